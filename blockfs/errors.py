@@ -1,0 +1,109 @@
+"""Errors of blockfs: one root, typed fields, an exit code for the command line and an errno for the kernel.
+
+Only `fuse/errnos.py` turns them into errno values and only `cli/` turns them into exit codes; everybody else raises.
+Messages name the thing, what was expected and what to do.
+"""
+
+from __future__ import annotations
+
+import errno as _errno
+from typing import ClassVar
+
+
+class BlockfsError(Exception):
+    """Root of all expected failures of blockfs.
+
+    Attributes:
+        exit_code: What the command line ends with, an `ExitCode` value (kept as int: errors sit below runtime).
+        errno: What a filesystem call that meets this error returns.
+    """
+
+    exit_code: ClassVar[int] = 1
+    errno: int = _errno.EIO
+
+
+class UsageError(BlockfsError):
+    """An argument's value is not acceptable: says which, what was expected, and what to do."""
+
+    exit_code = 2
+    errno = _errno.EINVAL
+
+
+class NotFoundError(BlockfsError):
+    """A volume, mount or file that a command names does not exist."""
+
+    exit_code = 10
+    errno = _errno.ENOENT
+
+
+class LockedError(BlockfsError):
+    """Another process holds the volume."""
+
+    exit_code = 11
+    errno = _errno.EBUSY
+
+    def __init__(self, what: str, holder_pid: int | None) -> None:
+        self.what = what
+        self.holder_pid = holder_pid
+        holder = f"process {holder_pid}" if holder_pid else "another process"
+        super().__init__(f"{what} is in use by {holder}; unmount it or stop that process first")
+
+
+class FormatTooNewError(BlockfsError):
+    """The volume was made by a newer blocksync."""
+
+    exit_code = 14
+
+    def __init__(self, path: str, found: int, supported: int) -> None:
+        self.path = path
+        self.found = found
+        self.supported = supported
+        super().__init__(
+            f"{path}: format {found} is newer than this blocksync reads (up to {supported}); upgrade blocksync"
+        )
+
+
+class CorruptionError(BlockfsError):
+    """Stored data or metadata are not what they must be. Nothing is overwritten when this is raised."""
+
+    exit_code = 15
+
+
+class CorruptBlockError(CorruptionError):
+    """A stored block's content does not have the id it is stored under."""
+
+    def __init__(self, block_id: bytes, reason: str) -> None:
+        self.block_id = block_id
+        self.reason = reason
+        super().__init__(f"block {block_id.hex()} is corrupt: {reason}; run `blocksync scrub`")
+
+
+class MissingBlockError(BlockfsError):
+    """A block that a file refers to is not in the block directory (the seam for on-demand files)."""
+
+    exit_code = 15
+
+    def __init__(self, block_id: bytes) -> None:
+        self.block_id = block_id
+        super().__init__(f"block {block_id.hex()} is not in the block directory")
+
+
+class NoSpaceError(BlockfsError):
+    """The host filesystem is full (ENOSPC) or the quota is used up (EDQUOT)."""
+
+    exit_code = 17
+    errno = _errno.ENOSPC
+
+
+class FsError(BlockfsError):
+    """A filesystem call that fails as POSIX says: carries only the errno."""
+
+    def __init__(self, code: int, what: str = "") -> None:
+        self.errno = code
+        super().__init__(f"{_errno.errorcode.get(code, code)}{': ' + what if what else ''}")
+
+
+class WouldBlock(BlockfsError):  # noqa: N818 - a control-flow signal of the fast path, named like BlockingIOError's idea
+    """The fast path can't finish without waiting for a disk: call again in a thread with `may_block=True`."""
+
+    errno = _errno.EAGAIN

@@ -1,0 +1,1 @@
+"""syncer: three-way reconciliation of a folder with a Pithos-style object store."""
