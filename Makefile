@@ -1,0 +1,20 @@
+# The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
+.PHONY: demo test bootstrap lint bench clean
+
+demo: bootstrap
+	@.venv/bin/python scripts/demo.py
+
+test: bootstrap
+	@scripts/test
+
+bootstrap:
+	@scripts/bootstrap
+
+lint: bootstrap
+	@scripts/lint
+
+bench: bootstrap
+	@.venv/bin/python -m benchmarks
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

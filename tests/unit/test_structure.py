@@ -1,0 +1,113 @@
+"""The architecture's countable rules: sizes, documentation, layers."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+MODULES = sorted(path for package in ("blockfs", "syncer") for path in (PROJECT / package).rglob("*.py"))
+MAX_MODULE_LINES = 600
+MAX_FUNCTION_LINES = 60
+MIN_DOCUMENTED = 0.9
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without its docstring: documentation is not length."""
+    first = function.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if documented else 0
+    return (function.end_lineno or 0) - function.lineno + 1 - docstring
+
+
+def test_no_module_is_longer_than_a_reader_can_hold() -> None:
+    long = {str(path): count for path in MODULES if (count := len(path.read_text().splitlines())) > MAX_MODULE_LINES}
+    assert not long
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = [
+        f"{path.relative_to(PROJECT)}:{function.lineno} {function.name}: {code_lines(function)} lines"
+        for path in MODULES
+        for function in functions(ast.parse(path.read_text()))
+        if code_lines(function) > MAX_FUNCTION_LINES
+    ]
+    assert not long
+
+
+def test_every_module_is_documented() -> None:
+    assert not [str(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))]
+
+
+def test_public_functions_are_documented() -> None:
+    public = [
+        (path, function)
+        for path in MODULES
+        for function in functions(ast.parse(path.read_text()))
+        if not function.name.startswith("_")
+    ]
+    bare = [
+        f"{path.relative_to(PROJECT)}:{function.lineno} {function.name}"
+        for path, function in public
+        if not ast.get_docstring(function)
+    ]
+    assert len(bare) <= len(public) * (1 - MIN_DOCUMENTED), "\n".join(bare)
+
+
+def test_nothing_is_called_a_leftover() -> None:
+    banned = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
+    assert not [str(path) for path in MODULES if path.stem in banned]
+
+
+def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--config", directory / "setup.cfg", "--no-cache"],
+        cwd=directory,
+        env={"PYTHONPATH": str(directory), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "statement"),
+    [
+        ("blockfs/blocks/ids.py", "import syncer.errors"),  # blockfs knows no syncer
+        ("blockfs/blocks/hashing.py", "import os"),  # a pure module does no I/O
+        ("blockfs/tree/store.py", "import blockfs.engine.files"),  # layers point down
+        ("blockfs/engine/files.py", "import blockfs.control.client"),  # siblings don't meet
+        ("blockfs/engine/namespace.py", "import pyfuse3"),  # the engine is free of FUSE
+        ("syncer/core/merge.py", "import time"),  # the planner is pure
+        ("syncer/local/directory.py", "import blockfs.tree.store"),  # syncer enters by the public doors
+        ("syncer/engine/cycle.py", "import lmdb"),  # databases belong to the stores
+    ],
+)
+def test_a_deliberate_violation_of_the_layers_is_caught(tmp_path: Path, module: str, statement: str) -> None:
+    for package in ("blockfs", "syncer"):
+        for source in (PROJECT / package).rglob("*.py"):
+            copy = tmp_path / source.relative_to(PROJECT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(source.read_bytes())
+    (tmp_path / "setup.cfg").write_bytes((PROJECT / "setup.cfg").read_bytes())
+    target = tmp_path / module
+    target.write_text(f"{target.read_text()}\n{statement}\n")
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1
+    assert "BROKEN" in result.stdout
+
+
+def test_blocks_load_neither_fuse_nor_trio() -> None:
+    """A host without FUSE can sync: breaks when the block directory grows a dependency on the mount's libraries."""
+    program = "import blockfs.blocks, blockfs.blocks.directory, sys; print({'pyfuse3', 'trio'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
