@@ -1,0 +1,309 @@
+"""`CloudClient`: what the engine may ask of a remote container, and the values it gets back.
+
+Rules that every implementation keeps (the contract suite in tests/contract checks them):
+
+- Reads are pinned to a version and verified: a block against its id, a block list against object hash and size.
+- Every mutating call is conditional on what the engine decided on (`expect`), so nobody's newer version is replaced
+  unknowingly. Where a server can't promise that (plain Pithos), a version that slipped in between is found afterwards
+  and reported as `ForeignVersion`: the engine keeps it as a conflict copy.
+- After a lost reply the client looks, compares and adopts; it never repeats blindly.
+- Names below `.blocksync/` are reserved: never listed, never written for the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+
+Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
+"""Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
+slow receiver slows the transfer down and memory stays bounded. May be called by several tasks at once, in any order."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a client has done so far. Mutable, owned by the client; `snapshot` to compare later.
+
+    Attributes:
+        bytes_sent: Request bodies, without headers, every attempt counted.
+        bytes_received: Response bodies, without headers, every attempt counted.
+        blocks_sent: Blocks in accepted or refused POSTs and plain PUTs of files.
+        blocks_received: Blocks received and verified.
+        requests: HTTP requests (or their like), every attempt counted.
+        mutating_requests: Those of them that may change the container: all but HEAD and GET. Block POSTs count.
+    """
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    blocks_sent: int = 0
+    blocks_received: int = 0
+    requests: int = 0
+    mutating_requests: int = 0
+
+    def snapshot(self) -> Counters:
+        """A copy that no longer changes."""
+        return Counters(
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
+            blocks_sent=self.blocks_sent,
+            blocks_received=self.blocks_received,
+            requests=self.requests,
+            mutating_requests=self.mutating_requests,
+        )
+
+    def since(self, earlier: Counters) -> Counters:
+        """What was done after `earlier` was taken."""
+        return Counters(
+            bytes_sent=self.bytes_sent - earlier.bytes_sent,
+            bytes_received=self.bytes_received - earlier.bytes_received,
+            blocks_sent=self.blocks_sent - earlier.blocks_sent,
+            blocks_received=self.blocks_received - earlier.blocks_received,
+            requests=self.requests - earlier.requests,
+            mutating_requests=self.mutating_requests - earlier.mutating_requests,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerInfo:
+    """What the server says about the container.
+
+    Attributes:
+        identity: UUID text of the container's life; None where the server has none (plain Pithos).
+        block_size: Bytes of a block on this server. Read, never assumed.
+        block_hash: Name of the hash function, "sha256" (others are refused).
+        atomic: Conditions are atomic with the write. False: the client checks afterwards.
+        extensions: What the server announced beyond Pithos, lower case.
+    """
+
+    identity: str | None
+    block_size: int
+    block_hash: str
+    atomic: bool
+    extensions: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedName:
+    """An object that can't be synced because of what it is called or what it is. Reported, never fatal.
+
+    Attributes:
+        name: The object's name as the server wrote it; may hold anything.
+        reason: Why, for a person.
+    """
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A complete, error-free listing of the container: the evidence that a missing object is deleted.
+
+    Attributes:
+        info: The container as seen before the first page.
+        objects: Sorted by path. A directory that only exists because something lies in it is listed too, with
+            `tag.version` 0 (see `is_implicit`); it needs no delete and any write may create it.
+        refused: Objects whose names or kinds we don't take, with reasons.
+        max_version: Highest version seen, 0 for an empty container: a lower one than before is rollback evidence.
+    """
+
+    info: ContainerInfo
+    objects: list[RemoteStat]
+    refused: list[RefusedName] = field(default_factory=list)
+    max_version: int = 0
+
+
+def is_implicit(tag: RemoteTag) -> bool:
+    """Whether a directory is only implied by the names below it, and no object of its own."""
+    return tag.version == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignVersion:
+    """Somebody's version that our write replaced although we hadn't seen it. Keep it as a conflict copy.
+
+    Attributes:
+        path: Where it was, and still is readable by its version.
+        kind: What it was.
+        tag: Names the version: `block_list(path, tag)` and `read_blocks` work with it.
+    """
+
+    path: RelPath
+    kind: Kind
+    tag: RemoteTag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutResult:
+    """A write that is done.
+
+    Attributes:
+        tag: The version that is now current, as our own write made it.
+        foreign: Versions of others that it replaced unseen; empty on a server with atomic conditions.
+    """
+
+    tag: RemoteTag
+    foreign: tuple[ForeignVersion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MissingBlocks:
+    """The server lacks blocks of a block list: nothing was written. Send them with `put_blocks`, then put again.
+
+    Attributes:
+        ids: Distinct, in the order of the block list. May contain `ZERO_BLOCK` (its data are b"").
+    """
+
+    ids: tuple[BlockId, ...]
+
+
+class CloudClient(Protocol):
+    """One container of a remote, as the engine sees it. Safe for many tasks at once.
+
+    Common errors of all methods (syncer.errors): RemoteUnavailableError (13), AuthError (12), NotFoundError (10; the
+    container is gone), QuotaError (17), ProtocolError (the answer makes no sense). Object-level ones are named below.
+    """
+
+    counters: Counters
+
+    async def container_info(self) -> ContainerInfo:
+        """What the container is. Remembered after the first call.
+
+        Raises:
+            NotFoundError: There is no such container.
+        """
+        ...
+
+    async def create_container(self) -> ContainerInfo:
+        """Make the container; one that exists is fine."""
+        ...
+
+    async def list_objects(self) -> Listing:
+        """The complete listing, or an error: never a part of it.
+
+        Metadata and symlink targets are filled in where the listing carries them; else they are None, and `resolve`
+        fetches them.
+        """
+        ...
+
+    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+        """Fill in what a listing on a plain Pithos lacks: mode, mtime, symlink target. Pinned to the stat's version.
+
+        Raises:
+            ObjectGoneError: That version is no longer readable.
+        """
+        ...
+
+    async def head(self, path: RelPath) -> RemoteStat | None:
+        """The current state of one object, metadata and symlink target included; None when there is none."""
+        ...
+
+    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+        """The block list of exactly that version; its Merkle root and size are verified against `tag`.
+
+        Raises:
+            ObjectGoneError: That version is no longer readable.
+            RemoteCorruptionError: What the server sent does not have the tag's hash or size.
+        """
+        ...
+
+    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
+        """One block of that version, verified, canonical. See `read_blocks`."""
+        ...
+
+    async def read_blocks(
+        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+    ) -> None:
+        """Fetch blocks of that version, adjacent ones by one request, several requests at once; verify each.
+
+        Args:
+            path: The object.
+            tag: The version, as from the listing.
+            blocks: What `block_list(path, tag)` returned.
+            indexes: Which blocks, distinct, in any order. Holes are delivered without a request.
+            deliver: Called once per index.
+
+        Raises:
+            ObjectGoneError: That version is no longer readable.
+            RemoteCorruptionError: The server keeps sending bytes that don't have the block's id.
+        """
+        ...
+
+    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
+        """Store blocks on the server, in one request (keep it to a few MiB), and verify the ids it answers.
+
+        Args:
+            blocks: At most block_size bytes each, canonical or not; b"" stores the zero block. At least one.
+
+        Returns:
+            Their ids, in order. Not referenced by any object yet.
+        """
+        ...
+
+    async def put_object(
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult | MissingBlocks:
+        """Create or replace a file by its block list. See `upload.upload_file` for the whole dance.
+
+        Args:
+            path: Where.
+            blocks: The new content; its block size is the container's.
+            meta: Mode and mtime, stored with it.
+            expect: The version that it replaces; None: there must be no object of that name.
+
+        Raises:
+            ExpectationFailedError: The current object is not `expect`. Nothing was written.
+        """
+        ...
+
+    async def put_small(
+        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult:
+        """Create or replace an object by one plain request.
+
+        Args:
+            path: Where.
+            kind: FILE: `data` is the whole content, at most one block. DIRECTORY: b"". SYMLINK: the target.
+            data: See kind.
+            meta: As for put_object.
+            expect: As for put_object.
+
+        Raises:
+            ExpectationFailedError: The current object is not `expect`. Nothing was written.
+        """
+        ...
+
+    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
+        """Rename one object without transferring content; its uuid stays, its version is new.
+
+        A directory moves alone: what lies below it is other objects, to be moved one by one.
+
+        Raises:
+            ExpectationFailedError: The source is not `expect`, or the target is taken. Nothing was moved.
+        """
+        ...
+
+    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
+        """Delete one object. Already gone is fine; an implicit directory needs no request.
+
+        Raises:
+            ExpectationFailedError: The current object is not `expect`. It is still there.
+        """
+        ...
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
+        """Replace mode and mtime, content untouched.
+
+        Raises:
+            ExpectationFailedError: The current object is not `expect`. Nothing was written.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the connections back. Idempotent."""
+        ...
