@@ -7,7 +7,6 @@ Messages name the thing, what was expected and what to do.
 from __future__ import annotations
 
 import errno as _errno
-from typing import ClassVar
 
 
 class BlockfsError(Exception):
@@ -18,7 +17,7 @@ class BlockfsError(Exception):
         errno: What a filesystem call that meets this error returns.
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
     errno: int = _errno.EIO
 
 

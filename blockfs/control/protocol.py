@@ -1,0 +1,544 @@
+"""Messages of the control socket. Pure: bytes in, values out.
+
+A frame is a big-endian u32 length (bytes of the payload, at most `MAX_FRAME_BYTES`) and the payload, one msgpack map with the
+with the key "type" that names the message. The client's first frame is `Hello`; the server answers `Welcome` or an `ErrorReply` and
+`ErrorReply` and closes. Then requests and replies alternate, one at a time per connection. Field-by-field reference: docs/reference/control-protocol.md.
+docs/reference/control-protocol.md.
+
+Versions: `PROTOCOL_VERSION` changes when a message changes its meaning. Added optional fields do not change it: unknown keys are
+unknown keys are ignored by both sides.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+PROTOCOL_VERSION: Final = 1
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+"""Upper bound of one payload: the largest honest reply is a page of `MAX_PAGE_IDS` ids (8 MiB)."""
+
+MAX_PAGE_IDS: Final = 1 << 18
+"""Ids in one `BlockListPage` or `SetBlocks`: 8 MiB of ids, 16 GiB of a file at 64 KiB."""
+
+MAX_PAGE_ROWS: Final = 4096
+"""Rows in one `ChangesReply`: 4096 rows with long names stay far below `MAX_FRAME_BYTES`."""
+
+_LENGTH: Final = struct.Struct(">I")
+HEADER_BYTES: Final = _LENGTH.size
+
+
+class ProtocolError(ValueError):
+    """The other side sent something that is not a frame or message of this protocol."""
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
+    """Base of all tagged messages: the tag is the class name in lower case."""
+
+
+class Hello(_Message, frozen=True, kw_only=True):
+    """First frame of a client."""
+
+    version: int
+
+
+class Welcome(_Message, frozen=True, kw_only=True):
+    """The server speaks this version and the peer is allowed."""
+
+    version: int
+    pid: int
+
+
+# --- values inside messages
+
+
+class CursorMsg(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the change journal: all changes up to and including `sequence` are known to the holder.
+
+    Attributes:
+        mount_generation: Changes after an unclean end of a mount; a cursor of another generation is void.
+        sequence: u64, never reused.
+    """
+
+    mount_generation: int
+    sequence: int
+
+
+class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One committed inode with all its names.
+
+    Attributes:
+        places: (inode of the directory, name) of each hard link; the root has none.
+        kind: "file", "directory", "symlink", "fifo", "socket", "character" or "block".
+        mode: Permission bits, 0o7777.
+        version: Sequence of its last change of any kind.
+        content_version: Sequence of its last content change; names the content in `Hashes`, `BlockListPage` and `Expect`.
+            `Expect`.
+        target: Symlinks only.
+        writers: Handles open for writing now.
+    """
+
+    ino: int
+    places: list[tuple[int, bytes]]
+    kind: str
+    mode: int
+    uid: int
+    gid: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    btime_ns: int
+    version: int
+    content_version: int
+    nlink: int
+    target: bytes | None = None
+    writers: int = 0
+
+
+class Expect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conditional change expects to find under a name.
+
+    Attributes:
+        ino: The inode, or None: the name must be free.
+        content_version: Its content version, or None: any content.
+    """
+
+    ino: int | None
+    content_version: int | None = None
+
+
+class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):
+    """One broken invariant that fsck found: a stable dotted name and a sentence."""
+
+    kind: str
+    message: str
+
+
+# --- requests
+
+
+class Status(_Message, frozen=True, kw_only=True):
+    """Who serves this volume?"""
+
+
+class Stats(_Message, frozen=True, kw_only=True):
+    """Space figures of the committed tree. O(files + leaves)."""
+
+
+class Flush(_Message, frozen=True, kw_only=True):
+    """Seal everything staged and commit durably. Pages in the kernel are not ours: syncfs(2) the mount first."""
+
+
+class Changes(_Message, frozen=True, kw_only=True):
+    """Committed changes since a cursor, in pages in inode order.
+
+    All pages of one listing come from one snapshot, which the connection holds until the last page or until a request with
+    request with `after` = 0. Ask on until `more` is false; only then the reply's cursor is yours.
+
+    Attributes:
+        cursor: None: the complete listing.
+        after: Highest inode of the previous page, 0 for the first.
+        limit: Rows per page, at most `MAX_PAGE_ROWS`.
+    """
+
+    cursor: CursorMsg | None = None
+    after: int = 0
+    limit: int = 1024
+
+
+class Hashes(_Message, frozen=True, kw_only=True):
+    """Object hashes of committed contents, for (inode, content version)."""
+
+    items: list[tuple[int, int]]
+
+
+class BlockListPage(_Message, frozen=True, kw_only=True):
+    """A run of `count` block ids of a committed content (at most `MAX_PAGE_IDS`), holes included."""
+
+    ino: int
+    content_version: int
+    first: int
+    count: int
+
+
+class Clone(_Message, frozen=True, kw_only=True):
+    """Make `dst` share the content of file `src`. Paths are relative to the mount's root, "/"-separated.
+
+    Errors: 10 (no src, no parent of dst), 2 (dst exists, src is no file).
+    """
+
+    src: bytes
+    dst: bytes
+
+
+class PrepareFile(_Message, frozen=True, kw_only=True):
+    """Begin a new, nameless file. It belongs to the connection: closing drops it.
+
+    Attributes:
+        mode: Permission bits.
+        base: (inode, content version) whose block list the new file starts with, or None: all holes.
+    """
+
+    size_bytes: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    base: tuple[int, int] | None = None
+
+
+class SetBlocks(_Message, frozen=True, kw_only=True):
+    """Give a prepared file the ids (concatenated, 32 bytes each) of its blocks from index `first` on.
+
+    The blocks must be in the block directory, durable, and pinned or held by the caller until the file is installed.
+    """
+
+    handle: int
+    first: int
+    ids: bytes
+
+
+class InstallFile(_Message, frozen=True, kw_only=True):
+    """Put a prepared file under a name if the name holds what `expect` says.
+
+    Attributes:
+        trash_parent: Inode of the directory that receives the displaced file, with trash_name. None only if the slot is empty.
+            is empty.
+    """
+
+    handle: int
+    parent: int
+    name: bytes
+    expect: Expect
+    trash_parent: int | None = None
+    trash_name: bytes | None = None
+
+
+class AbandonFile(_Message, frozen=True, kw_only=True):
+    """Drop a prepared file."""
+
+    handle: int
+
+
+class ApplyMkdir(_Message, frozen=True, kw_only=True):
+    """Make a directory under a free name."""
+
+    parent: int
+    name: bytes
+    mode: int
+    uid: int
+    gid: int
+
+
+class ApplySymlink(_Message, frozen=True, kw_only=True):
+    """Make a symlink under a free name."""
+
+    parent: int
+    name: bytes
+    target: bytes
+    uid: int
+    gid: int
+
+
+class ApplyMove(_Message, frozen=True, kw_only=True):
+    """Rename (parent, name) to a free (new_parent, new_name) if the old name holds what `expect` says."""
+
+    parent: int
+    name: bytes
+    new_parent: int
+    new_name: bytes
+    expect: Expect
+
+
+class ApplyRemove(_Message, frozen=True, kw_only=True):
+    """Take a name away if it holds what `expect` says.
+
+    Attributes:
+        trash_parent: Directory that receives the node, under trash_name; None: a directory is removed (it must be empty), any
+            empty), any other node is unlinked.
+    """
+
+    parent: int
+    name: bytes
+    expect: Expect
+    trash_parent: int | None = None
+    trash_name: bytes | None = None
+
+
+class ApplySetMeta(_Message, frozen=True, kw_only=True):
+    """Set mode and mtime of an inode whose content is still the expected one. None leaves a field alone."""
+
+    expect: Expect
+    mode: int | None = None
+    mtime_ns: int | None = None
+
+
+class Gc(_Message, frozen=True, kw_only=True):
+    """Remove blocks that nothing refers to."""
+
+
+class Fsck(_Message, frozen=True, kw_only=True):
+    """Check the committed tree's invariants on a read snapshot."""
+
+
+class Scrub(_Message, frozen=True, kw_only=True):
+    """Read and hash every stored block."""
+
+
+class Shutdown(_Message, frozen=True, kw_only=True):
+    """Unmount and end. The reply comes before the unmount; wait for the process to be gone.
+
+    Attributes:
+        seal: Turn everything staged into blocks first.
+    """
+
+    seal: bool = False
+
+
+# --- replies
+
+
+class StatusReply(_Message, frozen=True, kw_only=True):
+    """The running mount. `cursor` is the newest durable one."""
+
+    pid: int
+    program_version: str
+    volume: bytes
+    uuid: str
+    mountpoint: bytes
+    block_size: int
+    cursor: CursorMsg
+    staged_bytes: int
+
+
+class StatsReply(_Message, frozen=True, kw_only=True):
+    """Space figures; the keys of `blocksync stats --json`.
+
+    Attributes:
+        files: Regular files, hard links once.
+        logical_bytes: Sum of st_size of regular files, hard links once.
+        unique_bytes: Canonical bytes (without trailing NULs) of the distinct blocks that files refer to.
+        stored_bytes: Allocated bytes of the volume on its host, without staging.
+        blocks: Distinct blocks that files refer to.
+        staged_bytes: Written, not yet sealed.
+        dedup_ratio: Non-hole logical bytes / unique bytes; 1.0 for an empty volume.
+    """
+
+    files: int
+    logical_bytes: int
+    unique_bytes: int
+    stored_bytes: int
+    blocks: int
+    staged_bytes: int
+    dedup_ratio: float
+
+
+class Done(_Message, frozen=True, kw_only=True):
+    """It is done; for Flush and Clone: durably."""
+
+
+class ChangesReply(_Message, frozen=True, kw_only=True):
+    """One page of changes.
+
+    Attributes:
+        full: The rows are a complete listing: the cursor was None, void or older than the journal reaches.
+        rows: Linked inodes (for full: all but the root's parentless row is included too), ascending.
+        gone: Inodes that no longer have a name, ascending (empty for full).
+        after: What the next request's `after` must be.
+    """
+
+    full: bool
+    rows: list[NodeRow]
+    gone: list[int]
+    cursor: CursorMsg
+    after: int
+    more: bool
+
+
+class HashesReply(_Message, frozen=True, kw_only=True):
+    """Object hashes in the order asked for; None where the content version is not the committed one any more."""
+
+    hashes: list[bytes | None]
+
+
+class BlockListReply(_Message, frozen=True, kw_only=True):
+    """A run of ids. May be shorter than asked for at the end of the file."""
+
+    size_bytes: int
+    ids: bytes
+
+
+class ChangedReply(_Message, frozen=True, kw_only=True):
+    """The content version asked for is not the committed one any more (or the inode is gone)."""
+
+
+class Prepared(_Message, frozen=True, kw_only=True):
+    """A nameless file; the handle is valid on this connection."""
+
+    handle: int
+
+
+class MissingBlocks(_Message, frozen=True, kw_only=True):
+    """SetBlocks changed nothing: these ids (distinct, 32 bytes each) are not in the block directory."""
+
+    ids: list[bytes]
+
+
+class Applied(_Message, frozen=True, kw_only=True):
+    """A conditional change is made and durable.
+
+    Attributes:
+        displaced: Inode that was moved to the trash place.
+    """
+
+    ino: int
+    version: int
+    content_version: int
+    displaced: int | None = None
+
+
+class Refused(_Message, frozen=True, kw_only=True):
+    """A conditional change was not made: the world is not as expected. Nothing changed.
+
+    Attributes:
+        reason: "changed" (another inode or content), "occupied" (the new name is taken), "busy" (open for writing), "gone" (no
+            "gone" (no such name, inode or parent), "not_empty" (directory).
+    """
+
+    reason: str
+
+
+class GcReply(_Message, frozen=True, kw_only=True):
+    """What a collection removed."""
+
+    blocks_removed: int
+    bytes_freed: int
+
+
+class FsckReply(_Message, frozen=True, kw_only=True):
+    """Broken invariants; empty: clean."""
+
+    inodes_checked: int
+    findings: list[FindingMsg]
+
+
+class ScrubReply(_Message, frozen=True, kw_only=True):
+    """What scrub read. `corrupt` and `missing` are ids; both empty: clean."""
+
+    blocks_checked: int
+    bytes_read: int
+    corrupt: list[bytes]
+    missing: list[bytes]
+
+
+class ErrorReply(_Message, frozen=True, kw_only=True):
+    """The request failed.
+
+    Attributes:
+        exit_code: What a command that meets this ends with (docs/reference/exit-codes.md).
+        errno: POSIX error number, 5 (EIO) when nothing fits better.
+    """
+
+    exit_code: int
+    errno: int
+    message: str
+
+
+Request = (
+    Status
+    | Stats
+    | Flush
+    | Changes
+    | Hashes
+    | BlockListPage
+    | Clone
+    | PrepareFile
+    | SetBlocks
+    | InstallFile
+    | AbandonFile
+    | ApplyMkdir
+    | ApplySymlink
+    | ApplyMove
+    | ApplyRemove
+    | ApplySetMeta
+    | Gc
+    | Fsck
+    | Scrub
+    | Shutdown
+)
+
+Reply = (
+    StatusReply
+    | StatsReply
+    | Done
+    | ChangesReply
+    | HashesReply
+    | BlockListReply
+    | ChangedReply
+    | Prepared
+    | MissingBlocks
+    | Applied
+    | Refused
+    | GcReply
+    | FsckReply
+    | ScrubReply
+    | ErrorReply
+)
+
+ToServer = Hello | Request
+ToClient = Welcome | Reply
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_to_server: Final[msgspec.msgpack.Decoder[ToServer]] = msgspec.msgpack.Decoder(ToServer)
+_to_client: Final[msgspec.msgpack.Decoder[ToClient]] = msgspec.msgpack.Decoder(ToClient)
+
+
+def encode(message: ToServer | ToClient) -> bytes:
+    """One frame, header included.
+
+    Raises:
+        ProtocolError: The payload would exceed `MAX_FRAME_BYTES`.
+    """
+    payload = _encoder.encode(message)
+    if len(payload) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"a {type(message).__name__} of {len(payload)} bytes exceeds a frame's {MAX_FRAME_BYTES}")
+    return _LENGTH.pack(len(payload)) + payload
+
+
+def payload_size(header: bytes) -> int:
+    """Bytes of the payload that follows a frame's `HEADER_BYTES` bytes.
+
+    Raises:
+        ProtocolError: Above `MAX_FRAME_BYTES`: nothing of it is read.
+    """
+    size: int = _LENGTH.unpack(header)[0]
+    if size > MAX_FRAME_BYTES:
+        raise ProtocolError(f"a frame of {size} bytes exceeds {MAX_FRAME_BYTES}")
+    return size
+
+
+def decode_to_server(payload: bytes) -> ToServer:
+    """What a client sent.
+
+    Raises:
+        ProtocolError: Not a message of this protocol.
+    """
+    try:
+        return _to_server.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"not a request: {error}") from None
+
+
+def decode_to_client(payload: bytes) -> ToClient:
+    """What a server sent.
+
+    Raises:
+        ProtocolError: Not a message of this protocol.
+    """
+    try:
+        return _to_client.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"not a reply: {error}") from None
