@@ -1,0 +1,23 @@
+"""python -m benchmarks [filesystem] [sync]: run, save JSON lines, print the tables of docs/reference/benchmarks.md."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import bench_filesystem, bench_sync, harness
+
+BENCHMARKS = {"filesystem": bench_filesystem.run, "sync": bench_sync.run}
+
+
+def main() -> None:
+    """Run the named benchmarks, or all."""
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = set(names) - set(BENCHMARKS)
+    if unknown:
+        sys.exit(f"unknown benchmark {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
+    for name in names:
+        results = BENCHMARKS[name]()
+        print(f"## {name} ({harness.save(name, results)})\n\n{harness.markdown(results)}")
+
+
+main()
