@@ -47,7 +47,7 @@ class ConnectionLostError(BlockfsError):
 class ControlClient:
     """A connection to the mount that serves a volume.
 
-    Every method raises `RequestError` when the mount refuses (its exit_code says why) and `ConnectionLostError` when the mount is
+    Every method raises `RequestError` when the mount refuses (its exit_code says why) and `ConnectionLostError` when
     the mount is gone. Conditional changes answer `Refused` as a value.
     """
 

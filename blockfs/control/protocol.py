@@ -1,11 +1,11 @@
 """Messages of the control socket. Pure: bytes in, values out.
 
-A frame is a big-endian u32 length (bytes of the payload, at most `MAX_FRAME_BYTES`) and the payload, one msgpack map with the
-with the key "type" that names the message. The client's first frame is `Hello`; the server answers `Welcome` or an `ErrorReply` and
-`ErrorReply` and closes. Then requests and replies alternate, one at a time per connection. Field-by-field reference: docs/reference/control-protocol.md.
+A frame is a big-endian u32 length (bytes of the payload, at most `MAX_FRAME_BYTES`) and the payload, one msgpack map
+with the key "type" that names the message. The client's first frame is `Hello`; the server answers `Welcome` or an
+`ErrorReply` and closes. Then requests and replies alternate, one at a time per connection. Field-by-field reference:
 docs/reference/control-protocol.md.
 
-Versions: `PROTOCOL_VERSION` changes when a message changes its meaning. Added optional fields do not change it: unknown keys are
+Versions: `PROTOCOL_VERSION` changes when a message changes its meaning. Added optional fields do not change it:
 unknown keys are ignored by both sides.
 """
 
@@ -75,7 +75,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
         kind: "file", "directory", "symlink", "fifo", "socket", "character" or "block".
         mode: Permission bits, 0o7777.
         version: Sequence of its last change of any kind.
-        content_version: Sequence of its last content change; names the content in `Hashes`, `BlockListPage` and `Expect`.
+        content_version: Sequence of its last content change; names the content in `Hashes`, `BlockListPage` and
             `Expect`.
         target: Symlinks only.
         writers: Handles open for writing now.
@@ -135,7 +135,7 @@ class Flush(_Message, frozen=True, kw_only=True):
 class Changes(_Message, frozen=True, kw_only=True):
     """Committed changes since a cursor, in pages in inode order.
 
-    All pages of one listing come from one snapshot, which the connection holds until the last page or until a request with
+    All pages of one listing come from one snapshot, which the connection holds until the last page or until a
     request with `after` = 0. Ask on until `more` is false; only then the reply's cursor is yours.
 
     Attributes:
@@ -205,7 +205,7 @@ class InstallFile(_Message, frozen=True, kw_only=True):
     """Put a prepared file under a name if the name holds what `expect` says.
 
     Attributes:
-        trash_parent: Inode of the directory that receives the displaced file, with trash_name. None only if the slot is empty.
+        trash_parent: Inode of the directory that receives the displaced file, with trash_name. None only if the slot
             is empty.
     """
 
@@ -257,7 +257,7 @@ class ApplyRemove(_Message, frozen=True, kw_only=True):
     """Take a name away if it holds what `expect` says.
 
     Attributes:
-        trash_parent: Directory that receives the node, under trash_name; None: a directory is removed (it must be empty), any
+        trash_parent: Directory that receives the node, under trash_name; None: a directory is removed (it must be
             empty), any other node is unlinked.
     """
 
@@ -404,7 +404,7 @@ class Refused(_Message, frozen=True, kw_only=True):
     """A conditional change was not made: the world is not as expected. Nothing changed.
 
     Attributes:
-        reason: "changed" (another inode or content), "occupied" (the new name is taken), "busy" (open for writing), "gone" (no
+        reason: "changed" (another inode or content), "occupied" (the new name is taken), "busy" (open for writing),
             "gone" (no such name, inode or parent), "not_empty" (directory).
     """
 
