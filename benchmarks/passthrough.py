@@ -5,6 +5,7 @@ python -m benchmarks.passthrough SOURCE MOUNTPOINT      runs until it is unmount
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
@@ -51,6 +52,8 @@ class Passthrough(pyfuse3.Operations):
 
     async def setattr(self, inode, attr, fields, fh, ctx):  # type: ignore[no-untyped-def]  # pyfuse3 has no stubs
         path = self.paths[inode]
+        if not os.path.lexists(path):  # the kernel writes back the times of a file that was unlinked while open
+            raise pyfuse3.FUSEError(errno.ENOENT)
         if fields.update_size:
             os.truncate(path, attr.st_size)
         if fields.update_mode:
