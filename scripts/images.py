@@ -1,7 +1,6 @@
 """A family of related ext4 disk images, made from real files with e2fsprogs alone: no root, no loop devices.
 
-tests/tools/make-vm-images builds a larger family (debootstrap, packages installed inside the image) and needs root and
-minutes; this one takes seconds, and is what `make demo` and the benchmarks use.
+Takes seconds; `make demo` and the benchmarks use it.
 """
 
 from __future__ import annotations
