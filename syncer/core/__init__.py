@@ -1,0 +1,1 @@
+"""The pure planner: observations in, an ordered plan out. Reads nothing, writes nothing, knows no clock."""

@@ -1,0 +1,401 @@
+"""Values that the planner, the two sides and the StateDB share. Pure.
+
+A *node* is a file, directory or symlink that keeps its number (`Nid`) through renames, edits and restarts; a *tree*
+maps numbers to nodes. The three trees (local, base, remote) are comparable because `identify` gives the same number
+to what is the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NewType, TypeAlias
+
+from blockfs.blocks.ids import ObjectHash
+
+Nid = NewType("Nid", int)
+"""Number of a node: ours, positive, stable, never reused."""
+
+ROOT: Final = Nid(0)
+"""Parent of the top-level nodes. The root itself is no node: it is never created, moved or deleted."""
+
+PARK: Final = Nid(-1)
+"""Parent of parked nodes: the private folder `.blocksync/park`. A parked node has no opinion on its place."""
+
+RelPath = NewType("RelPath", bytes)
+"""Path relative to the root: segments joined by "/", none empty, "." or ".."; b"" is the root. See `core.paths`."""
+
+
+class Side(Enum):
+    """One of the two replicas."""
+
+    LOCAL = "local"
+    REMOTE = "remote"
+
+    @property
+    def other(self) -> Side:
+        """The opposite replica."""
+        return Side.REMOTE if self is Side.LOCAL else Side.LOCAL
+
+
+class Kind(Enum):
+    """What a node is. It never changes: a file that becomes a directory is a deletion and a new node."""
+
+    FILE = "file"
+    DIRECTORY = "directory"
+    SYMLINK = "symlink"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Identity of a file's bytes, given the share's one block size.
+
+    Attributes:
+        size_bytes: Length of the file.
+        object_hash: Merkle root over its block ids. Alone it does not name content (docs/design/blocks.md).
+    """
+
+    size_bytes: int
+    object_hash: ObjectHash
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """Metadata that is synced. None means "this side has no opinion", never "reset it".
+
+    Attributes:
+        mode: Permission bits 0o7777. None for symlinks, and for remote objects that carry none.
+        mtime_ns: Nanoseconds since the epoch. Only files have it: a directory's changes with every child.
+    """
+
+    mode: int | None = None
+    mtime_ns: int | None = None
+
+
+NO_META: Final = Meta()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """State of one node on one side, or as it should be.
+
+    Attributes:
+        parent: Directory that holds it, `ROOT`, or `PARK`.
+        name: One path segment.
+        kind: Never changes for one nid.
+        content: Files only. None for a file whose bytes are not known (it is then frozen).
+        target: Symlinks only: the link text.
+        meta: What of it is synced.
+    """
+
+    parent: Nid
+    name: bytes
+    kind: Kind
+    content: Content | None = None
+    target: bytes | None = None
+    meta: Meta = NO_META
+
+    @property
+    def slot(self) -> tuple[Nid, bytes]:
+        """Its place: parent and name. A tree has at most one node in a slot."""
+        return (self.parent, self.name)
+
+    def placed(self, parent: Nid, name: bytes) -> Node:
+        """This node in another slot."""
+        return Node(parent=parent, name=name, kind=self.kind, content=self.content, target=self.target, meta=self.meta)
+
+    def same_payload(self, other: Node) -> bool:
+        """Equal kind and equal bytes (files) or link text (symlinks)."""
+        return self.kind is other.kind and self.content == other.content and self.target == other.target
+
+
+Tree: TypeAlias = Mapping[Nid, Node]
+"""A side's nodes by number. `ROOT` and `PARK` are not in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalTag:
+    """Evidence that a local file is unchanged: if any field differs, the file is looked at (hashed) again.
+
+    Attributes:
+        device: st_dev; for a blockfs root 0, because the mount's device number changes with each mount.
+        ino: st_ino. blockfs never reuses one.
+        btime_ns: Birth time, 0 where the filesystem does not tell. With `ino` it names the inode.
+        size_bytes: st_size.
+        mtime_ns: st_mtime_ns.
+        ctime_ns: st_ctime_ns; for a blockfs root 0, since `version` says more.
+        version: blockfs content_version of the inode; None on an ordinary filesystem.
+    """
+
+    device: int
+    ino: int
+    btime_ns: int
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    version: int | None = None
+
+    @property
+    def inode(self) -> tuple[int, int, int]:
+        """What survives a rename and an edit in place: device, inode and birth time."""
+        return (self.device, self.ino, self.btime_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteTag:
+    """Which version of which remote object was seen; every mutating request carries it as its condition.
+
+    Attributes:
+        uuid: Survives moves and new versions. Empty if the server does not tell.
+        version: The server's global serial of this version.
+        etag: x_object_hash in hex, for content; compared only for equality.
+        size_bytes: Length of the object.
+    """
+
+    uuid: str
+    version: int
+    etag: str
+    size_bytes: int
+
+
+Tag: TypeAlias = LocalTag | RemoteTag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileStat:
+    """One local observation.
+
+    Attributes:
+        path: Where it was seen. Entries of `.blocksync/park/` are reported too; nothing else of `.blocksync/` is.
+        kind: What it is.
+        meta: As the filesystem says; `identify` drops what is not synced for this kind.
+        content: Files only. None = not hashed, or it changed while it was read: the node is frozen for this cycle.
+        target: Symlinks only.
+        tag: The evidence.
+        nlink: Hard links; each name of one inode is a node of its own.
+    """
+
+    path: RelPath
+    kind: Kind
+    meta: Meta
+    content: Content | None = None
+    target: bytes | None = None
+    tag: LocalTag
+    nlink: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteStat:
+    """One remote observation: a row of a complete listing.
+
+    Attributes:
+        path: Safe by construction (`protocol.names` refuses the others).
+        kind: From the content type.
+        meta: None if the listing does not carry metadata (plain Pithos): then the base's counts while the tag is
+            the base's, else it is "no opinion".
+        content: Files only.
+        target: Symlinks only. None = not fetched: then the base's counts while the tag is the base's, else the
+            node is frozen for this cycle.
+        tag: The condition for changing it.
+    """
+
+    path: RelPath
+    kind: Kind
+    meta: Meta | None
+    content: Content | None = None
+    target: bytes | None = None
+    tag: RemoteTag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRow:
+    """The last state of a node on which both sides were observed to agree (StateDB rule A).
+
+    Attributes:
+        nid: The node.
+        node: What they agreed on.
+        local: Evidence for the local side; None if it could not be had.
+        remote: Evidence for the remote side; None if it could not be had.
+    """
+
+    nid: Nid
+    node: Node
+    local: LocalTag | None
+    remote: RemoteTag | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """One step on one side. The lists of a plan are ordered; the two sides' lists are independent of each other.
+
+    Attributes:
+        side: Where it happens.
+        nid: On which node.
+        path: Where the node will be afterwards (for `Trash`: where it was), if all earlier actions of this side
+            succeeded. For display; the engine asks `Ledger.path`, which knows what really happened.
+        expected: The evidence the plan was made with; None for nodes that this side did not have. The engine asks
+            `Ledger.tag`, which also knows the effects of our own earlier actions.
+    """
+
+    side: Side
+    nid: Nid
+    path: RelPath
+    expected: Tag | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mkdir(Action):
+    """Make the directory `name` in `parent`.
+
+    On the remote also: write the marker object of a directory that exists only because something lies below it.
+    """
+
+    parent: Nid
+    name: bytes
+    meta: Meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create(Action):
+    """Make a file (with `content`) or symlink (with `target`) in an empty slot.
+
+    Attributes:
+        copy_of: The node whose local version this is (a conflict copy): a local source of the bytes, no transfer.
+    """
+
+    parent: Nid
+    name: bytes
+    kind: Kind
+    content: Content | None
+    target: bytes | None
+    meta: Meta
+    copy_of: Nid | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update(Action):
+    """Replace a file's content or a symlink's target, and its metadata, where it is.
+
+    Attributes:
+        after: A node that must exist on this side first: the conflict copy that keeps what this replaces.
+    """
+
+    kind: Kind
+    content: Content | None
+    target: bytes | None
+    meta: Meta
+    after: Nid | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMeta(Action):
+    """Change metadata only; None fields stay as they are. Transfers no content."""
+
+    meta: Meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move(Action):
+    """Rename within the side, into an empty slot. Transfers no content.
+
+    A directory takes everything below it along. On the remote, where paths are keys, the engine moves the objects
+    below it first, deepest first, and the directory's marker last: a crash in between then resumes by itself.
+    """
+
+    parent: Nid
+    name: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Park(Action):
+    """Move out of the way, to `paths.park_path(nid)`. Needs an intent row (StateDB rule B)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trash(Action):
+    """Delete into the trash; a directory only when it is empty of what we don't know.
+
+    Attributes:
+        absorbed_by: Not a deletion in a person's eyes: this node is a second one of that node, which stays.
+    """
+
+    kind: Kind
+    absorbed_by: Nid | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopt:
+    """Both sides already are what the target says, and the base row is missing or older: record it. No I/O."""
+
+    nid: Nid
+
+
+class NoteKind(Enum):
+    """Why a node was treated in a way that its owner should be able to read."""
+
+    CONFLICT = "conflict"  # a conflict copy was made
+    RENAMED = "renamed"  # two nodes wanted one name; this one lost it
+    EDIT_WINS = "edit-wins"  # deleted on one side, changed on the other: kept
+    REMOTE_PLACE = "remote-place"  # moved differently on both sides
+    CYCLE = "cycle"  # moves that would have made a directory its own ancestor
+    KEPT = "kept"  # a deleted directory that survives for what is below it
+    UNKNOWN = "unknown"  # unreadable or changing: left alone in this cycle
+    WAITS = "waits"  # needs the place of a node that is left alone
+    UNHOLDABLE = "unholdable"  # one side can't have this name: left alone (exit 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One remark on one path. `text` is complete: what, and what will happen."""
+
+    kind: NoteKind
+    path: RelPath
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletions:
+    """What the mass-delete guard judges, per side.
+
+    Attributes:
+        side: Where nodes would go to the trash.
+        nodes_before: Nodes on this side now (parked ones included).
+        nodes_after: Nodes on this side if the plan is done.
+        deleted: Trash actions, without those that only unify two nodes of equal content. Moves don't count.
+    """
+
+    side: Side
+    nodes_before: int
+    nodes_after: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one cycle will do.
+
+    Attributes:
+        target: The tree both sides should have (frozen nodes excepted).
+        local: Ordered actions of the local side.
+        remote: Ordered actions of the remote side.
+        adopt: Nodes that only need a base row.
+        forget: Base rows of nodes that neither side has any more.
+        notes: Remarks, sorted by path.
+        deletions: For the guard: local, remote.
+        digest: Names the deletions of this plan: hex, no times in it. The same state gives the same digest.
+    """
+
+    target: Tree
+    local: tuple[Action, ...]
+    remote: tuple[Action, ...]
+    adopt: tuple[Adopt, ...]
+    forget: tuple[Nid, ...]
+    notes: tuple[Note, ...]
+    deletions: tuple[Deletions, Deletions]
+    digest: str
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to do on either side (base rows may still be written)."""
+        return not self.local and not self.remote

@@ -1,0 +1,165 @@
+"""Errors of the syncer: one root, typed fields, an exit code for the command line.
+
+Only `cli/` turns them into exit codes. `retryable` belongs to the class: the adapter that talks to the other side
+decides which class to raise, `remote/retry.py` acts on it once. Messages name the thing, what was expected and what
+to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SyncerError(Exception):
+    """Root of all expected failures of the syncer.
+
+    Attributes:
+        exit_code: What the command line ends with, an `ExitCode` value (kept as int: errors sit below runtime).
+        retryable: The same request may succeed later without anybody doing anything.
+    """
+
+    exit_code: ClassVar[int] = 1
+    retryable: ClassVar[bool] = False
+
+
+class UsageError(SyncerError):
+    """An argument's value is not acceptable: says which, what was expected, and what to do."""
+
+    exit_code = 2
+
+
+class UnsafeNameError(SyncerError):
+    """A name that would leave the root or name something reserved: absolute, `..`, empty segment, NUL, `.blocksync`.
+
+    Such a name is refused at the edge, before anything is created under it; everything else goes on (exit 3).
+    """
+
+    exit_code = 3
+
+    def __init__(self, name: bytes, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"unsafe name {name[:200]!r}: {reason}; nothing was done with it")
+
+
+class ConflictOnRemoteError(SyncerError):
+    """The remote object is not what the plan was made for: the action is dropped, the next cycle plans anew."""
+
+    exit_code = 3
+
+    def __init__(self, path: bytes, expected: str, found: str) -> None:
+        self.path = path
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"{path!r} changed on the server: expected {expected}, found {found}; the next reconcile looks at it again"
+        )
+
+
+class PreconditionFailedError(ConflictOnRemoteError):
+    """The server itself refused a conditional request (412): somebody else was faster."""
+
+
+class LocalChangedError(SyncerError):
+    """A local file is not what the plan was made for: the action is dropped, the next cycle plans anew."""
+
+    exit_code = 3
+
+    def __init__(self, path: bytes, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path!r} changed meanwhile: {reason}; the next reconcile looks at it again")
+
+
+class NotFoundError(SyncerError):
+    """A root, container or object that a command names does not exist."""
+
+    exit_code = 10
+
+
+class LockedError(SyncerError):
+    """Another process is working on this root."""
+
+    exit_code = 11
+
+    def __init__(self, what: str, holder_pid: int | None) -> None:
+        self.what = what
+        self.holder_pid = holder_pid
+        holder = f"process {holder_pid}" if holder_pid else "another process"
+        super().__init__(f"{what} is in use by {holder}; wait for it or stop it")
+
+
+class AuthError(SyncerError):
+    """The server refused the token (401), or the account may not do this (403)."""
+
+    exit_code = 12
+
+
+class RemoteUnavailableError(SyncerError):
+    """The server cannot be reached, answers 5xx, or ended the connection. Trying again may help."""
+
+    exit_code = 13
+    retryable = True
+
+
+class FormatTooNewError(SyncerError):
+    """The state was written by a newer blocksync."""
+
+    exit_code = 14
+
+    def __init__(self, path: str, found: int, supported: int) -> None:
+        self.path = path
+        self.found = found
+        self.supported = supported
+        super().__init__(f"{path} has format {found}, this blocksync knows up to {supported}: use a newer blocksync")
+
+
+class CorruptionError(SyncerError):
+    """Stored or received data is not what it claims to be. Nothing is overwritten when this is raised."""
+
+    exit_code = 15
+
+
+class SafetyStopError(SyncerError):
+    """The plan would delete so much that a person must agree first.
+
+    Attributes:
+        digest: Names exactly this plan; `--allow-deletes DIGEST` consents to it and to no other.
+        deletions: Nodes that would be deleted, over both sides.
+        reason: Which limit was met, in words.
+    """
+
+    exit_code = 16
+
+    def __init__(self, digest: str, deletions: int, reason: str) -> None:
+        self.digest = digest
+        self.deletions = deletions
+        self.reason = reason
+        super().__init__(
+            f"safety stop: {reason}. Nothing was done. If that is what you want, run: "
+            f"blocksync reconcile --allow-deletes {digest}"
+        )
+
+
+class NoSpaceError(SyncerError):
+    """The local filesystem, the state's map or the account's quota is full."""
+
+    exit_code = 17
+
+
+class RootIdentityError(SyncerError):
+    """The folder (or container) under this name is not the one that was linked: unmounted, replaced, or restored.
+
+    Nothing is compared in that state, because everything would look deleted.
+    """
+
+    exit_code = 18
+
+    def __init__(self, what: str, expected: str, found: str) -> None:
+        self.what = what
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"{what} is not the one that was linked: expected {expected}, found {found}; "
+            "mount it, or run `blocksync link --relink` to merge it anew (that deletes nothing)"
+        )
