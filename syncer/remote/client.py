@@ -7,7 +7,7 @@ Rules that every implementation keeps (the contract suite in tests/contract chec
   unknowingly. Where a server can't promise that (plain Pithos), a version that slipped in between is found afterwards
   and reported as `ForeignVersion`: the engine keeps it as a conflict copy.
 - After a lost reply the client looks, compares and adopts; it never repeats blindly.
-- Names below `.blocksync/` are reserved: never listed, never written for the engine.
+- Names below `.blocksync/` are reserved: never listed, except those of parked nodes below `.blocksync/park/`.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Listing:
 
     Attributes:
         info: The container as seen before the first page.
-        objects: Sorted by path. A directory that only exists because something lies in it is listed too, with
-            `tag.version` 0 (see `is_implicit`); it needs no delete and any write may create it.
+        objects: Sorted by path; only what has an object of its own: a directory that is merely implied by the names
+            below it is not here. Of the reserved names only those below `.blocksync/park/` are.
         refused: Objects whose names or kinds we don't take, with reasons.
         max_version: Highest version seen, 0 for an empty container: a lower one than before is rollback evidence.
     """
@@ -116,11 +116,6 @@ class Listing:
     objects: list[RemoteStat]
     refused: list[RefusedName] = field(default_factory=list)
     max_version: int = 0
-
-
-def is_implicit(tag: RemoteTag) -> bool:
-    """Whether a directory is only implied by the names below it, and no object of its own."""
-    return tag.version == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +160,9 @@ class MissingBlocks:
 class CloudClient(Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
-    Common errors of all methods (syncer.errors): RemoteUnavailableError (13), AuthError (12), NotFoundError (10; the
-    container is gone), QuotaError (17), ProtocolError (the answer makes no sense). Object-level ones are named below.
+    Common errors of all methods (syncer.errors): RemoteUnavailableError (13; its subclass `http.BadReplyError` when the
+    answer makes no sense), AuthError (12), NotFoundError (10; the container is gone), NoSpaceError (17; over quota),
+    UnsafeNameError (3; a path the remote can't hold). Object-level ones are named below.
     """
 
     counters: Counters
@@ -195,7 +191,7 @@ class CloudClient(Protocol):
         """Fill in what a listing on a plain Pithos lacks: mode, mtime, symlink target. Pinned to the stat's version.
 
         Raises:
-            ObjectGoneError: That version is no longer readable.
+            ConflictOnRemoteError: That version is no longer readable.
         """
         ...
 
@@ -207,8 +203,8 @@ class CloudClient(Protocol):
         """The block list of exactly that version; its Merkle root and size are verified against `tag`.
 
         Raises:
-            ObjectGoneError: That version is no longer readable.
-            RemoteCorruptionError: What the server sent does not have the tag's hash or size.
+            ConflictOnRemoteError: That version is no longer readable.
+            CorruptionError: What the server sent does not have the tag's hash or size.
         """
         ...
 
@@ -229,8 +225,8 @@ class CloudClient(Protocol):
             deliver: Called once per index.
 
         Raises:
-            ObjectGoneError: That version is no longer readable.
-            RemoteCorruptionError: The server keeps sending bytes that don't have the block's id.
+            ConflictOnRemoteError: That version is no longer readable.
+            CorruptionError: The server keeps sending bytes that don't have the block's id.
         """
         ...
 
@@ -257,7 +253,7 @@ class CloudClient(Protocol):
             expect: The version that it replaces; None: there must be no object of that name.
 
         Raises:
-            ExpectationFailedError: The current object is not `expect`. Nothing was written.
+            ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
         """
         ...
 
@@ -274,7 +270,7 @@ class CloudClient(Protocol):
             expect: As for put_object.
 
         Raises:
-            ExpectationFailedError: The current object is not `expect`. Nothing was written.
+            ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
         """
         ...
 
@@ -284,15 +280,15 @@ class CloudClient(Protocol):
         A directory moves alone: what lies below it is other objects, to be moved one by one.
 
         Raises:
-            ExpectationFailedError: The source is not `expect`, or the target is taken. Nothing was moved.
+            ConflictOnRemoteError: The source is not `expect`, or the target is taken. Nothing was moved.
         """
         ...
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
-        """Delete one object. Already gone is fine; an implicit directory needs no request.
+        """Delete one object. Already gone is fine.
 
         Raises:
-            ExpectationFailedError: The current object is not `expect`. It is still there.
+            ConflictOnRemoteError: The current object is not `expect`. It is still there.
         """
         ...
 
@@ -300,7 +296,7 @@ class CloudClient(Protocol):
         """Replace mode and mtime, content untouched.
 
         Raises:
-            ExpectationFailedError: The current object is not `expect`. Nothing was written.
+            ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
         """
         ...
 

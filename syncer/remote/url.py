@@ -1,0 +1,96 @@
+"""Remote URLs: `pithos+http(s)://BASE/ACCOUNT/CONTAINER`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit
+
+_SCHEMES: Final = {"pithos+http": "http", "pithos+https": "https"}
+_PORTS: Final = {"http": 80, "https": 443}
+_SAFE: Final = "/~"
+"""Characters that stay as they are in a path, besides RFC 3986's unreserved ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteUrl:
+    """Where a container is.
+
+    Attributes:
+        scheme: "http" or "https".
+        host: Name or address; IPv6 without brackets.
+        port: TCP port.
+        base: Path before the account, decoded, without slashes at its ends; "" when there is none.
+        account: Decoded.
+        container: Decoded.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    base: str
+    account: str
+    container: str
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, as messages name a server."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def container_path(self) -> str:
+        """Request path of the container, quoted."""
+        parts = [part for part in (self.base, self.account, self.container) if part]
+        return "/" + "/".join(quote(part, safe=_SAFE) for part in parts)
+
+    def object_path(self, name: str) -> str:
+        """Request path of one object, quoted."""
+        return f"{self.container_path}/{quote(name, safe=_SAFE)}"
+
+    def object_reference(self, name: str) -> str:
+        """`/container/object`, quoted, as Destination and X-Move-From take it."""
+        return f"/{quote(self.container, safe=_SAFE)}/{quote(name, safe=_SAFE)}"
+
+    def __str__(self) -> str:
+        return f"pithos+{self.origin}{self.container_path}"
+
+
+def parse_url(text: str) -> RemoteUrl:
+    """Read a remote URL.
+
+    Args:
+        text: E.g. `pithos+https://files.example.org/pithos/object-store/v1/ACCOUNT/CONTAINER`. The last two segments
+            are account and container, percent-decoded; the rest is the base.
+
+    Raises:
+        ValueError: Not such a URL; the message says what is expected. Credentials, queries and fragments are refused:
+            a token never belongs into a URL.
+    """
+    form = "expected pithos+http(s)://HOST[:PORT]/…/ACCOUNT/CONTAINER"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a remote URL ({error}): {form}") from None
+    scheme = _SCHEMES.get(parts.scheme)
+    if scheme is None or not parts.hostname:
+        raise ValueError(f"{text!r} is not a remote URL: {form}")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError(f"{parts.scheme}://{parts.hostname}…: no credentials, query or fragment, please: {form}")
+    segments = [unquote(segment, errors="strict") for segment in parts.path.strip("/").split("/")]
+    if len(segments) < 2 or any(not _usable(segment) for segment in segments):
+        raise ValueError(f"{text!r} names no account and container: {form}")
+    return RemoteUrl(
+        scheme=scheme,
+        host=parts.hostname,
+        port=_PORTS[scheme] if port is None else port,
+        base="/".join(segments[:-2]),
+        account=segments[-2],
+        container=segments[-1],
+    )
+
+
+def _usable(segment: str) -> bool:
+    """Whether a segment can stand in a path without meaning something else."""
+    return segment not in {"", ".", ".."} and "/" not in segment and segment.isprintable()
