@@ -1,0 +1,77 @@
+"""Structured logs: one JSON object per event, to a file or to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import MutableMapping
+from typing import Any, Final, TextIO
+
+import structlog
+
+MAX_LOG_BYTES: Final = 10 * 1024 * 1024
+"""A log file larger than this is renamed to `.1` when the next process opens it: two files bound the space."""
+
+
+def log_to(stream: TextIO, *, debug: bool = False) -> None:
+    """Send all events of this process to a stream, as JSON lines; the standard library's warnings too."""
+    level = logging.DEBUG if debug else logging.INFO
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _bytes_as_text,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: _LineLogger(stream),
+    )
+    logging.basicConfig(handlers=[_Bridge()], level=logging.WARNING, force=True)
+
+
+def open_log(path: bytes) -> TextIO:
+    """Open a log file for appending, line-buffered; an oversized one is put aside first.
+
+    Raises:
+        OSError: The file can't be opened.
+    """
+    try:
+        if os.stat(path).st_size > MAX_LOG_BYTES:
+            os.replace(path, path + b".1")
+    except FileNotFoundError:
+        pass
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
+
+
+class _LineLogger:
+    """Writes finished lines. Failures are dropped: a full disk or a closed terminal must not stop a filesystem."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    log = debug = info = warning = error = critical = exception = msg
+
+
+class _Bridge(logging.Handler):
+    """Hands records of libraries (pyfuse3, trio) to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        event = structlog.get_logger()
+        event.log(max(record.levelno, logging.WARNING), "library.logged", logger=record.name, text=record.getMessage())
+
+
+def _bytes_as_text(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Render bytes fields (paths and names) readably."""
+    for key, value in event.items():
+        if isinstance(value, bytes):
+            event[key] = value.decode("utf-8", "backslashreplace")
+    return event

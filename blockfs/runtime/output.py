@@ -1,0 +1,43 @@
+"""What commands print: results on stdout, everything else on stderr, JSON lines on request."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+JSON_VERSION: Final = 1
+"""Version of every JSON line: rises when a key changes its meaning or goes away, not when one is added."""
+
+JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
+
+
+def json_line(kind: str, fields: Mapping[str, JsonValue]) -> None:
+    """Print one JSON object on stdout: {"type": kind, "version": 1, …}."""
+    line: dict[str, JsonValue] = {"type": kind, "version": JSON_VERSION, **fields}
+    click.echo(msgspec.json.encode(line).decode())
+
+
+def table(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two aligned columns on stdout."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(justify="right")
+    for name, value in rows:
+        grid.add_row(name, value)
+    Console(file=sys.stdout, highlight=False, markup=False).print(grid)
+
+
+def note(message: str) -> None:
+    """Tell the user something that is no result, on stderr."""
+    click.echo(message, err=True)
+
+
+def shown(path: bytes) -> str:
+    r"""A path for messages and JSON: bytes that are not UTF-8 appear as `\xNN`."""
+    return path.decode("utf-8", "backslashreplace")
