@@ -12,7 +12,7 @@ unknown keys are ignored by both sides.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -26,6 +26,16 @@ MAX_PAGE_IDS: Final = 1 << 18
 
 MAX_PAGE_ROWS: Final = 4096
 """Rows in one `ChangesReply`: 4096 rows with long names stay far below `MAX_FRAME_BYTES`."""
+
+# Ranges are checked when a message is decoded, so that nothing behind this module meets a value it can't store.
+Ino = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+Version = Annotated[int, msgspec.Meta(ge=0)]  # u64
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Mode = Annotated[int, msgspec.Meta(ge=0, le=0o7777)]
+UserId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 2)]  # 2**32 - 1 means "leave alone" to chown(2)
+TimeNs = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # nanoseconds since 1970
+Name = Annotated[bytes, msgspec.Meta(min_length=1, max_length=255)]
+Target = Annotated[bytes, msgspec.Meta(min_length=1, max_length=4095)]
 
 _LENGTH: Final = struct.Struct(">I")
 HEADER_BYTES: Final = _LENGTH.size
@@ -63,8 +73,8 @@ class CursorMsg(msgspec.Struct, frozen=True, kw_only=True):
         sequence: u64, never reused.
     """
 
-    mount_generation: int
-    sequence: int
+    mount_generation: Version
+    sequence: Version
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,18 +91,18 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
         writers: Handles open for writing now.
     """
 
-    ino: int
+    ino: Ino
     places: list[tuple[int, bytes]]
     kind: str
-    mode: int
-    uid: int
-    gid: int
-    size_bytes: int
-    mtime_ns: int
-    ctime_ns: int
-    btime_ns: int
-    version: int
-    content_version: int
+    mode: Mode
+    uid: UserId
+    gid: UserId
+    size_bytes: Size
+    mtime_ns: TimeNs
+    ctime_ns: TimeNs
+    btime_ns: TimeNs
+    version: Version
+    content_version: Version
     nlink: int
     target: bytes | None = None
     writers: int = 0
@@ -106,8 +116,8 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
         content_version: Its content version, or None: any content.
     """
 
-    ino: int | None
-    content_version: int | None = None
+    ino: Ino | None
+    content_version: Version | None = None
 
 
 class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,23 +155,23 @@ class Changes(_Message, frozen=True, kw_only=True):
     """
 
     cursor: CursorMsg | None = None
-    after: int = 0
-    limit: int = 1024
+    after: Size = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_ROWS)] = 1024
 
 
 class Hashes(_Message, frozen=True, kw_only=True):
     """Object hashes of committed contents, for (inode, content version)."""
 
-    items: list[tuple[int, int]]
+    items: list[tuple[Ino, Version]]
 
 
 class BlockListPage(_Message, frozen=True, kw_only=True):
     """A run of `count` block ids of a committed content (at most `MAX_PAGE_IDS`), holes included."""
 
-    ino: int
-    content_version: int
-    first: int
-    count: int
+    ino: Ino
+    content_version: Version
+    first: Size
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_IDS)]
 
 
 class Clone(_Message, frozen=True, kw_only=True):
@@ -182,12 +192,12 @@ class PrepareFile(_Message, frozen=True, kw_only=True):
         base: (inode, content version) whose block list the new file starts with, or None: all holes.
     """
 
-    size_bytes: int
-    mode: int
-    uid: int
-    gid: int
-    mtime_ns: int
-    base: tuple[int, int] | None = None
+    size_bytes: Size
+    mode: Mode
+    uid: UserId
+    gid: UserId
+    mtime_ns: TimeNs
+    base: tuple[Ino, Version] | None = None
 
 
 class SetBlocks(_Message, frozen=True, kw_only=True):
@@ -197,7 +207,7 @@ class SetBlocks(_Message, frozen=True, kw_only=True):
     """
 
     handle: int
-    first: int
+    first: Size
     ids: bytes
 
 
@@ -210,11 +220,11 @@ class InstallFile(_Message, frozen=True, kw_only=True):
     """
 
     handle: int
-    parent: int
-    name: bytes
+    parent: Ino
+    name: Name
     expect: Expect
-    trash_parent: int | None = None
-    trash_name: bytes | None = None
+    trash_parent: Ino | None = None
+    trash_name: Name | None = None
 
 
 class AbandonFile(_Message, frozen=True, kw_only=True):
@@ -226,30 +236,30 @@ class AbandonFile(_Message, frozen=True, kw_only=True):
 class ApplyMkdir(_Message, frozen=True, kw_only=True):
     """Make a directory under a free name."""
 
-    parent: int
-    name: bytes
-    mode: int
-    uid: int
-    gid: int
+    parent: Ino
+    name: Name
+    mode: Mode
+    uid: UserId
+    gid: UserId
 
 
 class ApplySymlink(_Message, frozen=True, kw_only=True):
     """Make a symlink under a free name."""
 
-    parent: int
-    name: bytes
-    target: bytes
-    uid: int
-    gid: int
+    parent: Ino
+    name: Name
+    target: Target
+    uid: UserId
+    gid: UserId
 
 
 class ApplyMove(_Message, frozen=True, kw_only=True):
     """Rename (parent, name) to a free (new_parent, new_name) if the old name holds what `expect` says."""
 
-    parent: int
-    name: bytes
-    new_parent: int
-    new_name: bytes
+    parent: Ino
+    name: Name
+    new_parent: Ino
+    new_name: Name
     expect: Expect
 
 
@@ -261,19 +271,19 @@ class ApplyRemove(_Message, frozen=True, kw_only=True):
             empty), any other node is unlinked.
     """
 
-    parent: int
-    name: bytes
+    parent: Ino
+    name: Name
     expect: Expect
-    trash_parent: int | None = None
-    trash_name: bytes | None = None
+    trash_parent: Ino | None = None
+    trash_name: Name | None = None
 
 
 class ApplySetMeta(_Message, frozen=True, kw_only=True):
     """Set mode and mtime of an inode whose content is still the expected one. None leaves a field alone."""
 
     expect: Expect
-    mode: int | None = None
-    mtime_ns: int | None = None
+    mode: Mode | None = None
+    mtime_ns: TimeNs | None = None
 
 
 class Gc(_Message, frozen=True, kw_only=True):

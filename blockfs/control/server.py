@@ -1,0 +1,217 @@
+"""The control socket's server: threads that read requests, ask a handler, write replies.
+
+Plain threads, not trio: requests are blocking disk work, a connection is a conversation with state (a snapshot,
+prepared files), and an unmount must find the server alive while the front-end's loop is busy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import threading
+from typing import Final, Protocol
+
+import structlog
+
+from blockfs.control import protocol
+from blockfs.control.client import SOCKET_NAME
+from blockfs.errors import BlockfsError
+from blockfs.runtime.exitcodes import ExitCode
+
+MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
+STOP_TIMEOUT_S: Final = 10.0  # for replies in flight when the mount ends
+
+_PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+log = structlog.get_logger()
+
+
+class Session(Protocol):
+    """One connection's conversation. Used by one thread."""
+
+    def answer(self, request: protocol.Request) -> protocol.Reply:
+        """Do what is asked. Raises BlockfsError, OSError or ValueError; the server makes an ErrorReply of them."""
+        ...
+
+    def close(self) -> None:
+        """The connection is gone: drop snapshots and prepared files."""
+        ...
+
+
+class Handler(Protocol):
+    """What the mount offers. Implemented next to the engine, which control does not know."""
+
+    def session(self) -> Session:
+        """Begin a conversation. Called from any thread."""
+        ...
+
+
+class ControlServer:
+    """Serves VOLUME/control.sock to processes of the same user, and to root."""
+
+    def __init__(self, volume: bytes, handler: Handler) -> None:
+        """Bind the socket and begin to serve.
+
+        The caller holds the volume's lock, so a socket file that is there was left by a dead mount and is replaced.
+
+        Raises:
+            OSError: The socket can't be made.
+        """
+        self._volume = volume
+        self._handler = handler
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._guard = threading.Lock()
+        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._stopping = False
+        self._listener = _bound(volume)
+        self._acceptor = threading.Thread(target=self._accept, name="control-accept", daemon=True)
+        self._acceptor.start()
+
+    def stop(self) -> None:
+        """Refuse new connections, let replies in flight finish, remove the socket file. Idempotent."""
+        with self._guard:
+            if self._stopping:
+                return
+            self._stopping = True
+            connections = dict(self._connections)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._volume, SOCKET_NAME))
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(); close() alone does not
+        for connection, thread in connections.items():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RD)  # an idle reader sees the end, a reply still goes out
+            if thread is not threading.current_thread():
+                thread.join(STOP_TIMEOUT_S)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            self._slots.acquire()
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                self._slots.release()
+                if self._stopping:
+                    return
+                log.warning("control.accept_failed", reason=str(error))
+                continue
+            thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
+            with self._guard:
+                if self._stopping:
+                    connection.close()
+                    return
+                self._connections[connection] = thread
+            thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                if _greeted(connection):
+                    self._converse(connection)
+        except OSError as error:
+            log.debug("control.connection_lost", reason=str(error))
+        finally:
+            with self._guard:
+                self._connections.pop(connection, None)
+            self._slots.release()
+
+    def _converse(self, connection: socket.socket) -> None:
+        session = self._handler.session()
+        try:
+            while (payload := _frame(connection)) is not None:
+                request = protocol.decode_to_server(payload)
+                if isinstance(request, protocol.Hello):
+                    raise protocol.ProtocolError("a second hello")
+                _send(connection, _answered(session, request))
+        except protocol.ProtocolError as error:
+            log.warning("control.malformed", reason=str(error))
+            _send(connection, _malformed(error))
+        finally:
+            session.close()
+
+
+def _bound(volume: bytes) -> socket.socket:
+    """Listen through a directory descriptor: sun_path holds 107 bytes, a volume's path may be longer."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    directory = os.open(volume, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=directory)
+        path = b"/proc/self/fd/%d/%s" % (directory, SOCKET_NAME)
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen()
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.close(directory)
+    return listener
+
+
+def _greeted(connection: socket.socket) -> bool:
+    """Check who calls and which version they speak; answer either way."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, uid, _ = _PEER.unpack(credentials)
+    if uid not in (0, os.geteuid()):
+        text = f"this mount belongs to user {os.geteuid()}; only that user and root may control it"
+        _send(connection, protocol.ErrorReply(exit_code=ExitCode.AUTH, errno=errno.EPERM, message=text))
+        return False
+    try:
+        payload = _frame(connection)
+        if payload is None:
+            return False
+        hello = protocol.decode_to_server(payload)
+    except protocol.ProtocolError as error:
+        _send(connection, _malformed(error))
+        return False
+    if not isinstance(hello, protocol.Hello) or hello.version != protocol.PROTOCOL_VERSION:
+        text = f"this mount speaks control protocol {protocol.PROTOCOL_VERSION}; use the same blocksync release for it"
+        _send(connection, protocol.ErrorReply(exit_code=ExitCode.UNEXPECTED, errno=errno.EPROTO, message=text))
+        return False
+    _send(connection, protocol.Welcome(version=protocol.PROTOCOL_VERSION, pid=os.getpid()))
+    return True
+
+
+def _answered(session: Session, request: protocol.Request) -> protocol.Reply:
+    try:
+        return session.answer(request)
+    except BlockfsError as error:
+        return protocol.ErrorReply(exit_code=error.exit_code, errno=error.errno or errno.EIO, message=str(error))
+    except OSError as error:
+        code = ExitCode.NO_SPACE if error.errno in _FULL else ExitCode.UNEXPECTED
+        return protocol.ErrorReply(exit_code=code, errno=error.errno or errno.EIO, message=str(error))
+    except ValueError as error:
+        return protocol.ErrorReply(exit_code=ExitCode.USAGE, errno=errno.EINVAL, message=str(error))
+
+
+def _malformed(error: protocol.ProtocolError) -> protocol.ErrorReply:
+    return protocol.ErrorReply(exit_code=ExitCode.UNEXPECTED, errno=errno.EPROTO, message=f"malformed request: {error}")
+
+
+def _send(connection: socket.socket, message: protocol.ToClient) -> None:
+    connection.sendall(protocol.encode(message))
+
+
+def _frame(connection: socket.socket) -> bytes | None:
+    """One payload, or None at the orderly end."""
+    header = _received(connection, protocol.HEADER_BYTES)
+    if not header:
+        return None
+    return _received(connection, protocol.payload_size(header)) if len(header) == protocol.HEADER_BYTES else None
+
+
+def _received(connection: socket.socket, size: int) -> bytes:
+    """`size` bytes, or fewer if the peer ends before."""
+    received = bytearray()
+    while len(received) < size:
+        piece = connection.recv(size - len(received))
+        if not piece:
+            break
+        received += piece
+    return bytes(received)
