@@ -124,10 +124,7 @@ class ControlServer:
         session = self._handler.session()
         try:
             while (payload := _frame(connection)) is not None:
-                request = protocol.decode_to_server(payload)
-                if isinstance(request, protocol.Hello):
-                    raise protocol.ProtocolError("a second hello")
-                _send(connection, _answered(session, request))
+                _send(connection, _answered(session, _request(payload)))
         except protocol.ProtocolError as error:
             log.warning("control.malformed", reason=str(error))
             _send(connection, _malformed(error))
@@ -176,6 +173,13 @@ def _greeted(connection: socket.socket) -> bool:
         return False
     _send(connection, protocol.Welcome(version=protocol.PROTOCOL_VERSION, pid=os.getpid()))
     return True
+
+
+def _request(payload: bytes) -> protocol.Request:
+    message = protocol.decode_to_server(payload)
+    if isinstance(message, protocol.Hello):
+        raise protocol.ProtocolError("a second hello")
+    return message
 
 
 def _answered(session: Session, request: protocol.Request) -> protocol.Reply:
