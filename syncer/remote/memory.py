@@ -1,0 +1,334 @@
+"""A remote held in memory: the engine's fake. Keeps every rule of `client.CloudClient`; the contract suite says so.
+
+One `MemoryContainer` is shared by any number of `MemoryClient`s, as a server is by its devices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.extents import block_length
+from blockfs.blocks.hashing import block_id, canonical
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
+from syncer.core.model import NO_META, Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.errors import ConflictOnRemoteError, NotFoundError
+from syncer.remote.client import ContainerInfo, Counters, Deliver, Listing, MissingBlocks, PutResult, RefusedName
+from syncer.remote.conditions import describe, require
+
+Hook = Callable[[str, RelPath], Awaitable[None]]
+"""Called with the method's name and its path (b"" for the container's). May wait, change the container, or raise."""
+
+_NOTHING: Final = RelPath(b"")
+
+_MUTATING: Final = frozenset(
+    {"create_container", "put_blocks", "put_object", "put_small", "move", "delete", "set_meta"}
+)
+
+
+async def no_hook(operation: str, path: RelPath) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryVersion:
+    """One version of one object."""
+
+    kind: Kind
+    uuid: str
+    version: int
+    blocks: BlockList
+    meta: Meta
+
+    @property
+    def tag(self) -> RemoteTag:
+        """How the engine names this version."""
+        return RemoteTag(
+            uuid=self.uuid,
+            version=self.version,
+            etag=self.blocks.object_hash.hex(),
+            size_bytes=self.blocks.size_bytes,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class MemoryContainer:
+    """What the server would hold.
+
+    Attributes:
+        exists: Whether it was created.
+        identity: A new life has a new one.
+        block_size: Bytes.
+        lists_meta: False: listings carry neither metadata nor targets, as on a plain Pithos.
+        objects: Current versions.
+        versions: All versions ever, by number, still readable.
+        data: Blocks by id, canonical.
+        refused: Names that the listing reports as refused.
+        last_version: The server's serial.
+    """
+
+    exists: bool = True
+    identity: str | None = "00000000-0000-4000-8000-000000000001"
+    block_size: int = 4096
+    lists_meta: bool = True
+    objects: dict[RelPath, MemoryVersion] = field(default_factory=dict)
+    versions: dict[int, MemoryVersion] = field(default_factory=dict)
+    data: dict[BlockId, bytes] = field(default_factory=dict)
+    refused: list[RefusedName] = field(default_factory=list)
+    last_version: int = 0
+
+    def put(
+        self, path: RelPath, *, kind: Kind, blocks: BlockList, meta: Meta, uuid: str | None = None
+    ) -> MemoryVersion:
+        """Make the next version of `path`, without any condition. The uuid stays, or is new, or is the given one."""
+        self.last_version += 1
+        before = self.objects.get(path)
+        fresh = hashlib.sha256(b"uuid %d" % self.last_version).hexdigest()[:32]  # deterministic: simulations replay
+        made = MemoryVersion(
+            kind=kind,
+            uuid=uuid or (before.uuid if before is not None and before.kind is kind else fresh),
+            version=self.last_version,
+            blocks=blocks,
+            meta=meta,
+        )
+        self.objects[path] = made
+        self.versions[made.version] = made
+        return made
+
+    def store(self, data: bytes) -> BlockId:
+        """Keep one block."""
+        name = block_id(data)
+        self.data[name] = canonical(data)
+        return name
+
+    def store_all(self, data: bytes) -> BlockList:
+        """Keep a whole content."""
+        step = self.block_size
+        ids = b"".join(self.store(data[at : at + step]) for at in range(0, len(data), step))
+        return BlockList(block_size=step, size_bytes=len(data), ids=ids)
+
+    def content(self, version: MemoryVersion) -> bytes:
+        """The bytes of a version."""
+        size, step = version.blocks.size_bytes, self.block_size
+        parts = [
+            self.data.get(name, b"").ljust(block_length(index, size, step), b"\0")
+            for index, name in enumerate(version.blocks)
+        ]
+        return b"".join(parts)
+
+    def stat(self, path: RelPath, version: MemoryVersion, *, listed: bool = False) -> RemoteStat:
+        """What a client sees of a version."""
+        bare = listed and not self.lists_meta
+        content = None
+        if version.kind is Kind.FILE:
+            content = Content(size_bytes=version.blocks.size_bytes, object_hash=ObjectHash(version.blocks.object_hash))
+        return RemoteStat(
+            path=path,
+            kind=version.kind,
+            meta=None if bare else version.meta,
+            content=content,
+            target=self.content(version) if version.kind is Kind.SYMLINK and not bare else None,
+            tag=version.tag,
+        )
+
+
+class MemoryClient:
+    """`CloudClient` on a `MemoryContainer`.
+
+    Attributes:
+        before: Called before the effect of each method; raising means that nothing happened.
+        after: Called after it; raising means that it happened and the reply was lost.
+    """
+
+    def __init__(self, container: MemoryContainer, *, before: Hook = no_hook, after: Hook = no_hook) -> None:
+        self.container = container
+        self.counters = Counters()
+        self.before = before
+        self.after = after
+
+    async def container_info(self) -> ContainerInfo:
+        """See CloudClient."""
+        await self._enter("container_info")
+        info = self._info()
+        await self.after("container_info", _NOTHING)
+        return info
+
+    async def create_container(self) -> ContainerInfo:
+        """See CloudClient."""
+        await self._enter("create_container")
+        self.container.exists = True
+        await self.after("create_container", _NOTHING)
+        return self._info()
+
+    async def list_objects(self) -> Listing:
+        """See CloudClient."""
+        await self._enter("list_objects")
+        box = self.container
+        listing = Listing(
+            info=self._info(),
+            objects=[box.stat(path, version, listed=True) for path, version in sorted(box.objects.items())],
+            refused=list(box.refused),
+            max_version=max((version.version for version in box.objects.values()), default=0),
+        )
+        await self.after("list_objects", _NOTHING)
+        return listing
+
+    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+        """See CloudClient."""
+        await self._enter("resolve", stat.path)
+        full = self.container.stat(stat.path, self._pinned(stat.path, stat.tag))
+        await self.after("resolve", stat.path)
+        return full
+
+    async def head(self, path: RelPath) -> RemoteStat | None:
+        """See CloudClient."""
+        await self._enter("head", path)
+        self._info()
+        found = self.container.objects.get(path)
+        await self.after("head", path)
+        return None if found is None else self.container.stat(path, found)
+
+    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+        """See CloudClient."""
+        await self._enter("block_list", path)
+        blocks = self._pinned(path, tag).blocks
+        await self.after("block_list", path)
+        return blocks
+
+    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
+        """See CloudClient."""
+        await self._enter("read_block", path)
+        data = self._block(path, tag, blocks, index)
+        await self.after("read_block", path)
+        return data
+
+    async def read_blocks(
+        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+    ) -> None:
+        """See CloudClient."""
+        for index in indexes:
+            if blocks[index] == ZERO_BLOCK:
+                await deliver(index, ZERO_BLOCK, b"")
+                continue
+            data = await self.read_block(path, tag, blocks, index)
+            await deliver(index, blocks[index], data)
+
+    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
+        """See CloudClient."""
+        assert blocks
+        assert all(len(block) <= self.container.block_size for block in blocks)
+        await self._enter("put_blocks")
+        self._info()
+        self.counters.blocks_sent += len(blocks)
+        self.counters.bytes_sent += sum(len(block) for block in blocks)
+        ids = [self.container.store(block) for block in blocks]
+        await self.after("put_blocks", _NOTHING)
+        return ids
+
+    async def put_object(
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult | MissingBlocks:
+        """See CloudClient."""
+        await self._enter("put_object", path)
+        self._require(path, expect)
+        missing = tuple(
+            name for name in dict.fromkeys(blocks) if name != ZERO_BLOCK and name not in self.container.data
+        )
+        if missing:
+            return MissingBlocks(ids=missing)
+        return await self._put("put_object", path, Kind.FILE, blocks, meta)
+
+    async def put_small(
+        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult:
+        """See CloudClient."""
+        assert len(data) <= self.container.block_size
+        await self._enter("put_small", path)
+        self._require(path, expect)
+        self.counters.bytes_sent += len(data)
+        if kind is Kind.FILE and data:
+            self.counters.blocks_sent += 1
+        return await self._put("put_small", path, kind, self.container.store_all(data), meta)
+
+    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
+        """See CloudClient."""
+        await self._enter("move", source)
+        self._require(source, expect)
+        self._require(target, None)
+        moved = self.container.objects.pop(source)
+        made = self.container.put(target, kind=moved.kind, blocks=moved.blocks, meta=moved.meta, uuid=moved.uuid)
+        await self.after("move", source)
+        return PutResult(tag=made.tag)
+
+    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
+        """See CloudClient."""
+        await self._enter("delete", path)
+        self._info()
+        if path in self.container.objects:
+            self._require(path, expect)
+            del self.container.objects[path]
+            self.container.last_version += 1
+        await self.after("delete", path)
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
+        """See CloudClient."""
+        await self._enter("set_meta", path)
+        self._require(path, expect)
+        found = self.container.objects[path]
+        return await self._put("set_meta", path, found.kind, found.blocks, meta)
+
+    async def close(self) -> None:
+        """See CloudClient."""
+
+    async def _enter(self, operation: str, path: RelPath = _NOTHING) -> None:
+        """Count, let others run, and let the hook intervene. Nothing may be awaited between this and the effect."""
+        self.counters.requests += 1
+        self.counters.mutating_requests += operation in _MUTATING
+        await trio.lowlevel.checkpoint()
+        await self.before(operation, path)
+
+    async def _put(self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta) -> PutResult:
+        """The effect of a write, then its hook."""
+        made = self.container.put(path, kind=kind, blocks=blocks, meta=meta)
+        await self.after(operation, path)
+        return PutResult(tag=made.tag)
+
+    def _info(self) -> ContainerInfo:
+        if not self.container.exists:
+            raise NotFoundError("the container does not exist in memory; create it first")
+        return ContainerInfo(
+            identity=self.container.identity,
+            block_size=self.container.block_size,
+            block_hash="sha256",
+            atomic=True,
+        )
+
+    def _require(self, path: RelPath, expect: RemoteTag | None) -> None:
+        self._info()
+        found = self.container.objects.get(path)
+        require(path, expect, None if found is None else found.tag)
+
+    def _pinned(self, path: RelPath, tag: RemoteTag) -> MemoryVersion:
+        self._info()
+        found = self.container.versions.get(tag.version)
+        if found is None:
+            raise ConflictOnRemoteError(path, describe(tag), "nothing readable")
+        return found
+
+    def _block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
+        found = self._pinned(path, tag)
+        assert found.blocks == blocks
+        data = self.container.data.get(blocks[index], b"")
+        self.counters.blocks_received += 1
+        self.counters.bytes_received += len(data)
+        return data
+
+
+def small_version(container: MemoryContainer, path: bytes, data: bytes, *, meta: Meta = NO_META) -> MemoryVersion:
+    """Another device's write of a whole file, for tests and simulations."""
+    return container.put(RelPath(path), kind=Kind.FILE, blocks=container.store_all(data), meta=meta)
