@@ -1,0 +1,1 @@
+"""The tree: names, inodes, leaves and the change journal of one volume, in LMDB."""

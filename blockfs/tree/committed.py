@@ -1,0 +1,213 @@
+"""Reads of what is durably committed: one LMDB snapshot, usable from any thread without the engine's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import lmdb
+
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
+from blockfs.tree.overlay import scan_snapshot
+from blockfs.tree.reader import TreeReader
+from blockfs.tree.schema import (
+    META_RESERVED,
+    Cursor,
+    Inode,
+    Kind,
+    Reserved,
+    Table,
+    decode_inode,
+    decode_leaf_ref,
+    decode_reserved,
+    decode_u64,
+    split_ino_key,
+    split_parent_key,
+    u64,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeCounts:
+    """Sums over all inodes that have a name.
+
+    Attributes:
+        files: Regular files; hard links count once.
+        directories: Directories, the root included.
+        others: Symlinks and special files.
+        logical_bytes: Sum of the files' published sizes.
+        allocated_blocks: Blocks in the files' leaves that are no holes, each as often as it is referred to.
+        leaves: Distinct leaves.
+    """
+
+    files: int
+    directories: int
+    others: int
+    logical_bytes: int
+    allocated_blocks: int
+    leaves: int
+
+
+class Snapshot:
+    """`KeyValues` over one LMDB read transaction."""
+
+    def __init__(self, transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database]) -> None:
+        self._transaction = transaction
+        self._databases = databases
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        """The value of a row, or None."""
+        return self._transaction.get(key, db=self._databases[table])
+
+    def scan(self, table: Table, prefix: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Rows whose key starts with `prefix`, in key order, from the first key greater than `after` on."""
+        return scan_snapshot(self._transaction, self._databases[table], prefix, after)
+
+    def last_key(self, table: Table) -> bytes | None:
+        """The greatest key of a table; None if it is empty."""
+        with self._transaction.cursor(self._databases[table]) as cursor:
+            return cursor.key() if cursor.last() else None
+
+    def row_count(self, table: Table) -> int:
+        """How many rows a table has."""
+        return int(self._transaction.stat(self._databases[table])["entries"])
+
+    def close(self) -> None:
+        """End the snapshot. Idempotent."""
+        self._transaction.abort()
+
+
+class CommittedView(TreeReader):
+    """One consistent state of the tree, as it would be found after a crash at the moment it was taken.
+
+    One thread at a time. It holds LMDB pages of its age: close it after use.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self._snapshot = snapshot
+
+    def close(self) -> None:
+        """End the view. Idempotent."""
+        self._snapshot.close()
+
+    # --- the journal ---
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where this state is in the journal."""
+        last = self._snapshot.last_key(Table.JOURNAL)
+        sequence = self.journal_start() if last is None else decode_u64(last)
+        return Cursor(mount_generation=self.mount_row().generation, sequence=sequence)
+
+    def changes(self, since: Cursor) -> tuple[list[int], Cursor] | None:
+        """Inodes that were changed or removed after a cursor, in the order of their latest change.
+
+        Returns:
+            The inos (one that `inode` does not know any more was removed) and the cursor of this state; None if the
+            journal does not reach back to `since`, or `since` is of another mount generation: compare everything.
+        """
+        now = self.cursor
+        if since.mount_generation != now.mount_generation or since.sequence < self.journal_start():
+            return None
+        if since.sequence > now.sequence:
+            return None
+        rows = self._snapshot.scan(Table.JOURNAL, after=u64(since.sequence))
+        return [decode_u64(row) for _, row in rows], now
+
+    def journal(self) -> Iterator[tuple[int, int]]:
+        """All journal rows: (sequence, ino)."""
+        for key, row in self._snapshot.scan(Table.JOURNAL):
+            yield decode_u64(key), decode_u64(row)
+
+    # --- everything ---
+
+    def inodes(self, after: int = 0) -> Iterator[Inode]:
+        """All inodes with an ino greater than `after`, in order."""
+        for key, row in self._snapshot.scan(Table.INODES, after=u64(after)):
+            yield decode_inode(split_ino_key(key)[0], row)
+
+    def all_entries(self) -> Iterator[tuple[int, bytes, int]]:
+        """All directory entries: (parent, name, child)."""
+        for key, row in self._snapshot.scan(Table.DENTRIES):
+            parent, name = split_ino_key(key)
+            yield parent, name, decode_u64(row)
+
+    def all_places(self) -> Iterator[tuple[int, int, bytes]]:
+        """All reverse rows: (child, parent, name)."""
+        for key, _ in self._snapshot.scan(Table.PARENTS):
+            yield split_parent_key(key)
+
+    def all_leaf_keys(self) -> Iterator[tuple[int, int, LeafKey]]:
+        """All leaf_map rows: (ino, leaf index, leaf key)."""
+        for key, row in self._snapshot.scan(Table.LEAF_MAP):
+            ino, index = split_ino_key(key)
+            yield ino, decode_u64(index), LeafKey(row)
+
+    def leaves(self) -> Iterator[tuple[LeafKey, bytes]]:
+        """All leaves, each once: (leaf key, ids)."""
+        for key, ids in self._snapshot.scan(Table.LEAVES):
+            yield LeafKey(key), ids
+
+    def leaf_references(self) -> Iterator[tuple[LeafKey, int, int]]:
+        """All leaf_refs rows: (leaf key, references, ids that are no holes)."""
+        for key, row in self._snapshot.scan(Table.LEAF_REFS):
+            references, blocks = decode_leaf_ref(row)
+            yield LeafKey(key), references, blocks
+
+    def keyed_by_ino(self, table: Table) -> Iterator[tuple[int, bytes]]:
+        """Rows of symlinks, xattrs, allocations or orphans: (ino, value)."""
+        assert table in {Table.SYMLINKS, Table.XATTRS, Table.ALLOCATIONS, Table.ORPHANS}
+        for key, row in self._snapshot.scan(table):
+            yield split_ino_key(key)[0], row
+
+    def leaf_roots(self) -> Iterator[tuple[LeafKey, bytes]]:
+        """All remembered Merkle roots of leaves: (leaf key, root)."""
+        for key, root in self._snapshot.scan(Table.LEAF_ROOTS):
+            yield LeafKey(key), root
+
+    def live_ids(self) -> Iterator[bytes]:
+        """The ids that files refer to, leaf by leaf: concatenated 32-byte ids, each leaf once, holes included."""
+        for _, ids in self._snapshot.scan(Table.LEAVES):
+            yield ids
+
+    def unique_ids(self) -> set[BlockId]:
+        """The distinct ids that files refer to, without holes. Memory: about 100 bytes each."""
+        found: set[BlockId] = set()
+        for ids in self.live_ids():
+            found.update(BlockId(ids[at : at + ID_SIZE]) for at in range(0, len(ids), ID_SIZE))
+        found.discard(ZERO_BLOCK)
+        return found
+
+    def reserved(self) -> Reserved | None:
+        """Numbers that may have been used."""
+        row = self._rows.get(Table.META, META_RESERVED)
+        return None if row is None else decode_reserved(row)
+
+    def counts(self) -> TreeCounts:
+        """Sums for `stats`. Reads every inode row."""
+        files = directories = others = logical_bytes = allocated_blocks = 0
+        for inode in self.inodes():
+            if inode.nlink == 0:
+                continue
+            if inode.kind is Kind.FILE:
+                files += 1
+                logical_bytes += inode.size_bytes
+                allocated_blocks += self.allocated_blocks(inode.ino)
+            elif inode.kind is Kind.DIRECTORY:
+                directories += 1
+            else:
+                others += 1
+        return TreeCounts(
+            files=files,
+            directories=directories,
+            others=others,
+            logical_bytes=logical_bytes,
+            allocated_blocks=allocated_blocks,
+            leaves=self._snapshot.row_count(Table.LEAVES),
+        )
+
+    def inode_page(self, after: int, limit: int) -> list[Inode]:
+        """Up to `limit` inodes with an ino greater than `after`."""
+        return list(islice(self.inodes(after), limit))

@@ -1,0 +1,392 @@
+"""On-disk rows of the tree: what each sub-database holds, byte by byte. Pure.
+
+All integers are big endian, so that LMDB's byte order of keys is the order of the numbers. `ino`, `sequence` and
+`generation` are unsigned 64-bit; times are signed 64-bit nanoseconds since 1970-01-01 UTC (years 1677 to 2262).
+
+| sub-database | key | value |
+| --- | --- | --- |
+| inodes | ino (8) | inode row, 79 bytes, see `encode_inode` |
+| dentries | parent ino (8), name (1-255) | child ino (8) |
+| parents | child ino (8), parent ino (8), name (1-255) | empty; the reverse of dentries |
+| leaf_map | ino (8), leaf index (8) | leaf key (32); an all-hole leaf has no row |
+| leaves | leaf key (32) | 1 to 256 block ids (32 each), the last one no hole; immutable |
+| leaf_refs | leaf key (32) | number of leaf_map rows with it (8), ids in it that are no holes (2) |
+| leaf_roots | leaf key (32) | Merkle root (32) of the leaf padded with holes to 256 ids; a cache, may lack |
+| allocations | ino (8) | ids in the inode's leaves that are no holes (8); no row means 0 |
+| symlinks | ino (8) | target, 1 to 4095 bytes |
+| xattrs | ino (8), name (1-255) | value, 0 to 65536 bytes |
+| generations | ino (8), 1 TiB range (4), generation (8) | valid_below (8): offset in the file, 2**63-1 = no limit |
+| orphans | ino (8) | empty; an inode without a name, removed at the next mount |
+| journal | sequence (8) | ino (8) of the inode whose latest change it was; at most one row per inode |
+| meta | name | see below |
+
+| meta row | value |
+| --- | --- |
+| format | format number (4) |
+| mount | mount generation (8), clean (1: 0 or 1), last sequence used (8), next ino (8); the last two hold when clean |
+| reserved | sequences up to this one may have been used (8), inos below this one may have been used (8) |
+| journal_start | the latest sequence that was trimmed (8): a cursor before it needs a full comparison |
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Final
+
+from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK
+from blockfs.errors import CorruptionError
+
+FORMAT: Final = 1
+ROOT_INO: Final = 1
+NAME_MAX: Final = 255  # bytes of one name: what Linux and LMDB's 511-byte keys both carry
+NO_LIMIT: Final = 2**63 - 1
+"""`Generation.valid_below` of a generation that no shrink has cut."""
+
+RANGE_BYTES: Final = 1 << 40
+"""A staging file holds one range of this size: host filesystems end near 16 TiB (architecture, section 4)."""
+
+SYMLINK_TARGET_MAX: Final = 4095  # PATH_MAX without its NUL
+XATTR_VALUE_MAX: Final = 65536  # XATTR_SIZE_MAX of Linux
+
+
+class Table(IntEnum):
+    """The sub-databases. The number is an index in memory only; on disk the lower-case name counts."""
+
+    INODES = 0
+    DENTRIES = 1
+    PARENTS = 2
+    LEAF_MAP = 3
+    LEAVES = 4
+    LEAF_REFS = 5
+    LEAF_ROOTS = 6
+    ALLOCATIONS = 7
+    SYMLINKS = 8
+    XATTRS = 9
+    GENERATIONS = 10
+    ORPHANS = 11
+    JOURNAL = 12
+    META = 13
+
+
+SCANNED: Final = frozenset(
+    {Table.DENTRIES, Table.PARENTS, Table.LEAF_MAP, Table.XATTRS, Table.GENERATIONS, Table.ORPHANS}
+)
+"""Sub-databases that are read in key order before their changes are committed."""
+
+META_FORMAT: Final = b"format"
+META_MOUNT: Final = b"mount"
+META_RESERVED: Final = b"reserved"
+META_JOURNAL_START: Final = b"journal_start"
+
+
+class Kind(Enum):
+    """What an inode is. The value is its S_IFMT bits, as in st_mode."""
+
+    FILE = 0o100000
+    DIRECTORY = 0o040000
+    SYMLINK = 0o120000
+    FIFO = 0o010000
+    SOCKET = 0o140000
+    CHARACTER = 0o020000
+    BLOCK = 0o060000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inode:
+    """One inode row.
+
+    Attributes:
+        ino: 1 is the root directory. Never reused.
+        kind: File, directory, …
+        mode: Permission bits with setuid, setgid and sticky, 0o7777 at most.
+        uid: Owner.
+        gid: Group.
+        nlink: Names of a file; 2 plus subdirectories for a directory; 0 for an orphan.
+        size_bytes: Files: published size, at most 2**63-1. Symlinks: length of the target. Others: 0.
+        atime_ns: Last access, kept as relatime does and not durable by itself.
+        mtime_ns: Last change of the content.
+        ctime_ns: Last change of anything.
+        btime_ns: Creation.
+        rdev: Device number of a character or block device as in st_rdev, else 0.
+        version: Sequence of the last journalled change of any kind: the key of its journal row.
+        content_version: Sequence of the last change of content (files), names (directories: never set) or target.
+    """
+
+    ino: int
+    kind: Kind
+    mode: int
+    uid: int
+    gid: int
+    nlink: int
+    size_bytes: int = 0
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    btime_ns: int
+    rdev: int = 0
+    version: int = 0
+    content_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A live staging file: data of one inode and 1 TiB range, written but not sealed.
+
+    Attributes:
+        ino: Whose data.
+        range_index: Which 1 TiB range of the file.
+        generation: Higher is newer within one inode and range.
+        valid_below: Byte offset in the file from where on its pages are void (a shrink cut them), or `NO_LIMIT`.
+    """
+
+    ino: int
+    range_index: int
+    generation: int
+    valid_below: int = NO_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Cursor:
+    """A place in the change journal.
+
+    Attributes:
+        mount_generation: Changes at each unclean end; cursors of another generation are void.
+        sequence: All changes up to this one were seen.
+    """
+
+    mount_generation: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountRow:
+    """The meta row `mount`: see the module's table."""
+
+    generation: int
+    clean: bool
+    sequence: int
+    next_ino: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """The meta row `reserved`: numbers up to here may have been used by a mount that did not end cleanly."""
+
+    sequence: int
+    ino: int
+
+
+# kind >> 12, mode, uid, gid, nlink, size, atime, mtime, ctime, btime, rdev, version, content_version
+_INODE = struct.Struct(">BHIIIQqqqqQQQ")
+_U64 = struct.Struct(">Q")
+_U64_PAIR = struct.Struct(">QQ")
+_GENERATION_KEY = struct.Struct(">QIQ")
+_LEAF_REF = struct.Struct(">QH")
+_MOUNT = struct.Struct(">QBQQ")
+_U32 = struct.Struct(">I")
+_KINDS: Final = {kind.value >> 12: kind for kind in Kind}
+_KIND_BYTES: Final = {kind: kind.value >> 12 for kind in Kind}
+
+u64 = _U64.pack
+"""Encode an ino, a sequence or a count: 8 bytes, big endian."""
+
+
+def encode_inode(inode: Inode) -> bytes:
+    """Encode the value of an inodes row.
+
+    Bytes: kind (1: S_IFMT >> 12), mode (2), uid (4), gid (4), nlink (4), size (8), atime, mtime, ctime, btime (8 each,
+    signed), rdev (8), version (8), content_version (8).
+    """
+    return _INODE.pack(
+        _KIND_BYTES[inode.kind],
+        inode.mode,
+        inode.uid,
+        inode.gid,
+        inode.nlink,
+        inode.size_bytes,
+        inode.atime_ns,
+        inode.mtime_ns,
+        inode.ctime_ns,
+        inode.btime_ns,
+        inode.rdev,
+        inode.version,
+        inode.content_version,
+    )
+
+
+def decode_inode(ino: int, row: bytes) -> Inode:
+    """Decode the value of an inodes row.
+
+    Raises:
+        CorruptionError: Wrong length or an unknown kind.
+    """
+    try:
+        kind, mode, uid, gid, nlink, size, atime, mtime, ctime, btime, rdev, version, content = _INODE.unpack(row)
+        return Inode(
+            ino=ino,
+            kind=_KINDS[kind],
+            mode=mode,
+            uid=uid,
+            gid=gid,
+            nlink=nlink,
+            size_bytes=size,
+            atime_ns=atime,
+            mtime_ns=mtime,
+            ctime_ns=ctime,
+            btime_ns=btime,
+            rdev=rdev,
+            version=version,
+            content_version=content,
+        )
+    except (struct.error, KeyError) as error:
+        raise CorruptionError(f"tree: inode row {ino} is damaged ({error}); run `blocksync fsck`") from None
+
+
+def decode_u64(row: bytes) -> int:
+    """Decode 8 bytes, big endian.
+
+    Raises:
+        CorruptionError: Not 8 bytes.
+    """
+    try:
+        (number,) = _U64.unpack(row)
+    except struct.error:
+        raise CorruptionError(f"tree: a number of {len(row)} bytes, expected 8; run `blocksync fsck`") from None
+    return int(number)
+
+
+def ino_key(ino: int, rest: bytes = b"") -> bytes:
+    """Key of a row that belongs to an inode: dentries (of the directory), xattrs and so on."""
+    return _U64.pack(ino) + rest
+
+
+def split_ino_key(key: bytes) -> tuple[int, bytes]:
+    """The ino that a key starts with, and the rest."""
+    return int.from_bytes(key[:8], "big"), key[8:]
+
+
+def parent_key(child: int, parent: int, name: bytes) -> bytes:
+    """Key of a parents row."""
+    return _U64_PAIR.pack(child, parent) + name
+
+
+def split_parent_key(key: bytes) -> tuple[int, int, bytes]:
+    """Child, parent and name of a parents row."""
+    return int.from_bytes(key[:8], "big"), int.from_bytes(key[8:16], "big"), key[16:]
+
+
+leaf_map_key = _U64_PAIR.pack
+"""Key of a leaf_map row: (ino, leaf index)."""
+
+
+def encode_generation(generation: Generation) -> tuple[bytes, bytes]:
+    """Key and value of a generations row."""
+    key = _GENERATION_KEY.pack(generation.ino, generation.range_index, generation.generation)
+    return key, _U64.pack(generation.valid_below)
+
+
+def decode_generation(key: bytes, row: bytes) -> Generation:
+    """Decode a generations row.
+
+    Raises:
+        CorruptionError: Wrong length.
+    """
+    try:
+        ino, range_index, number = _GENERATION_KEY.unpack(key)
+    except struct.error:
+        raise CorruptionError(f"tree: generation key {key.hex()} is damaged; run `blocksync fsck`") from None
+    return Generation(ino=ino, range_index=range_index, generation=number, valid_below=decode_u64(row))
+
+
+def encode_leaf_ref(references: int, blocks: int) -> bytes:
+    """Value of a leaf_refs row: references (8), ids that are no holes (2)."""
+    return _LEAF_REF.pack(references, blocks)
+
+
+def decode_leaf_ref(row: bytes) -> tuple[int, int]:
+    """References and ids that are no holes.
+
+    Raises:
+        CorruptionError: Wrong length.
+    """
+    try:
+        references, blocks = _LEAF_REF.unpack(row)
+    except struct.error:
+        raise CorruptionError(f"tree: a leaf count of {len(row)} bytes, expected 10; run `blocksync fsck`") from None
+    return references, blocks
+
+
+def encode_mount(row: MountRow) -> bytes:
+    """Value of the meta row `mount`."""
+    return _MOUNT.pack(row.generation, row.clean, row.sequence, row.next_ino)
+
+
+def decode_mount(row: bytes) -> MountRow:
+    """Decode the meta row `mount`.
+
+    Raises:
+        CorruptionError: Wrong length.
+    """
+    try:
+        generation, clean, sequence, next_ino = _MOUNT.unpack(row)
+    except struct.error:
+        raise CorruptionError("tree: the mount row is damaged; run `blocksync fsck`") from None
+    return MountRow(generation=generation, clean=bool(clean), sequence=sequence, next_ino=next_ino)
+
+
+def encode_reserved(row: Reserved) -> bytes:
+    """Value of the meta row `reserved`."""
+    return _U64_PAIR.pack(row.sequence, row.ino)
+
+
+def decode_reserved(row: bytes) -> Reserved:
+    """Decode the meta row `reserved`.
+
+    Raises:
+        CorruptionError: Wrong length.
+    """
+    try:
+        sequence, ino = _U64_PAIR.unpack(row)
+    except struct.error:
+        raise CorruptionError("tree: the row of reserved numbers is damaged; run `blocksync fsck`") from None
+    return Reserved(sequence=sequence, ino=ino)
+
+
+def encode_format(number: int) -> bytes:
+    """Value of the meta row `format`."""
+    return _U32.pack(number)
+
+
+def decode_format(row: bytes | None) -> int:
+    """Decode the meta row `format`.
+
+    Raises:
+        CorruptionError: Missing or of the wrong length.
+    """
+    if row is None or len(row) != _U32.size:
+        raise CorruptionError("tree: no readable format number; this is no blocksync tree, or it is damaged")
+    (number,) = _U32.unpack(row)
+    return int(number)
+
+
+def canonical_leaf(ids: bytes) -> bytes:
+    """Cut trailing holes: what is stored. b"" is an all-hole leaf, which is not stored.
+
+    Ids past the end of a stored leaf are holes, so growing a file changes no leaf.
+    """
+    assert len(ids) % ID_SIZE == 0
+    assert len(ids) <= LEAF_IDS * ID_SIZE
+    end = len(ids)
+    while end and ids[end - ID_SIZE : end] == ZERO_BLOCK:
+        end -= ID_SIZE
+    return ids[:end]
+
+
+def non_holes(ids: bytes) -> int:
+    """How many of the ids are no holes. Refuses the Merkle padding, which names no block."""
+    # An unaligned occurrence of either needle would be a SHA-256 preimage of a chosen pattern.
+    assert ids.find(PADDING_ID) < 0 or all(ids[at : at + ID_SIZE] != PADDING_ID for at in range(0, len(ids), ID_SIZE))
+    return len(ids) // ID_SIZE - ids.count(ZERO_BLOCK)

@@ -1,0 +1,489 @@
+"""The tree of one volume: typed rows, leaf reference counts, journal, grouped commits.
+
+All methods are called with the engine's lock held, except `write` and `committed`, which need none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import lmdb
+
+from blockfs.blocks.hashing import LEAF_IDS, leaf_key
+from blockfs.blocks.ids import ID_SIZE, LeafKey
+from blockfs.errors import CorruptionError, FormatTooNewError
+from blockfs.tree import journal
+from blockfs.tree.committed import CommittedView, Snapshot
+from blockfs.tree.environment import (
+    create_environment,
+    create_tables,
+    open_environment,
+    open_tables,
+    sync_directory,
+    translated,
+)
+from blockfs.tree.overlay import ChangeSet, OverlayStore, Releasable
+from blockfs.tree.reader import TreeReader
+from blockfs.tree.schema import (
+    FORMAT,
+    META_FORMAT,
+    META_MOUNT,
+    META_RESERVED,
+    ROOT_INO,
+    Generation,
+    Inode,
+    Kind,
+    MountRow,
+    Reserved,
+    Table,
+    canonical_leaf,
+    decode_format,
+    decode_leaf_ref,
+    encode_format,
+    encode_generation,
+    encode_inode,
+    encode_leaf_ref,
+    encode_mount,
+    encode_reserved,
+    ino_key,
+    leaf_map_key,
+    non_holes,
+    parent_key,
+    u64,
+)
+
+_CACHED_INODES: Final = 65536  # about 25 MiB of decoded rows; forgotten all at once
+
+
+class Tree(TreeReader):
+    """Names, inodes and leaves of one volume.
+
+    Writes go to the active change set. A commit is `freeze` under the lock, `write` without it, then `retire` (or
+    `thaw` if the write failed) under it again.
+    """
+
+    def __init__(self, store: OverlayStore, path: bytes, *, journal_rows: int) -> None:
+        super().__init__(store)
+        self._store = store
+        self._path = path
+        self._journal_rows = journal_rows
+        self._numbers: journal.Numbers | None = None
+        self._cache: dict[int, Inode] = {}
+        self._closing = threading.Lock()  # a snapshot must not begin while LMDB is being closed
+        self._closed = False
+
+    @classmethod
+    def create(
+        cls,
+        path: bytes,
+        *,
+        now_ns: int = 0,
+        uid: int = 0,
+        gid: int = 0,
+        journal_rows: int = journal.JOURNAL_ROWS,
+    ) -> Tree:
+        """Make a tree with an empty root directory in the new directory `path`, durably, and open it.
+
+        Args:
+            path: Must not exist.
+            now_ns: All times of the root.
+            uid: Owner of the root.
+            gid: Group of the root.
+            journal_rows: Length the journal is kept to.
+
+        Raises:
+            FileExistsError: `path` exists.
+            NoSpaceError: The host is full.
+        """
+        with translated(f"making the tree {os.fsdecode(path)}"):
+            create_environment(path)
+            environment = open_environment(path, read_only=False)
+            # One transaction: after a crash there is a whole tree or none.
+            with environment.begin(write=True) as transaction:
+                databases = create_tables(environment, transaction)
+                _write_first_rows(transaction, databases, now_ns, uid, gid)
+            sync_directory(path)
+        return cls(OverlayStore(environment, databases, path), path, journal_rows=journal_rows)
+
+    @classmethod
+    def open(cls, path: bytes, *, read_only: bool = False, journal_rows: int = journal.JOURNAL_ROWS) -> Tree:
+        """Open an existing tree. To write, call `begin_mount` first.
+
+        Raises:
+            NotFoundError: No such directory.
+            CorruptionError: It is no readable tree.
+            FormatTooNewError: Made by a newer blocksync.
+        """
+        environment = open_environment(path, read_only=read_only)
+        try:
+            databases = open_tables(environment)
+            _check_format(environment, databases, path)
+        except (CorruptionError, FormatTooNewError):
+            environment.close()
+            raise
+        return cls(OverlayStore(environment, databases, path), path, journal_rows=journal_rows)
+
+    def close(self) -> None:
+        """Close LMDB; what is not committed is lost. Idempotent. Open `committed` views become useless."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._store.close()
+
+    # --- mount ---
+
+    def begin_mount(self) -> bool:
+        """Record durably that a mount is under way; allows writes.
+
+        Returns:
+            Whether the last mount ended with `end_mount`. If not, the mount generation has changed.
+
+        Raises:
+            NoSpaceError: The host is full.
+            CorruptionError: The mount row is damaged.
+        """
+        assert self._numbers is None
+        with translated("beginning a mount"), self._store.environment.begin(write=True) as transaction:
+            self._numbers, was_clean = journal.begin_mount(transaction, self._store.databases[Table.META])
+        self._store.refresh()
+        return was_clean
+
+    def end_mount(self) -> None:
+        """Record durably that the mount ended cleanly. Everything must be committed.
+
+        Raises:
+            NoSpaceError: The host is full; the next mount will take this one for unclean.
+        """
+        assert self._numbers is not None
+        assert self._store.is_clean, "commit first"
+        row = encode_mount(self._numbers.clean_row())
+        with translated("ending a mount"), self._store.environment.begin(write=True) as transaction:
+            transaction.put(META_MOUNT, row, db=self._store.databases[Table.META])
+        self._numbers = None
+        self._store.refresh()
+
+    def _issue(self) -> journal.Numbers:
+        assert self._numbers is not None, "begin_mount first"
+        reservation = self._numbers.reserve()
+        if reservation is not None:
+            # Goes with the changes that use the numbers: none of them is durable before its reservation.
+            self._store.put(Table.META, META_RESERVED, encode_reserved(reservation))
+        return self._numbers
+
+    # --- inodes ---
+
+    def inode(self, ino: int) -> Inode | None:
+        """The inode row, or None if there is no such inode."""
+        found = self._cache.get(ino)
+        if found is None:
+            found = super().inode(ino)
+            if found is not None:
+                self._remember(found)
+        return found
+
+    def _remember(self, inode: Inode) -> None:
+        if len(self._cache) >= _CACHED_INODES:
+            self._cache.clear()
+        self._cache[inode.ino] = inode
+
+    def new_ino(self) -> int:
+        """An ino that was never used."""
+        return self._issue().take_ino()
+
+    def put_inode(self, inode: Inode, *, content_changed: bool = False, journal: bool = True) -> Inode:
+        """Store an inode row.
+
+        Args:
+            inode: New values; its version fields are ignored, the tree assigns them.
+            content_changed: The content (file) or target changed: a new content_version. Always so for a new inode.
+            journal: False only for changes nobody needs to hear about (atime): the version stays.
+
+        Returns:
+            The row as stored.
+        """
+        before = self.inode(inode.ino)
+        if before is not None and not (journal or content_changed):
+            stored = replace(inode, version=before.version, content_version=before.content_version)
+        else:
+            version = self._move_journal_row(inode.ino, before)
+            content_version = version if content_changed or before is None else before.content_version
+            stored = replace(inode, version=version, content_version=content_version)
+        self._store.put(Table.INODES, u64(inode.ino), encode_inode(stored))
+        self._remember(stored)
+        return stored
+
+    def _move_journal_row(self, ino: int, before: Inode | None) -> int:
+        """Give an inode's journal row a new sequence."""
+        sequence = self._issue().take_sequence()
+        if before is not None:
+            self._store.delete_unique(Table.JOURNAL, u64(before.version))
+        self._store.put(Table.JOURNAL, u64(sequence), u64(ino))
+        return sequence
+
+    def remove_inode(self, ino: int) -> None:
+        """Drop an inode with its leaves, xattrs, target, generations and orphan row; its journal row remains.
+
+        Names are the caller's: there must be none.
+        """
+        before = self.inode(ino)
+        assert before is not None
+        self._move_journal_row(ino, before)
+        key = u64(ino)
+        if before.kind is Kind.FILE:
+            self.truncate_leaves(ino, 0)
+            for generation in list(self.generations(ino)):
+                self.drop_generation(generation)
+        elif before.kind is Kind.SYMLINK:
+            self._store.delete(Table.SYMLINKS, key)
+        for name, _ in list(self.xattrs(ino)):
+            self.remove_xattr(ino, name)
+        self._store.delete(Table.ORPHANS, key)
+        self._store.delete(Table.INODES, key)
+        self._cache.pop(ino, None)
+
+    # --- names ---
+
+    def link(self, parent: int, name: bytes, ino: int) -> None:
+        """Set a directory entry and its reverse row; replaces an entry of that name. nlink is the caller's."""
+        displaced = self.lookup(parent, name)
+        if displaced is not None:
+            self._store.delete(Table.PARENTS, parent_key(displaced, parent, name))
+        self._store.put(Table.DENTRIES, ino_key(parent, name), u64(ino))
+        self._store.put(Table.PARENTS, parent_key(ino, parent, name), b"")
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a directory entry, which must exist, and its reverse row. nlink is the caller's."""
+        ino = self.lookup(parent, name)
+        assert ino is not None
+        self._store.delete(Table.DENTRIES, ino_key(parent, name))
+        self._store.delete(Table.PARENTS, parent_key(ino, parent, name))
+
+    def add_orphan(self, ino: int) -> None:
+        """Record that an inode has no name but is in use: it is removed at the next mount at the latest."""
+        self._store.put(Table.ORPHANS, u64(ino), b"")
+
+    def remove_orphan(self, ino: int) -> None:
+        """Record that an orphan got a name."""
+        self._store.delete(Table.ORPHANS, u64(ino))
+
+    # --- leaves ---
+
+    def set_leaf(self, ino: int, index: int, ids: bytes | None) -> None:
+        """Replace one leaf of a file.
+
+        Args:
+            ino: A regular file.
+            index: Leaf number: block index // 256.
+            ids: Up to 256 concatenated block ids, holes as `ZERO_BLOCK`; None, b"" or holes only: no leaf. Trailing
+                holes are not stored.
+        """
+        stored = canonical_leaf(ids or b"")
+        self._set_leaf_key(ino, index, leaf_key(stored) if stored else None, stored)
+
+    def _set_leaf_key(self, ino: int, index: int, new: LeafKey | None, ids: bytes | None) -> None:
+        """Refer to a leaf that exists, or to a new one if `ids` are given."""
+        map_key = leaf_map_key(ino, index)
+        old = self.leaf_key(ino, index)
+        if old == new:
+            return
+        # First add, then drop: a leaf that moves within one file never touches zero.
+        allocated = 0
+        if new is not None:
+            allocated += self._refer(new, ids)
+            self._store.put(Table.LEAF_MAP, map_key, new)
+        else:
+            self._store.delete(Table.LEAF_MAP, map_key)
+        if old is not None:
+            allocated -= self._unrefer(old)
+        if allocated:
+            self._set_allocated(ino, self.allocated_blocks(ino) + allocated)
+
+    def _set_allocated(self, ino: int, blocks: int) -> None:
+        if blocks:
+            self._store.put(Table.ALLOCATIONS, u64(ino), u64(blocks))
+        else:
+            self._store.delete(Table.ALLOCATIONS, u64(ino))
+
+    def _refer(self, key: LeafKey, ids: bytes | None) -> int:
+        """Count one reference more; returns the leaf's blocks that are no holes."""
+        row = self._store.get(Table.LEAF_REFS, key)
+        if row is None:
+            assert ids is not None
+            references, blocks = 0, non_holes(ids)
+            self._store.put(Table.LEAVES, key, ids)
+        else:
+            references, blocks = decode_leaf_ref(row)
+        self._store.put(Table.LEAF_REFS, key, encode_leaf_ref(references + 1, blocks))
+        return blocks
+
+    def _unrefer(self, key: LeafKey) -> int:
+        """Count one reference less and drop the leaf with the last; returns its blocks that are no holes."""
+        row = self._store.get(Table.LEAF_REFS, key)
+        if row is None:
+            raise CorruptionError(f"tree: leaf {key.hex()} is used but not counted; run `blocksync fsck`")
+        references, blocks = decode_leaf_ref(row)
+        if references > 1:
+            self._store.put(Table.LEAF_REFS, key, encode_leaf_ref(references - 1, blocks))
+        else:
+            for table in (Table.LEAF_REFS, Table.LEAVES, Table.LEAF_ROOTS):
+                self._store.delete(table, key)
+        return blocks
+
+    def truncate_leaves(self, ino: int, block_count: int) -> None:
+        """Make blocks from `block_count` on holes. Costs time for the leaves that are removed only."""
+        whole, rest = divmod(block_count, LEAF_IDS)
+        if rest:
+            ids = self.leaf(ino, whole)
+            if ids is not None and len(ids) > rest * ID_SIZE:
+                self.set_leaf(ino, whole, ids[: rest * ID_SIZE])
+            whole += 1
+        for index, _ in list(self.leaf_keys(ino, whole)):
+            self._set_leaf_key(ino, index, None, None)
+
+    def clone_leaves(self, src: int, dst: int) -> None:
+        """Give `dst` exactly the leaves of `src`. No block is copied: 40 bytes per 256 blocks."""
+        self.truncate_leaves(dst, 0)
+        for index, key in list(self.leaf_keys(src)):
+            self._set_leaf_key(dst, index, key, None)
+
+    def remember_leaf_roots(self, roots: Mapping[LeafKey, bytes]) -> None:
+        """Cache Merkle roots of full-width leaves; those that are gone meanwhile are ignored."""
+        for key, root in roots.items():
+            if self._store.get(Table.LEAF_REFS, key) is not None:
+                self._store.put(Table.LEAF_ROOTS, key, root)
+
+    # --- staging generations, targets, xattrs ---
+
+    def put_generation(self, generation: Generation) -> None:
+        """Record a live staging generation, or a new valid_below of it."""
+        key, row = encode_generation(generation)
+        self._store.put(Table.GENERATIONS, key, row)
+
+    def drop_generation(self, generation: Generation) -> None:
+        """Record that a staging generation is superseded; its file may go once this is durable."""
+        key, _ = encode_generation(generation)
+        self._store.delete(Table.GENERATIONS, key)
+
+    def set_symlink_target(self, ino: int, target: bytes) -> None:
+        """Set what a symlink points to."""
+        self._store.put(Table.SYMLINKS, u64(ino), target)
+
+    def set_xattr(self, ino: int, name: bytes, value: bytes) -> None:
+        """Set an extended attribute."""
+        self._store.put(Table.XATTRS, ino_key(ino, name), value)
+
+    def remove_xattr(self, ino: int, name: bytes) -> None:
+        """Remove an extended attribute; it need not exist."""
+        self._store.delete(Table.XATTRS, ino_key(ino, name))
+
+    # --- commit ---
+
+    def keep(self, hold: Releasable) -> None:
+        """Let the active set own a hold on blocks: released when the set that refers to them is durable."""
+        self._store.keep(hold)
+
+    def on_durable(self, callback: Callable[[], None]) -> None:
+        """Call this, under the engine's lock, once all changes made so far are durable."""
+        self._store.on_durable(callback)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing waits for a commit."""
+        return self._store.is_clean
+
+    def freeze(self) -> ChangeSet | None:
+        """Start a commit of all changes made so far; None if there is nothing. One at a time."""
+        return self._store.freeze()
+
+    def write(self, change_set: ChangeSet) -> None:
+        """Write a frozen change set as one fully synced transaction. Call without the lock.
+
+        Raises:
+            NoSpaceError: Host full. Nothing was lost: `thaw`, and commit again later.
+            TreeIoError: Host error. Likewise.
+        """
+        self._store.write(change_set, self._trim_journal)
+
+    def _trim_journal(self, transaction: lmdb.Transaction[bytes]) -> None:
+        journal.trim(transaction, self._store.databases, self._journal_rows)
+
+    def retire(self, change_set: ChangeSet) -> None:
+        """End a commit that was written: holds are released and callbacks run."""
+        self._store.retire(change_set)
+
+    def thaw(self, change_set: ChangeSet) -> None:
+        """End a commit that failed: its changes, holds and callbacks go back into the active set."""
+        self._store.thaw(change_set)
+
+    def commit(self) -> None:
+        """Freeze, write and retire in one go: for recovery and tools, when nobody waits for the lock.
+
+        Raises:
+            NoSpaceError: Host full; the changes are still in the active set.
+            TreeIoError: Host error; likewise.
+        """
+        change_set = self.freeze()
+        if change_set is None:
+            return
+        written = False
+        try:
+            self.write(change_set)
+            written = True
+        finally:
+            (self.retire if written else self.thaw)(change_set)
+
+    @contextlib.contextmanager
+    def committed(self) -> Iterator[CommittedView]:
+        """A consistent view of what is durable now. Safe from any thread, needs no lock."""
+        view = self.open_view()
+        try:
+            yield view
+        finally:
+            view.close()
+
+    def open_view(self) -> CommittedView:
+        """Like `committed`, for views that outlive a block: call its `close`."""
+        with self._closing:
+            assert not self._closed
+            return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases))
+
+
+def _check_format(environment: lmdb.Environment, databases: list[lmdb._Database], path: bytes) -> None:
+    with translated("reading the tree's format"), environment.begin() as transaction:
+        found = decode_format(transaction.get(META_FORMAT, db=databases[Table.META]))
+    if found > FORMAT:
+        raise FormatTooNewError(os.fsdecode(path), found, FORMAT)
+
+
+def _write_first_rows(
+    transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], now_ns: int, uid: int, gid: int
+) -> None:
+    root = Inode(
+        ino=ROOT_INO,
+        kind=Kind.DIRECTORY,
+        mode=0o755,
+        uid=uid,
+        gid=gid,
+        nlink=2,
+        atime_ns=now_ns,
+        mtime_ns=now_ns,
+        ctime_ns=now_ns,
+        btime_ns=now_ns,
+        version=1,
+        content_version=1,
+    )
+    mount = MountRow(generation=1, clean=True, sequence=1, next_ino=ROOT_INO + 1)
+    reserved = Reserved(sequence=mount.sequence, ino=mount.next_ino)
+    for table, key, row in (
+        (Table.META, META_FORMAT, encode_format(FORMAT)),
+        (Table.META, META_MOUNT, encode_mount(mount)),
+        (Table.META, META_RESERVED, encode_reserved(reserved)),
+        (Table.INODES, u64(ROOT_INO), encode_inode(root)),
+        (Table.JOURNAL, u64(root.version), u64(ROOT_INO)),
+    ):
+        transaction.put(key, row, db=databases[table])
