@@ -1,0 +1,1 @@
+"""Filesystem semantics without FUSE and without trio: plain synchronous calls that front-ends translate to."""
