@@ -1,12 +1,17 @@
-"""Object hash of a file in the tree: O(changed leaves) with the remembered leaf roots, never O(size) for holes."""
+"""Object hash of a file in the tree.
+
+Costs a few hashes per leaf that is not all holes, a Merkle subtree (130 µs) only for leaves whose root nobody has
+remembered, and nothing for holes: a sparse file of 10^15 bytes takes as long as what was written into it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import LEAF_IDS, leaf_root, object_hash, root_of_level
-from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, LeafKey, ObjectHash
+from blockfs.blocks.hashing import LEAF_IDS, leaf_root, object_hash
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, LeafKey, ObjectHash
+from blockfs.blocks.merkle import sparse_root
 from blockfs.tree.reader import TreeReader
 
 
@@ -46,29 +51,6 @@ def hash_file(tree: TreeReader, ino: int, size_bytes: int, block_size: int) -> H
     return HashedFile(object_hash=sparse_root(roots, leaves), computed=computed)
 
 
-def sparse_root(roots: dict[int, bytes], count: int) -> ObjectHash:
-    """Merkle root over `count` leaf roots, those that are missing being all holes.
-
-    Args:
-        roots: By leaf index; the last one, `count - 1`, must be there.
-        count: At least 1.
-    """
-    assert count - 1 in roots
-    hole, padding = _HOLE_LEAF, _PADDING_LEAF
-    while count > 1:
-        pairs = {index >> 1 for index in roots}
-        # Only the right node of the last pair can lie beyond the end.
-        roots = {
-            pair: root_of_level(
-                roots.get(2 * pair, hole) + (roots.get(2 * pair + 1, hole) if 2 * pair + 1 < count else padding), 0
-            )
-            for pair in pairs
-        }
-        hole, padding = root_of_level(hole * 2, 0), root_of_level(padding * 2, 0)
-        count = -(-count // 2)
-    return ObjectHash(roots[0])
-
-
 def _remembered_root(tree: TreeReader, key: LeafKey, computed: dict[LeafKey, bytes]) -> bytes:
     root = computed.get(key) or tree.leaf_root(key)
     if root is None:
@@ -76,7 +58,3 @@ def _remembered_root(tree: TreeReader, key: LeafKey, computed: dict[LeafKey, byt
         root = leaf_root(ids + ZERO_BLOCK * (LEAF_IDS - len(ids) // ID_SIZE))
         computed[key] = root
     return root
-
-
-_HOLE_LEAF = leaf_root(ZERO_BLOCK * LEAF_IDS)
-_PADDING_LEAF = leaf_root(PADDING_ID * LEAF_IDS)

@@ -6,14 +6,17 @@ meaning. All methods belong under the owner's lock, except `OverlayStore.write`,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Final, Protocol
 
 import lmdb
 from sortedcontainers import SortedDict
 
-from blockfs.tree.environment import lengthen, translated
+from blockfs.blocks.environment import close_environment, lmdb_errors
+from blockfs.tree.environment import ADVICE
 from blockfs.tree.schema import SCANNED, Table
 
 _FIRST_CHUNK: Final = 16  # rows fetched by the first step of a scan; doubles up to the next one
@@ -100,7 +103,7 @@ class OverlayStore:
     def __init__(self, environment: lmdb.Environment, databases: list[lmdb._Database], path: bytes) -> None:
         self.environment = environment
         self.databases = databases
-        self._path = path
+        self._path = os.fsdecode(path)
         self._active = ChangeSet()
         self._committing: ChangeSet | None = None
         self._changes = 0  # counts changes of what readers see: a scan that meets a new number seeks again
@@ -109,7 +112,11 @@ class OverlayStore:
     def close(self) -> None:
         """Drop what is not committed, and close LMDB."""
         self._snapshot.abort()
-        self.environment.close()
+        close_environment(self.environment)
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Raise LMDB errors of the block inside as errors of ours."""
+        return lmdb_errors(self._path, ADVICE)
 
     # --- reading ---
 
@@ -228,21 +235,19 @@ class OverlayStore:
 
         Raises:
             NoSpaceError: Host full; nothing was written. `thaw` and try again later.
-            TreeIoError: Host error; `thaw` and try again later.
+            BlockfsError: Host error; `thaw` and try again later.
         """
         if not any(change_set.changes):
             return
-        with translated("committing metadata"):
-            lengthen(self.environment, self._path, change_set.size_bytes)
-            with self.environment.begin(write=True) as transaction:
-                for table in Table:
-                    database = self.databases[table]
-                    for key, value in sorted(change_set.changes[table].items()):
-                        if value is None:
-                            transaction.delete(key, db=database)
-                        else:
-                            transaction.put(key, value, db=database)
-                finish(transaction)
+        with self.errors(), self.environment.begin(write=True) as transaction:
+            for table in Table:
+                database = self.databases[table]
+                for key, value in sorted(change_set.changes[table].items()):
+                    if value is None:
+                        transaction.delete(key, db=database)
+                    else:
+                        transaction.put(key, value, db=database)
+            finish(transaction)
 
     def retire(self, change_set: ChangeSet) -> None:
         """End a commit that was written: readers go to LMDB, holds end, callbacks run."""

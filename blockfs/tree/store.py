@@ -14,18 +14,19 @@ from typing import Final
 
 import lmdb
 
+from blockfs.blocks.environment import close_environment, lmdb_errors
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key
 from blockfs.blocks.ids import ID_SIZE, LeafKey
 from blockfs.errors import CorruptionError, FormatTooNewError
+from blockfs.runtime.atomic import sync_directory
 from blockfs.tree import journal
 from blockfs.tree.committed import CommittedView, Snapshot
 from blockfs.tree.environment import (
-    create_environment,
+    ADVICE,
     create_tables,
-    open_environment,
+    make_directory,
     open_tables,
-    sync_directory,
-    translated,
+    open_tree_environment,
 )
 from blockfs.tree.overlay import ChangeSet, OverlayStore, Releasable
 from blockfs.tree.reader import TreeReader
@@ -67,10 +68,10 @@ class Tree(TreeReader):
     `thaw` if the write failed) under it again.
     """
 
-    def __init__(self, store: OverlayStore, path: bytes, *, journal_rows: int) -> None:
+    def __init__(self, store: OverlayStore, *, journal_rows: int, read_only: bool) -> None:
         super().__init__(store)
         self._store = store
-        self._path = path
+        self._read_only = read_only
         self._journal_rows = journal_rows
         self._numbers: journal.Numbers | None = None
         self._cache: dict[int, Inode] = {}
@@ -100,33 +101,37 @@ class Tree(TreeReader):
             FileExistsError: `path` exists.
             NoSpaceError: The host is full.
         """
-        with translated(f"making the tree {os.fsdecode(path)}"):
-            create_environment(path)
-            environment = open_environment(path, read_only=False)
+        make_directory(path)
+        environment = open_tree_environment(path)
+        with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin(write=True) as transaction:
             # One transaction: after a crash there is a whole tree or none.
-            with environment.begin(write=True) as transaction:
-                databases = create_tables(environment, transaction)
-                _write_first_rows(transaction, databases, now_ns, uid, gid)
-            sync_directory(path)
-        return cls(OverlayStore(environment, databases, path), path, journal_rows=journal_rows)
+            databases = create_tables(environment, transaction)
+            _write_first_rows(transaction, databases, now_ns, uid, gid)
+        sync_directory(path)
+        return cls(OverlayStore(environment, databases, path), journal_rows=journal_rows, read_only=False)
 
     @classmethod
     def open(cls, path: bytes, *, read_only: bool = False, journal_rows: int = journal.JOURNAL_ROWS) -> Tree:
-        """Open an existing tree. To write, call `begin_mount` first.
+        """Open an existing tree; the same one may be open several times in a process. To write, `begin_mount` first.
+
+        Args:
+            path: The directory.
+            read_only: `begin_mount` is refused; many may read while one writes.
+            journal_rows: Length the journal is kept to.
 
         Raises:
             NotFoundError: No such directory.
             CorruptionError: It is no readable tree.
             FormatTooNewError: Made by a newer blocksync.
         """
-        environment = open_environment(path, read_only=read_only)
+        environment = open_tree_environment(path)
         try:
-            databases = open_tables(environment)
+            databases = open_tables(environment, path)
             _check_format(environment, databases, path)
         except (CorruptionError, FormatTooNewError):
-            environment.close()
+            close_environment(environment)
             raise
-        return cls(OverlayStore(environment, databases, path), path, journal_rows=journal_rows)
+        return cls(OverlayStore(environment, databases, path), journal_rows=journal_rows, read_only=read_only)
 
     def close(self) -> None:
         """Close LMDB; what is not committed is lost. Idempotent. Open `committed` views become useless."""
@@ -148,7 +153,8 @@ class Tree(TreeReader):
             CorruptionError: The mount row is damaged.
         """
         assert self._numbers is None
-        with translated("beginning a mount"), self._store.environment.begin(write=True) as transaction:
+        assert not self._read_only
+        with self._store.errors(), self._store.environment.begin(write=True) as transaction:
             self._numbers, was_clean = journal.begin_mount(transaction, self._store.databases[Table.META])
         self._store.refresh()
         return was_clean
@@ -162,7 +168,7 @@ class Tree(TreeReader):
         assert self._numbers is not None
         assert self._store.is_clean, "commit first"
         row = encode_mount(self._numbers.clean_row())
-        with translated("ending a mount"), self._store.environment.begin(write=True) as transaction:
+        with self._store.errors(), self._store.environment.begin(write=True) as transaction:
             transaction.put(META_MOUNT, row, db=self._store.databases[Table.META])
         self._numbers = None
         self._store.refresh()
@@ -405,7 +411,7 @@ class Tree(TreeReader):
 
         Raises:
             NoSpaceError: Host full. Nothing was lost: `thaw`, and commit again later.
-            TreeIoError: Host error. Likewise.
+            BlockfsError: Host error. Likewise.
         """
         self._store.write(change_set, self._trim_journal)
 
@@ -425,7 +431,7 @@ class Tree(TreeReader):
 
         Raises:
             NoSpaceError: Host full; the changes are still in the active set.
-            TreeIoError: Host error; likewise.
+            BlockfsError: Host error; likewise.
         """
         change_set = self.freeze()
         if change_set is None:
@@ -454,7 +460,7 @@ class Tree(TreeReader):
 
 
 def _check_format(environment: lmdb.Environment, databases: list[lmdb._Database], path: bytes) -> None:
-    with translated("reading the tree's format"), environment.begin() as transaction:
+    with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin() as transaction:
         found = decode_format(transaction.get(META_FORMAT, db=databases[Table.META]))
     if found > FORMAT:
         raise FormatTooNewError(os.fsdecode(path), found, FORMAT)
