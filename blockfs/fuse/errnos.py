@@ -1,0 +1,27 @@
+"""Exceptions → errno: the only place where that is decided."""
+
+from __future__ import annotations
+
+import errno
+
+from blockfs.errors import BlockfsError
+
+EXPECTED = (BlockfsError, OSError)
+"""What a filesystem call may fail with. Anything else is a broken invariant and stops the mount."""
+
+
+def errno_of(error: BlockfsError | OSError) -> int:
+    """The errno that the caller of a filesystem call sees.
+
+    An error of the host below the volume keeps its number where it means the same to our caller (no space, quota,
+    read-only, I/O error). Numbers that speak of our own files and descriptors (ENOENT of a segment, EMFILE) would
+    mislead: they become EIO.
+    """
+    if isinstance(error, BlockfsError):
+        return error.errno
+    if error.errno == errno.EDQUOT:
+        return errno.ENOSPC
+    return error.errno if error.errno in _PASSED_ON else errno.EIO
+
+
+_PASSED_ON = frozenset({errno.ENOSPC, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EINTR})

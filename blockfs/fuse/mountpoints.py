@@ -1,0 +1,125 @@
+"""Taking hold of a mountpoint and letting it go. Knows the kernel and fusermount3, not the filesystem."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import subprocess
+
+import structlog
+
+from blockfs.errors import BlockfsError, NotFoundError, UsageError
+from blockfs.runtime.linux import MNT_DETACH, umount2
+from blockfs.runtime.mountinfo import FILESYSTEM_TYPE, Mount, is_below, read_mounts
+from blockfs.runtime.output import shown
+
+log = structlog.get_logger()
+
+
+class MountBusyError(BlockfsError):
+    """Something still uses a mount, so that it can't be unmounted."""
+
+    exit_code = 11
+    errno = errno.EBUSY
+
+    def __init__(self, mountpoint: bytes) -> None:
+        self.mountpoint = mountpoint
+        super().__init__(
+            f"{shown(mountpoint)} is busy: an open file or a working directory is on it "
+            f"(`fuser -vm {shown(mountpoint)}` lists who); close them and try again"
+        )
+
+
+class MountError(BlockfsError):
+    """The kernel or fusermount3 refused to mount or unmount."""
+
+
+def check_places(volume: bytes, mountpoint: bytes) -> None:
+    """Refuse mountpoints that can't work, before anything is opened. Both paths absolute and real.
+
+    Raises:
+        NotFoundError: No such directory.
+        UsageError: Not a directory, or one of the two lies inside the other: the mount would hide its own volume.
+    """
+    if is_below(volume, mountpoint) or is_below(mountpoint, volume):
+        raise UsageError(f"{shown(mountpoint)} and {shown(volume)} must not lie inside each other")
+    if is_dead(mountpoint):
+        return
+    try:
+        is_directory = stat.S_ISDIR(os.stat(mountpoint).st_mode)
+    except FileNotFoundError:
+        raise NotFoundError(f"{shown(mountpoint)} does not exist; make the directory first") from None
+    if not is_directory:
+        raise UsageError(f"{shown(mountpoint)} is not a directory")
+
+
+def take(mountpoint: bytes) -> None:
+    """Make a mountpoint ready: detach a dead blocksync mount, refuse a living one and a directory with files in it.
+
+    Raises:
+        UsageError: Not empty, or another volume is mounted there.
+        MountError: A dead mount that is not ours, or that can't be detached.
+    """
+    while is_dead(mountpoint):
+        dead = mount_at(mountpoint)
+        if dead is None:
+            raise MountError(f"{shown(mountpoint)}: a mount whose server is gone, and not one of blocksync; unmount it")
+        log.info("mount.dead_detached", mountpoint=mountpoint, volume=dead.source)
+        unmount(mountpoint, lazy=True)
+    living = mount_at(mountpoint)
+    if living is not None:
+        raise UsageError(
+            f"{shown(living.source)} is mounted at {shown(mountpoint)}; `blocksync umount {shown(mountpoint)}` first"
+        )
+    if os.listdir(mountpoint):
+        # What lies below would be hidden, and a program that missed the mount has probably written there.
+        raise UsageError(f"{shown(mountpoint)} is not empty; mount on an empty directory")
+
+
+def is_dead(mountpoint: bytes) -> bool:
+    """Whether a FUSE mount is there whose process is gone."""
+    try:
+        os.stat(mountpoint)
+    except OSError as error:
+        return error.errno in {errno.ENOTCONN, errno.ECONNABORTED}
+    return False
+
+
+def mount_at(mountpoint: bytes) -> Mount | None:
+    """The blocksync mount exactly at this path, if it is the topmost mount there."""
+    here = [mount for mount in read_mounts() if mount.mountpoint == mountpoint]
+    return here[-1] if here and here[-1].filesystem_type == FILESYSTEM_TYPE else None
+
+
+def unmount(mountpoint: bytes, *, lazy: bool = False) -> None:
+    """Unmount; dirty pages are written first. With `lazy`, open files keep the filesystem until they are closed.
+
+    Raises:
+        MountBusyError: In use (not with `lazy`).
+        MountError: Refused for another reason.
+    """
+    try:
+        umount2(mountpoint, MNT_DETACH if lazy else 0)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise MountBusyError(mountpoint) from None
+        if error.errno != errno.EPERM:
+            raise MountError(f"{shown(mountpoint)}: can't unmount: {error.strerror}") from error
+        _fusermount(mountpoint, lazy=lazy)
+
+
+def _fusermount(mountpoint: bytes, *, lazy: bool) -> None:
+    """Unmount as an ordinary user."""
+    program = shutil.which("fusermount3")
+    if program is None:
+        raise MountError("fusermount3 is not installed (Debian: fuse3); only root can unmount without it")
+    command = [os.fsencode(program), b"-uz" if lazy else b"-u", b"--", mountpoint]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - fixed program, path as one argument
+    if done.returncode == 0:
+        return
+    text = shown(done.stderr).strip()
+    if "busy" in text.lower():
+        raise MountBusyError(mountpoint)
+    raise MountError(f"{shown(mountpoint)}: can't unmount: {text}")
