@@ -1,0 +1,77 @@
+"""JSON error bodies: `{"itemNotFound": {"code": 404, "message": "…", "details": "…"}}`. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+_NAMES: Final = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "notAllowed",
+    409: "conflict",
+    411: "lengthRequired",
+    412: "preconditionFailed",
+    413: "requestEntityTooLarge",
+    416: "rangeNotSatisfiable",
+    422: "unprocessableEntity",
+    500: "internalServerError",
+    503: "serviceUnavailable",
+    507: "insufficientStorage",  # ours: the server's disk is full; Pithos knows only quotas (413)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What a server says when it refuses.
+
+    Attributes:
+        code: HTTP status.
+        message: For a person, one line.
+        details: More of it, or "".
+    """
+
+    code: int
+    message: str
+    details: str = ""
+
+
+class _Wire(msgspec.Struct):
+    """The inner object; servers leave things out."""
+
+    message: str = ""
+    details: str | None = ""
+
+
+_DECODER: Final = msgspec.json.Decoder(dict[str, _Wire])
+
+
+def encode_fault(fault: Fault) -> bytes:
+    """Write an error body."""
+    name = _NAMES.get(fault.code, "fault")
+    body = {name: {"code": fault.code, "message": fault.message, "details": fault.details}}
+    return msgspec.json.encode(body)
+
+
+def decode_fault(code: int, body: bytes) -> Fault | None:
+    """Read an error body.
+
+    Args:
+        code: HTTP status of the reply; the body's own is ignored.
+        body: What came with it, from whatever answered.
+
+    Returns:
+        None when the body is not a fault: an HTML page of a proxy, nothing at all, or the list of missing blocks of a
+        409.
+    """
+    try:
+        faults = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    for wire in faults.values():
+        return Fault(code=code, message=wire.message, details=wire.details or "")
+    return None

@@ -1,0 +1,173 @@
+"""Hashmaps and lists of block ids in JSON, as Pithos writes them. Pure.
+
+A hashmap is a block list as JSON: `{"block_hash": "sha256", "block_size": 65536, "bytes": N, "hashes": [hex, …]}`.
+An empty object is written with one hash, the id of b"", and read with none or that one. A request needs only `bytes`
+and `hashes`. A 10 GiB file of 64 KiB blocks has 11 MB of JSON, so the common form is coded without a loop over ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.extents import block_count
+from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, parse_block_id
+
+BLOCK_HASH: Final = "sha256"
+MAX_BLOCKS: Final = 1 << 24  # of one object: 1 TiB in blocks of 64 KiB; a file with more is not synced
+MAX_HASHMAP_BYTES: Final = 70 * MAX_BLOCKS + 4096
+"""Longest hashmap body that is read: 66 bytes of quoted hex, a comma and some white space for each id."""
+
+_HEX_DIGITS: Final = 2 * ID_SIZE
+_ITEM: Final = _HEX_DIGITS + 3  # `"…",` in the compact form
+_CHUNK_IDS: Final = 4096  # encoded at a time: 270 KB
+
+
+class HashmapError(ValueError):
+    """A body that is not the hashmap or id list it should be. The message fits into a fault."""
+
+
+class _Hashmap(msgspec.Struct):
+    """Wire form. `hashes` stays undecoded: the common form is read without a Python object for each id."""
+
+    size_bytes: int = msgspec.field(name="bytes")
+    hashes: msgspec.Raw
+    block_size: int | None = None
+    block_hash: str | None = None
+
+
+_HASHMAP: Final = msgspec.json.Decoder(_Hashmap)
+_STRINGS: Final = msgspec.json.Decoder(list[str])
+
+
+def encode_hashmap(blocks: BlockList) -> bytes:
+    """Write a block list as a hashmap."""
+    return b"".join(hashmap_chunks(blocks.block_size, blocks.size_bytes, [blocks.ids]))
+
+
+def hashmap_chunks(block_size: int, size_bytes: int, runs: Iterable[bytes]) -> Iterator[bytes]:
+    """Write a hashmap piece by piece.
+
+    Args:
+        block_size: Bytes of a block.
+        size_bytes: Size of the object.
+        runs: All its ids in order, as concatenations of any number of ids. None at all for an empty object.
+    """
+    yield b'{"block_hash":"%s","block_size":%d,"bytes":%d,"hashes":[' % (BLOCK_HASH.encode(), block_size, size_bytes)
+    separator = b""
+    for run in runs:
+        for at in range(0, len(run), _CHUNK_IDS * ID_SIZE):
+            yield separator + _encode_items(run[at : at + _CHUNK_IDS * ID_SIZE])
+            separator = b","
+    if not separator:
+        yield _encode_items(ZERO_BLOCK)
+    yield b"]}"
+
+
+def decode_hashmap(body: bytes, block_size: int) -> BlockList:
+    """Read a hashmap.
+
+    Args:
+        body: JSON text.
+        block_size: Bytes of a block on this server; a body that names another size is refused.
+
+    Raises:
+        HashmapError: Not a hashmap; a length that does not fit the size; another block size or hash; an invalid id.
+    """
+    try:
+        wire = _HASHMAP.decode(body)
+    except msgspec.DecodeError as error:
+        raise HashmapError(f"Invalid data formatting: {error}") from None
+    if wire.block_size not in {None, block_size}:
+        raise HashmapError(f"block size {wire.block_size} given, {block_size} expected")
+    if wire.block_hash not in {None, BLOCK_HASH}:
+        raise HashmapError(f"block hash {wire.block_hash!r} given, {BLOCK_HASH!r} expected")
+    if wire.size_bytes < 0 or block_count(wire.size_bytes, block_size) > MAX_BLOCKS:
+        raise HashmapError(f"an object of {wire.size_bytes} bytes is not acceptable: at most {MAX_BLOCKS} blocks")
+    ids = _decode_items(bytes(wire.hashes))
+    if wire.size_bytes == 0 and ids == ZERO_BLOCK:
+        ids = b""
+    if len(ids) // ID_SIZE != block_count(wire.size_bytes, block_size):
+        raise HashmapError("The object's size does not match with the object's hashmap length")
+    try:
+        return BlockList(block_size=block_size, size_bytes=wire.size_bytes, ids=ids)
+    except ValueError as error:
+        raise HashmapError(str(error)) from None
+
+
+def encode_ids(ids: Iterable[BlockId]) -> bytes:
+    """Write ids as a JSON list: the missing ones of a 409, or the stored ones of a block POST."""
+    joined = b"".join(ids)
+    return b"[%s]" % (_encode_items(joined) if joined else b"")
+
+
+def decode_ids(body: bytes) -> list[BlockId]:
+    """Read a JSON list of ids.
+
+    Raises:
+        HashmapError: Not such a list (a 409 with a fault instead of a list is one, too: see `faults`).
+    """
+    joined = _decode_items(body)
+    return [BlockId(joined[at : at + ID_SIZE]) for at in range(0, len(joined), ID_SIZE)]
+
+
+def split_blocks(body: bytes, block_size: int) -> list[bytes]:
+    """Cut the body of a block POST: blocks of `block_size` bytes, the last may be shorter."""
+    return [body[at : at + block_size] for at in range(0, len(body), block_size)]
+
+
+def join_blocks(blocks: Iterable[bytes], block_size: int) -> bytes:
+    """Concatenate blocks to the body of a block POST.
+
+    All but the last are padded with NUL bytes to the block size; that changes no id. The last goes as it is, an empty
+    one (a hole: some servers want it stored) as one NUL byte.
+    """
+    *head, last = list(blocks)
+    return b"".join([*(block.ljust(block_size, b"\0") for block in head), last or b"\0"])
+
+
+def _encode_items(ids: bytes) -> bytes:
+    """One or more ids as quoted, comma-separated hex."""
+    return b'"%s"' % ids.hex("|", ID_SIZE).encode().replace(b"|", b'","')
+
+
+def _decode_items(array: bytes) -> bytes:
+    """Concatenated ids of a JSON array of hex strings."""
+    inner = array.strip()[1:-1]
+    if _is_compact(inner):
+        digits = inner.translate(None, b'",')
+        try:
+            ids = bytes.fromhex(digits.decode("ascii"))
+        except ValueError:  # UnicodeDecodeError is one
+            ids = b""
+        # fromhex skips white space, so only the right length proves that there were nothing but digits.
+        if 2 * len(ids) == len(digits) == _HEX_DIGITS * ((len(inner) + 1) // _ITEM) and ids.find(PADDING_ID) < 0:
+            return ids
+    return _decode_items_slowly(array)
+
+
+def _is_compact(inner: bytes) -> bool:
+    """Whether a text is `"…","…"` with 64 characters in each pair of quotes and nothing between."""
+    count, rest = divmod(len(inner) + 1, _ITEM)
+    return (
+        rest == 0
+        and count > 0
+        and inner[0::_ITEM] == b'"' * count
+        and inner[_ITEM - 2 :: _ITEM] == b'"' * count
+        and inner[_ITEM - 1 :: _ITEM] == b"," * (count - 1)
+    )
+
+
+def _decode_items_slowly(array: bytes) -> bytes:
+    """Any JSON array of strings, with an error that names the culprit."""
+    try:
+        texts = _STRINGS.decode(array)
+    except msgspec.DecodeError as error:
+        raise HashmapError(f"Invalid data formatting: {error}") from None
+    try:
+        return b"".join([parse_block_id(text) for text in texts])
+    except ValueError as error:
+        raise HashmapError(f"Invalid hash: {error}") from None

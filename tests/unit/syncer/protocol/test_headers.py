@@ -1,0 +1,136 @@
+"""Headers: round trips of what we write, and tolerance and limits for what comes in."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blockfs.blocks.ids import ObjectHash
+from syncer.core.model import Kind, Meta
+from syncer.protocol import headers
+from syncer.protocol.headers import HeaderError, ObjectState, RangeError
+
+text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
+keys = text.filter(lambda key: key == key.lower() and 0 < len(key) <= 20)
+metas = st.dictionaries(keys, text, max_size=5)
+int64 = st.integers(-(1 << 63), (1 << 63) - 1)
+
+states = st.builds(
+    ObjectState,
+    size_bytes=st.integers(0, 1 << 60),
+    object_hash=st.binary(min_size=32, max_size=32).map(ObjectHash),
+    uuid=st.uuids().map(str),
+    version=st.integers(1, 1 << 60),
+    modified_us=st.integers(0, 1 << 52),
+    content_type=st.sampled_from(["application/octet-stream", "application/directory", "text/plain; charset=x"]),
+    modified_by=text,
+    meta=metas,
+)
+
+
+@given(states)
+def test_an_object_survives_its_headers(state: ObjectState) -> None:
+    fields = headers.object_headers(state) | {"Content-Length": str(state.size_bytes)}
+    assert headers.object_state(fields.items()) == state
+    lowered = [(name.lower(), value) for name, value in fields.items()]
+    assert headers.object_state(lowered) == state
+    assert all(value.isascii() and value.isprintable() for value in fields.values())
+    assert headers.parse_etags(fields["ETag"]).matches(state.etag)
+
+
+@given(st.builds(Meta, mode=st.none() | st.integers(0, 0o7777), mtime_ns=st.none() | int64))
+def test_file_metadata_survive_object_metadata(meta: Meta) -> None:
+    assert headers.decode_meta(headers.encode_meta(meta)) == meta
+
+
+@pytest.mark.parametrize(
+    "items",
+    [{"mode": "9"}, {"mode": "17777"}, {"mode": "-1"}, {"mode": ""}, {"mtime-ns": "soon"}, {"mtime-ns": "9" * 20}, {}],
+)
+def test_senseless_file_metadata_are_no_opinion(items: dict[str, str]) -> None:
+    assert headers.decode_meta(items) == Meta(mode=None, mtime_ns=None)
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("bytes=0-0", range(1)),
+        ("bytes=0-", range(10)),
+        ("bytes=3-99", range(3, 10)),
+        ("bytes=9-9", range(9, 10)),
+        ("bytes=-4", range(6, 10)),
+        ("bytes=-99", range(10)),
+        (" bytes=1-2 ", range(1, 3)),
+    ],
+)
+def test_a_range_is_cut_at_the_end(value: str, found: range) -> None:
+    assert headers.parse_range(value, 10) == found
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["bytes=10-", "bytes=10-12", "bytes=5-4", "bytes=-0", "bytes=-", "bytes=0-1,3-4", "items=0-1", "bytes=a-b", ""],
+)
+def test_a_bad_range_is_refused(value: str) -> None:
+    with pytest.raises(RangeError):
+        headers.parse_range(value, 10)
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000))
+def test_a_range_header_is_read_as_it_was_meant(start: int, length: int) -> None:
+    assert headers.parse_range(headers.range_header(start, length), 2000) == range(start, start + length)
+
+
+def test_etags_are_quoted_or_bare_weak_or_a_star() -> None:
+    tags = headers.parse_etags('"aa", bb ,W/"cc",')
+    assert tags.tags == {"aa", "bb", "cc"}
+    assert not tags.any
+    assert headers.parse_etags("*").matches("x")
+    assert not headers.parse_etags("*").matches(None)
+    assert not headers.parse_etags("").matches("x")
+
+
+@given(st.integers(0, 1 << 52))
+def test_times_survive(modified_us: int) -> None:
+    assert headers.parse_timestamp(headers.timestamp_text(modified_us)) == modified_us
+    assert headers.parse_http_date(headers.http_date(modified_us)) == modified_us // 1_000_000
+
+
+@pytest.mark.parametrize("value", ["", "yesterday", "Mon, 99 Foo 2020 00:00:00 GMT"])
+def test_a_date_that_is_none_counts_as_absent(value: str) -> None:
+    assert headers.parse_http_date(value) is None
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{f"k{index}": "v" for index in range(33)}, {"k": "v" * 257}, {"k" * 129: "v"}],
+)
+def test_too_much_metadata_is_refused(meta: dict[str, str]) -> None:
+    with pytest.raises(HeaderError):
+        headers.meta_from_headers(headers.meta_headers(meta).items())
+
+
+@pytest.mark.parametrize("fields", [{"X-Object-Meta-": "v"}, {"X-Object-Meta-K": "%FF"}, {"X-Object-Meta-%FF": "v"}])
+def test_broken_metadata_headers_are_refused(fields: dict[str, str]) -> None:
+    with pytest.raises(HeaderError):
+        headers.meta_from_headers(fields.items())
+
+
+@pytest.mark.parametrize("change", ["X-Object-Hash", "X-Object-Version", "Content-Length"])
+@pytest.mark.parametrize("value", [None, "", "abc", "-1", "²"])
+def test_a_reply_without_sense_is_refused(change: str, value: str | None) -> None:
+    fields = {"X-Object-Hash": "ab" * 32, "X-Object-Version": "7", "Content-Length": "5"}
+    assert headers.object_state(fields.items()).uuid == ""
+    del fields[change]
+    if value is not None:
+        fields[change] = value
+    with pytest.raises(HeaderError):
+        headers.object_state(fields.items())
+
+
+def test_kinds_are_read_from_content_types() -> None:
+    assert headers.kind_of("application/Folder; x=y") is Kind.DIRECTORY
+    for kind in Kind:
+        assert headers.kind_of(headers.content_type_of(kind)) is kind
+    assert headers.kind_of("text/html") is Kind.FILE
