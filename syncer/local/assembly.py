@@ -1,0 +1,272 @@
+"""Assemble a file in the temp folder from blocks of this root, and from elsewhere only what is nowhere here.
+
+Sources in this order: what a killed run left of the same temp file; a reflink of the old version; the old version and
+files of equal content, at the same index; the block directory; any file of the root that holds the block; the caller's
+`fetch`. Every block is hashed before it counts, wherever it comes from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.extents import block_length
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.errors import MissingBlockError
+from syncer.core.model import Content, LocalTag, Meta, RelPath
+from syncer.errors import LocalChangedError
+from syncer.local.blocklists import BlockIndex, BlockLists
+from syncer.local.filehash import hash_file, read_exactly
+from syncer.local.places import open_file, same_but_ctime, tag_of
+from syncer.local.root import Origin, Wanted
+from syncer.local.syscalls import clone_file, status
+
+_RUN_BYTES: Final = 4 << 20  # copied at once
+_DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
+
+
+class Sources:
+    """Where an ordinary root's blocks may be found. Safe for many threads.
+
+    Attributes:
+        bytes_read: Content bytes read from files so far.
+    """
+
+    def __init__(self, root: int, device: int, lists: BlockLists, directory: BlockDirectory | None) -> None:
+        """Take over the root's descriptor (not closed here)."""
+        self.root = root
+        self.device = device
+        self.lists = lists
+        self.directory = directory
+        self.bytes_read = 0
+        self._contents: tuple[Content, ...] = ()
+        self._index: BlockIndex | None = None
+
+    def know(self, contents: Sequence[Content]) -> None:
+        """Say which contents the root's files have now."""
+        self._contents = tuple(contents)
+        self._index = None
+
+    @property
+    def index(self) -> BlockIndex:
+        """The index over the known contents, built when it is first needed in a cycle."""
+        if self._index is None:
+            self._index = BlockIndex(self.lists, self._contents)
+        return self._index
+
+    def open(self, origin: Origin) -> int | None:
+        """Open a file if it still is what it was; None if not."""
+        try:
+            descriptor = open_file(self.root, origin.path)
+        except (OSError, LocalChangedError):
+            return None
+        if same_but_ctime(tag_of(status(b"", descriptor), self.device), origin.tag):
+            return descriptor
+        os.close(descriptor)
+        return None
+
+    def stored(self, wanted: BlockId) -> bytes | None:
+        """A block from the block directory, verified; None if it isn't there."""
+        if self.directory is None:
+            return None
+        try:
+            data = self.directory.get(wanted, verify=True)
+        except MissingBlockError:
+            return None
+        self.bytes_read += len(data)
+        return data
+
+
+class Assembly:
+    """One temp file on its way. Blocking methods are for worker threads, one at a time."""
+
+    def __init__(self, sources: Sources, tmp: int, name: bytes, wanted: Wanted) -> None:
+        """Open or make the temp file `name`; what a killed run left in it is used."""
+        self._sources = sources
+        self._wanted = wanted
+        self._tmp = tmp
+        self.name = name
+        self._positions: dict[BlockId, list[int]] = {}
+        self._left = bytearray(b"\1" * len(wanted.blocks))  # 1: not in the file yet
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(name, flags, 0o600, dir_fd=tmp)
+        self._preset = os.fstat(self._file).st_size > 0  # the file may hold bytes where it should have NULs
+
+    def close(self) -> None:
+        """Close the file; it stays. Idempotent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def discard(self) -> None:
+        """Close and delete the temp file, if it still has that name."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.name, dir_fd=self._tmp)
+
+    def gather(self) -> list[int]:
+        """Put in place what this root has.
+
+        Returns:
+            Indexes whose blocks must be fetched, one per distinct id.
+        """
+        blocks = self._wanted.blocks
+        if not self._preset:
+            self._preset = self._reflink()
+        os.ftruncate(self._file, blocks.size_bytes)
+        if self._preset:
+            self._compare_preset()
+        else:
+            self._done_where(lambda wanted: wanted == ZERO_BLOCK)
+        for origin in self._wanted.origins:
+            if not any(self._left):
+                return []
+            self._copy_aligned(origin)
+        return self._look_everywhere()
+
+    def place(self, wanted: BlockId, data: bytes) -> None:
+        """Write one verified block at every index that wants it."""
+        for index in self._positions[wanted]:
+            self._write(index, data)
+
+    def complete(self, meta: Meta) -> LocalTag:
+        """Set mode and times and make the file durable.
+
+        Returns:
+            Its evidence.
+        """
+        assert not any(self._left)
+        os.fchmod(self._file, _DEFAULT_MODE if meta.mode is None else meta.mode)
+        if meta.mtime_ns is not None:
+            os.utime(self._file, ns=(meta.mtime_ns, meta.mtime_ns))
+        # Content, size and times must be on disk before any name says that this is the file.
+        os.fsync(self._file)
+        return tag_of(status(b"", self._file), self._sources.device)
+
+    def _reflink(self) -> bool:
+        for origin in self._wanted.origins[:1]:
+            descriptor = self._sources.open(origin)
+            if descriptor is not None:
+                try:
+                    return clone_file(descriptor, self._file)
+                finally:
+                    os.close(descriptor)
+        return False
+
+    def _compare_preset(self) -> None:
+        blocks = self._wanted.blocks
+        present, read = hash_file(self._file, blocks.size_bytes, blocks.block_size)
+        self._sources.bytes_read += read
+        for index, (have, want) in enumerate(zip(present, blocks, strict=True)):
+            if have == want:
+                self._left[index] = 0
+            elif want == ZERO_BLOCK:
+                self._write(index, b"")
+
+    def _done_where(self, holds: Callable[[BlockId], bool]) -> None:
+        for index, wanted in enumerate(self._wanted.blocks):
+            if holds(wanted):
+                self._left[index] = 0
+
+    def _copy_aligned(self, origin: Origin) -> None:
+        """Copy the blocks that a file has at the same index."""
+        descriptor = self._sources.open(origin)
+        if descriptor is None:
+            return
+        blocks = self._wanted.blocks
+        try:
+            theirs = self._sources.lists.load(origin.content)
+            if theirs is None:
+                theirs, read = hash_file(descriptor, origin.content.size_bytes, blocks.block_size)
+                self._sources.bytes_read += read
+            for first, count in self._equal_runs(theirs):
+                self._copy_run(descriptor, first, count)
+        finally:
+            os.close(descriptor)
+
+    def _equal_runs(self, theirs: BlockList) -> Iterator[tuple[int, int]]:
+        """Runs of indexes that are still left and where both lists agree, each at most _RUN_BYTES long."""
+        blocks = self._wanted.blocks
+        longest = max(1, _RUN_BYTES // blocks.block_size)
+        first = count = 0
+        for index in range(min(len(blocks), len(theirs))):
+            if self._left[index] and blocks[index] == theirs[index]:
+                if not count:
+                    first = index
+                count += 1
+                if count < longest:
+                    continue
+            if count:
+                yield first, count
+            count = 0
+        if count:
+            yield first, count
+
+    def _copy_run(self, descriptor: int, first: int, count: int) -> None:
+        size = self._wanted.blocks.block_size
+        end = min((first + count) * size, self._wanted.blocks.size_bytes)
+        data = read_exactly(descriptor, first * size, end - first * size)
+        self._sources.bytes_read += len(data)
+        for index in range(first, first + count):
+            piece = data[(index - first) * size : (index - first + 1) * size]
+            if block_id(piece) == self._wanted.blocks[index]:
+                self._write(index, piece)
+
+    def _look_everywhere(self) -> list[int]:
+        """Find what is left in the block directory and in any file, by id."""
+        self._positions = {}
+        for index, wanted in enumerate(self._wanted.blocks):
+            if self._left[index]:
+                self._positions.setdefault(wanted, []).append(index)
+        missing = []
+        for wanted, places in self._positions.items():
+            data = self._sources.stored(wanted)
+            if data is None:
+                data = self._from_any_file(wanted)
+            if data is None:
+                missing.append(places[0])
+            else:
+                self.place(wanted, data)
+        return missing
+
+    def _from_any_file(self, wanted: BlockId) -> bytes | None:
+        size = self._wanted.blocks.block_size
+        for content, index in self._sources.index.find(wanted):
+            for origin in trio.from_thread.run_sync(self._wanted.holders, content):
+                descriptor = self._sources.open(origin)
+                if descriptor is None:
+                    continue
+                try:
+                    data = read_exactly(descriptor, index * size, block_length(index, content.size_bytes, size))
+                finally:
+                    os.close(descriptor)
+                self._sources.bytes_read += len(data)
+                if block_id(data) == wanted:
+                    return data
+        return None
+
+    def _write(self, index: int, data: bytes) -> None:
+        blocks = self._wanted.blocks
+        length = block_length(index, blocks.size_bytes, blocks.block_size)
+        # A fresh file has NULs beyond the canonical block already. A block may be longer than its place only by NULs.
+        content = data.ljust(length, b"\0")[:length] if self._preset else data[:length]
+        at = index * blocks.block_size
+        view = memoryview(content)
+        while view:
+            written = os.pwrite(self._file, view, at)
+            view, at = view[written:], at + written
+        self._left[index] = 0
+
+
+def temp_name(path: RelPath, blocks: BlockList, attempt: int) -> bytes:
+    """Name of a temp file: the same for the same content going to the same place, so that a new run resumes."""
+    place = block_id(path)[:4].hex()
+    again = f".{attempt}" if attempt else ""
+    return f"{blocks.object_hash.hex()}.{blocks.size_bytes:x}.{place}{again}".encode()

@@ -1,0 +1,101 @@
+"""Which blocks lie where in the root's own files: a cache of block lists, and an index over them.
+
+An ordinary root keeps its blocks in its files. So that a pull can take them from there, and a push needn't hash an
+unchanged file again, the block list of every hashed file of more than one block is kept in the root's state folder,
+named by its content. It is a cache: never synced to disk, verified on load, and blocks found through it are hashed
+again before use. (A file of one block has that block's id as its object hash: there is nothing to keep.)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.extents import block_count
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from syncer.core.model import Content
+
+_INDEX_LIMIT: Final = 2_000_000  # entries of about 60 bytes: 120 MB at most; 122 GiB of files at 64 KiB
+_PREFIX: Final = 8  # bytes of an id in the index: a false match costs one read and one hash
+
+
+class BlockLists:
+    """A folder of block lists by content. Safe for many threads."""
+
+    def __init__(self, folder: str, block_size: int) -> None:
+        """Use (and make) a folder."""
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._folder = folder
+        self._block_size = block_size
+
+    def save(self, blocks: BlockList) -> None:
+        """Remember a block list. Losing it costs a hashing, so nothing is synced."""
+        if len(blocks) <= 1:
+            return
+        path = self._path(Content(size_bytes=blocks.size_bytes, object_hash=blocks.object_hash))
+        if os.path.exists(path):
+            return
+        temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
+        with open(temporary, "wb") as file:
+            file.write(blocks.ids)
+        os.replace(temporary, path)
+
+    def load(self, content: Content) -> BlockList | None:
+        """The block list of a content, if it is known. Verified: a damaged one counts as unknown."""
+        count = block_count(content.size_bytes, self._block_size)
+        if count <= 1:
+            ids = bytes(content.object_hash) if count else b""
+            return BlockList(block_size=self._block_size, size_bytes=content.size_bytes, ids=ids)
+        try:
+            with open(self._path(content), "rb") as file:
+                ids = file.read()
+            blocks = BlockList(block_size=self._block_size, size_bytes=content.size_bytes, ids=ids)
+        except (FileNotFoundError, ValueError):
+            return None
+        return blocks if blocks.object_hash == content.object_hash else None
+
+    def keep_only(self, contents: Iterable[Content]) -> None:
+        """Forget every list that is not of one of these contents."""
+        wanted = {os.path.basename(self._path(content)) for content in contents}
+        with os.scandir(self._folder) as entries:
+            stale = [entry.path for entry in entries if entry.name not in wanted]
+        for path in stale:
+            os.unlink(path)
+
+    def _path(self, content: Content) -> str:
+        return os.path.join(self._folder, f"{content.object_hash.hex()}.{content.size_bytes:x}")
+
+
+class BlockIndex:
+    """Block id → (content, index in it). Immutable."""
+
+    def __init__(self, lists: BlockLists, contents: Iterable[Content]) -> None:
+        """Index the known lists among `contents`, up to a limit."""
+        self._contents: list[Content] = []
+        self._rows: list[bytes] = []
+        for content in contents:
+            if len(self._rows) >= _INDEX_LIMIT:
+                break
+            blocks = lists.load(content)
+            if blocks is None:
+                continue
+            number = len(self._contents).to_bytes(4, "big")
+            self._contents.append(content)
+            ids = blocks.ids
+            for at in range(0, len(ids), ID_SIZE):
+                if ids[at : at + ID_SIZE] != ZERO_BLOCK:
+                    self._rows.append(ids[at : at + _PREFIX] + number + (at // ID_SIZE).to_bytes(4, "big"))
+        self._rows.sort()
+
+    def find(self, block_id: BlockId) -> Iterator[tuple[Content, int]]:
+        """Where a block may be found; read it and hash it to know."""
+        prefix = block_id[:_PREFIX]
+        at = bisect_left(self._rows, prefix)
+        while at < len(self._rows) and self._rows[at].startswith(prefix):
+            row = self._rows[at]
+            yield self._contents[int.from_bytes(row[_PREFIX : _PREFIX + 4], "big")], int.from_bytes(row[-4:], "big")
+            at += 1

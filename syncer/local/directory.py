@@ -1,0 +1,533 @@
+"""`LocalDirectory`: an ordinary directory as one side of a sync.
+
+Durability order of every change, each step a fault point of the crash tests (`step`):
+temp file written and verified → mode, times → fsync(temp) → rename or exchange → look at what was displaced → fsync of
+the directories (`barrier`) → the engine's StateDB commit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from stat import S_ISDIR
+from typing import Final, ParamSpec, TypeVar
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.extents import block_count, block_length
+from blockfs.blocks.hashing import block_id, canonical
+from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.errors import NoSpaceError as BlocksFullError
+from syncer.core.base import BaseIndex
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
+from syncer.local.assembly import Assembly, Sources, temp_name
+from syncer.local.blocklists import BlockLists
+from syncer.local.filehash import hash_file, read_exactly
+from syncer.local.identity import RootIdentity, verify_folder
+from syncer.local.places import (
+    DIRECTORY_FLAGS,
+    look,
+    open_file,
+    parent_directory,
+    same_but_ctime,
+    same_inode,
+    tag_of,
+)
+from syncer.local.private import PrivateFolder
+from syncer.local.root import MAX_BLOCKS, Applied, CopyName, Observation, Problem, Staged, Wanted, content_of
+from syncer.local.scan import scan
+from syncer.local.syscalls import rename_exchange, rename_noreplace, status
+from syncer.local.trash import ITEM, Trash
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
+_WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of the time
+_OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
+_STALE_TEMP_S: Final = 24 * 3600.0  # a temp file that no run resumed for a day is of no use
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def _no_step(name: str) -> None:
+    """Production's fault points do nothing."""
+
+
+class StagedFile:
+    """A finished temp file of an ordinary directory."""
+
+    def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory) -> None:
+        self.name = name
+        self.tag = tag
+        self._owner = owner
+
+    async def drop(self) -> None:
+        """Delete it if it wasn't installed."""
+        await self._owner.drop_temp(self.name)
+
+
+class LocalDirectory:
+    """See `LocalRoot`. Made by `open_directory_root`."""
+
+    def __init__(
+        self,
+        path: bytes,
+        identity: RootIdentity,
+        lists: BlockLists,
+        block_size: int,
+        copy_name: CopyName,
+        blocks: BlockDirectory | None = None,
+    ) -> None:
+        """Open the root and make sure that it is the one that was linked.
+
+        Args:
+            path: Absolute path.
+            identity: As recorded by `link`.
+            lists: The root's block list cache.
+            block_size: Bytes of a block.
+            copy_name: Names conflict copies.
+            blocks: The root's block directory, a source of blocks; closed with this object.
+
+        Raises:
+            RootIdentityError: It is another folder, or not mounted.
+        """
+        self.path = path
+        self.block_size = block_size
+        self.step: Callable[[str], None] = _no_step
+        self._identity = identity
+        self._lists = lists
+        self._blocks = blocks
+        try:
+            self._root = os.open(path, DIRECTORY_FLAGS)
+        except OSError as error:
+            what = f"the folder {os.fsdecode(path)}"
+            raise RootIdentityError(what, f"root {identity.uuid}", f"{error.strerror} (not mounted?)") from error
+        try:
+            verify_folder(self._root, path, identity)
+            self._private = PrivateFolder(self._root)
+        except BaseException:
+            os.close(self._root)
+            raise
+        self._device = identity.device
+        self._trash = Trash(self._root, self._private.trash, self._device, block_size, copy_name)
+        self._sources = Sources(self._root, self._device, lists, blocks)
+        self._unsynced: dict[int, int] = {}
+        self._temps: set[bytes] = set()
+        self._hashers = trio.CapacityLimiter(_HASHERS)
+        self._workers = trio.CapacityLimiter(_WORKERS)
+        self._closed = False
+
+    @property
+    def bytes_read(self) -> int:
+        """Content bytes read from this root's files."""
+        return self._sources.bytes_read
+
+    # --- observing
+
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:  # noqa: ARG002 - scans know no checkpoints
+        """Scan everything; hash the files whose evidence is not the base's."""
+        clock_ns = await self._run(self._private.clock_ns)
+        returned = await self._run(self._trash.review)
+        found = await self._run(scan, self._root, self._device)
+        known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
+        stats: list[FileStat] = []
+        to_hash: list[FileStat] = []
+        for stat in found.stats:
+            content = known.get(stat.tag) if stat.kind is Kind.FILE else None
+            if stat.kind is Kind.FILE and content is None:
+                to_hash.append(stat)
+            else:
+                stats.append(replace(stat, content=content))
+        stats += await self._hash_all(to_hash, found.problems)
+        contents = {stat.content for stat in stats if stat.content is not None}
+        self._sources.know(sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash)))
+        await self._run(self._lists.keep_only, contents)
+        reason = "somebody still wrote to it after it was displaced; it is kept here"
+        found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
+        return Observation(stats=stats, unknown=found.unknown, problems=found.problems, clock_ns=clock_ns)
+
+    async def _hash_all(self, stats: list[FileStat], problems: list[Problem]) -> list[FileStat]:
+        hashed: list[FileStat] = []
+        waiting = iter(stats)
+
+        async def work() -> None:
+            for stat in waiting:
+                content, reason = await trio.to_thread.run_sync(self._hash, stat, limiter=self._hashers)
+                hashed.append(replace(stat, content=content))
+                if reason is not None:
+                    problems.append(Problem(path=stat.path, reason=reason))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(_HASHERS, len(stats))):
+                nursery.start_soon(work)
+        return hashed
+
+    def _hash(self, stat: FileStat) -> tuple[Content | None, str | None]:
+        """The content of a file, or why it can't be had."""
+        if block_count(stat.tag.size_bytes, self.block_size) > MAX_BLOCKS:
+            return None, f"it has more than {MAX_BLOCKS} blocks of {self.block_size} bytes: too large to be synced"
+        try:
+            return content_of(self._hash_unchanged(stat)), None
+        except LocalChangedError:
+            return None, "it changes while it is read; left alone until it is quiet"
+        except OSError as error:
+            return None, f"can't be read ({error.strerror}); left alone until it can"
+
+    def _hash_unchanged(self, stat: FileStat) -> BlockList:
+        descriptor = open_file(self._root, stat.path)
+        try:
+            self._require(descriptor, stat)
+            blocks, read = hash_file(descriptor, stat.tag.size_bytes, self.block_size)
+            self._sources.bytes_read += read
+            # Look again after the last read: a block list of a file that changed in between mixes two versions.
+            self._require(descriptor, stat)
+        finally:
+            os.close(descriptor)
+        self._lists.save(blocks)
+        return blocks
+
+    def _require(self, descriptor: int, stat: FileStat) -> None:
+        if tag_of(status(b"", descriptor), self._device) != stat.tag:
+            raise LocalChangedError(stat.path, "it was written to")
+
+    # --- reading for a push
+
+    async def block_list(self, stat: FileStat) -> BlockList:
+        """From the cache, else by hashing again."""
+        assert stat.content is not None
+        blocks = await self._run(self._lists.load, stat.content)
+        if blocks is None:
+            blocks = await trio.to_thread.run_sync(self._hash_unchanged, stat, limiter=self._hashers)
+            if content_of(blocks) != stat.content:
+                raise LocalChangedError(stat.path, "its content is another one")
+        return blocks
+
+    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
+        """Read, hash, compare."""
+        if blocks[index] == ZERO_BLOCK:
+            return b""
+        return await self._run(self._read_block, stat, blocks, index)
+
+    def _read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
+        descriptor = open_file(self._root, stat.path)
+        try:
+            length = block_length(index, blocks.size_bytes, blocks.block_size)
+            data = read_exactly(descriptor, index * blocks.block_size, length)
+        finally:
+            os.close(descriptor)
+        self._sources.bytes_read += len(data)
+        if block_id(data) != blocks[index]:
+            raise LocalChangedError(stat.path, "it was written to while it was sent")
+        return canonical(data)
+
+    async def verify_unchanged(self, stat: FileStat) -> None:
+        """Compare the whole evidence, ctime included."""
+        await self._run(self._verify_unchanged, stat)
+
+    def _verify_unchanged(self, stat: FileStat) -> None:
+        with parent_directory(self._root, stat.path) as (directory, name):
+            if look(directory, name, stat.path, self._device) != stat.tag:
+                raise LocalChangedError(stat.path, "it was written to")
+
+    # --- staging
+
+    async def stage(self, wanted: Wanted) -> Staged:
+        """Assemble a temp file; what could not be fetched now is there for the next run."""
+        with self._temp(wanted) as name:
+            assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
+            try:
+                missing = await self._run(assembly.gather)
+
+                async def deliver(index: int, block: bytes, data: bytes) -> None:  # noqa: ARG001 - ids say where
+                    await self._run(assembly.place, wanted.blocks[index], data)
+
+                if missing:
+                    await wanted.fetch(missing, deliver)
+                self.step("staged")
+                tag = await self._run(assembly.complete, wanted.meta)
+                self.step("synced")
+            except NoSpaceError:
+                await self._run(assembly.discard)  # a full disk is not helped by half a file
+                raise
+            finally:
+                assembly.close()
+        await self._run(self._lists.save, wanted.blocks)
+        return StagedFile(name, tag, self)
+
+    @contextmanager
+    def _temp(self, wanted: Wanted) -> Iterator[bytes]:
+        """Reserve a temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
+        attempt = 0
+        while (name := temp_name(wanted.path, wanted.blocks, attempt)) in self._temps:
+            attempt += 1
+        self._temps.add(name)
+        try:
+            yield name
+        except BaseException:
+            self._temps.discard(name)
+            raise
+
+    async def drop_temp(self, name: bytes) -> None:
+        """Forget a staged file; deletes it if it was not installed."""
+        await self._run(_unlink_if_there, name, self._private.tmp)
+        self._temps.discard(name)
+
+    # --- changing
+
+    async def create(self, path: RelPath, staged: Staged) -> Applied:
+        """Rename without replacing."""
+        assert isinstance(staged, StagedFile)
+        return await self._run(self._create, path, staged.name, staged.tag)
+
+    def _create(self, path: RelPath, temp: bytes, tag: LocalTag) -> Applied:
+        with parent_directory(self._root, path) as (directory, name):
+            self._rename(temp, self._private.tmp, name, directory, path)
+            self.step("created")
+            self._remember(directory)
+            return Applied(tag=self._own_tag(directory, name, path, tag))
+
+    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
+        """Exchange, then look at what was displaced."""
+        assert isinstance(staged, StagedFile)
+        return await self._run(self._replace, path, staged.name, staged.tag, expect)
+
+    def _replace(self, path: RelPath, temp: bytes, tag: LocalTag, expect: LocalTag) -> Applied:
+        with parent_directory(self._root, path) as (directory, name):
+            self._require_entry(directory, name, path, expect)
+            entry, folder = self._trash.begin(path, expect, tag.ino)
+            try:
+                self.step("trash entry made")
+                # The staged file goes into the entry before the exchange: whenever we stop, the entry's name tells
+                # whether its item is ours, the expected version, or one that nobody has seen.
+                os.rename(temp, ITEM, src_dir_fd=self._private.tmp, dst_dir_fd=folder)
+                self.step("moved to trash entry")
+                try:
+                    rename_exchange(ITEM, folder, name, directory)
+                except FileNotFoundError:
+                    self._trash.judge(entry)
+                    raise LocalChangedError(path, "it is gone") from None
+                self.step("exchanged")
+                self._remember(directory)
+                self._remember(folder)
+            finally:
+                os.close(folder)
+            return Applied(tag=self._own_tag(directory, name, path, tag), copied_to=self._trash.judge(entry))
+
+    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        """Make it with its mode."""
+        return await self._run(self._make_directory, path, meta)
+
+    def _make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        with parent_directory(self._root, path) as (directory, name):
+            try:
+                os.mkdir(name, 0o700, dir_fd=directory)
+            except FileExistsError:
+                raise LocalChangedError(path, "the name is taken") from None
+            self.step("directory made")
+            mode = 0o755 if meta.mode is None else meta.mode
+            made = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
+            try:
+                os.fchmod(made, mode)
+                self._remember(directory)
+                return Applied(tag=tag_of(status(b"", made), self._device))
+            finally:
+                os.close(made)
+
+    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        """Make it under a temp name, then treat it like a staged file."""
+        return await self._run(self._make_symlink, path, target, expect)
+
+    def _make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        temp = b"link." + block_id(path + b"\0" + target).hex().encode()
+        _unlink_if_there(temp, self._private.tmp)
+        os.symlink(target, temp, dir_fd=self._private.tmp)
+        try:
+            tag = tag_of(status(temp, self._private.tmp), self._device)
+            if expect is None:
+                return self._create(path, temp, tag)
+            return self._replace(path, temp, tag, expect)
+        finally:
+            _unlink_if_there(temp, self._private.tmp)
+
+    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        """Rename without replacing; if it was another inode after all, rename back."""
+        return await self._run(self._move, source, target, expect)
+
+    def _move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
+            if not same_inode(look(old, name, source, self._device), expect):
+                raise LocalChangedError(source, "another file took its place")
+            self._rename(name, old, wanted, new, target)
+            self.step("moved")
+            self._remember(old)
+            self._remember(new)
+            found = look(new, wanted, target, self._device)
+            if not same_inode(found, expect):
+                self._rename(wanted, new, name, old, source)
+                raise LocalChangedError(source, "another file took its place")
+            return Applied(tag=found if same_but_ctime(found, expect) else replace(expect, ctime_ns=0))
+
+    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+        """Rename into the trash, then look at it; a directory is removed if it is empty."""
+        await self._run(self._remove_directory if kind is Kind.DIRECTORY else self._to_trash, path, expect)
+
+    def _remove_directory(self, path: RelPath, expect: LocalTag) -> None:
+        with parent_directory(self._root, path) as (directory, name):
+            if not same_inode(look(directory, name, path, self._device), expect):
+                raise LocalChangedError(path, "another directory took its place")
+            try:
+                os.rmdir(name, dir_fd=directory)
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ENOENT}:
+                    raise LocalChangedError(path, "it holds something that is not synced, or that is new") from None
+                raise
+            self.step("directory removed")
+            self._remember(directory)
+
+    def _to_trash(self, path: RelPath, expect: LocalTag) -> None:
+        with parent_directory(self._root, path) as (directory, name):
+            self._require_entry(directory, name, path, expect)
+            entry, folder = self._trash.begin(path, expect)
+            try:
+                self.step("trash entry made")
+                try:
+                    rename_noreplace(name, directory, ITEM, folder)
+                except FileNotFoundError:
+                    self._trash.judge(entry)
+                    raise LocalChangedError(path, "it is gone") from None
+                self.step("trashed")
+                self._remember(directory)
+                self._remember(folder)
+            finally:
+                os.close(folder)
+            kept = self._trash.judge(entry)
+            if kept is not None:
+                raise LocalChangedError(path, f"it was written to at the last moment; kept as {os.fsdecode(kept)}")
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+        """Set them through a descriptor of the very inode that was expected."""
+        return await self._run(self._set_meta, path, meta, expect)
+
+    def _set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+        with parent_directory(self._root, path) as (directory, name):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            before = status(b"", descriptor)
+            found = tag_of(before, self._device)
+            # A directory's size and times change with every child: only its identity counts.
+            self._require_tag(found, found if S_ISDIR(before.mode) and same_inode(found, expect) else expect, path)
+            if meta.mode is not None:
+                os.fchmod(descriptor, meta.mode)
+            if meta.mtime_ns is not None:
+                os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
+            self.step("meta set")
+            os.fsync(descriptor)
+            tag = tag_of(status(b"", descriptor), self._device)
+            # A write between the look and the utime would be hidden by our own mtime: make the next cycle hash it.
+            return Applied(tag=tag if meta.mtime_ns is None else replace(tag, ctime_ns=0))
+        finally:
+            os.close(descriptor)
+
+    # --- durability
+
+    async def barrier(self) -> None:
+        """Fsync every directory whose entries we changed."""
+        waiting, self._unsynced = self._unsynced, {}
+        await self._run(_sync_and_close, list(waiting.values()))
+        self.step("barrier")
+
+    async def finish(self) -> list[RelPath]:
+        """Displaced files once more, forgotten temp files."""
+        returned = await self._run(self._trash.review)
+        await self._run(self._sweep_temps)
+        await self.barrier()
+        return returned
+
+    def _sweep_temps(self) -> None:
+        with os.scandir(self._private.tmp) as entries:
+            names = [os.fsencode(entry.name) for entry in entries]
+        now_ns = self._private.clock_ns()
+        for name in names:
+            if name not in self._temps and now_ns - status(name, self._private.tmp).ctime_ns > _STALE_TEMP_S * 1e9:
+                _unlink_if_there(name, self._private.tmp)
+
+    async def close(self) -> None:
+        """Close every descriptor."""
+        if not self._closed:
+            self._closed = True
+            for descriptor in self._unsynced.values():
+                os.close(descriptor)
+            self._unsynced.clear()
+            self._private.close()
+            os.close(self._root)
+            if self._blocks is not None:
+                self._blocks.close()
+
+    # --- parts
+
+    def _remember(self, directory: int) -> None:
+        """Keep a descriptor for the next barrier: a path could lead elsewhere by then."""
+        ino = os.fstat(directory).st_ino
+        if ino not in self._unsynced:
+            if len(self._unsynced) >= _OPEN_DIRECTORIES:
+                os.fsync(directory)  # too many to remember: do it now
+                return
+            self._unsynced[ino] = os.dup(directory)
+
+    def _rename(self, name: bytes, old: int, wanted: bytes, new: int, path: RelPath) -> None:
+        try:
+            rename_noreplace(name, old, wanted, new)
+        except FileExistsError:
+            raise LocalChangedError(path, "the name is taken") from None
+        except FileNotFoundError:
+            raise LocalChangedError(path, "it is gone") from None
+
+    def _require_entry(self, directory: int, name: bytes, path: RelPath, expect: LocalTag) -> None:
+        self._require_tag(look(directory, name, path, self._device), expect, path)
+
+    def _require_tag(self, found: LocalTag, expect: LocalTag, path: RelPath) -> None:
+        # ctime 0: evidence that must not be trusted for content, after a change of ours; the inode's other facts count.
+        if not (same_but_ctime(found, expect) if expect.ctime_ns == 0 else found == expect):
+            raise LocalChangedError(path, "it was written to")
+
+    def _own_tag(self, directory: int, name: bytes, path: RelPath, staged: LocalTag) -> LocalTag:
+        """Evidence of what we just installed: the true one only if nobody touched it since."""
+        try:
+            found = look(directory, name, path, self._device)
+        except LocalChangedError:
+            return replace(staged, ctime_ns=0)
+        return found if same_but_ctime(found, staged) else replace(staged, ctime_ns=0)
+
+    async def _run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work in a thread; a full disk is named as such."""
+
+        def work() -> T:
+            try:
+                return function(*args, **kwargs)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise NoSpaceError(f"{os.fsdecode(self.path)}: no space left: {error}") from error
+                raise
+            except BlocksFullError as error:
+                raise NoSpaceError(str(error)) from error
+
+        return await trio.to_thread.run_sync(work, limiter=self._workers)
+
+
+def _sync_and_close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _unlink_if_there(name: bytes, directory: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)

@@ -1,0 +1,260 @@
+"""`LocalRoot`: what the engine may ask of the local side, and the values it gets back.
+
+Two implementations: `LocalDirectory` (scan, hash, temp file and exchange) and `BlockfsRoot` (journal and conditional
+apply of a mount). Rules both keep:
+
+- An observation is complete or names what it could not see (`unknown`): unseen is never absent.
+- Every change states the evidence (`expect`) it was decided on. What is not as expected is never destroyed.
+- Content is read, and written, only verified: a block against its id.
+- A change is durable after the next `barrier`; only then may the StateDB speak of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
+from syncer.core.base import BaseIndex
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+
+MAX_BLOCKS = 1 << 24
+"""Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
+
+Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
+"""Takes one verified block: index in the file, id, canonical bytes."""
+
+Fetch = Callable[[Sequence[int], Deliver], Awaitable[None]]
+"""Gets the blocks with these indexes from elsewhere (peers, the server) and delivers each once, verified."""
+
+CopyName = Callable[[bytes, Content | None, Container[bytes]], bytes]
+"""Name of a conflict copy, from the name it lost, the content it keeps (None: no file) and the names that are taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something in the root that is not synced in this cycle, and why.
+
+    Attributes:
+        path: As the filesystem spells it: need not be UTF-8.
+        reason: For a person, complete.
+        partly: The run counts as partly done (exit 3). False for what is no failure: sockets, files held open.
+    """
+
+    path: bytes
+    reason: str
+    partly: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The whole local side at one time.
+
+    Attributes:
+        stats: Every node that can be synced, in no particular order. Files carry their content.
+        unknown: Nothing is known at and below these paths; they are neither there nor absent.
+        problems: What is left alone and why.
+        clock_ns: The filesystem's own time before anything was looked at; see `settled`.
+        checkpoint: Where the next observation may start, to be stored once nothing of this one is left undone.
+    """
+
+    stats: list[FileStat]
+    unknown: list[RelPath]
+    problems: list[Problem]
+    clock_ns: int = 0
+    checkpoint: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """A local file, as far as is known, that holds some content.
+
+    Attributes:
+        path: Where it is now.
+        tag: Its evidence; if that is wrong by now, it is no source.
+        content: What it held when it had that evidence.
+    """
+
+    path: RelPath
+    tag: LocalTag
+    content: Content
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A file's content that is to be staged.
+
+    Attributes:
+        path: Where it will go; for messages.
+        blocks: Its block list.
+        meta: Its mode and mtime; None fields get the root's defaults.
+        origins: Local files that probably hold most of the blocks at the same index, likeliest first: the old version,
+            the node that this is a copy of, files of equal content.
+        holders: Local files that hold a content now. Called in the event loop's thread.
+        fetch: For the blocks that are nowhere here.
+    """
+
+    path: RelPath
+    blocks: BlockList
+    meta: Meta
+    origins: tuple[Origin, ...] = ()
+    holders: Callable[[Content], Sequence[Origin]]
+    fetch: Fetch
+
+
+class Staged(Protocol):
+    """A complete, verified, durable file without a visible name. Installed once, or dropped."""
+
+    async def drop(self) -> None:
+        """Give it up. Harmless after it was installed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A change that is made.
+
+    Attributes:
+        tag: Evidence for the node as it is now, by our own write.
+        copied_to: Where something unexpected that stood in the way was kept, as a conflict copy.
+    """
+
+    tag: LocalTag
+    copied_to: RelPath | None = None
+
+
+class LocalRoot(Protocol):
+    """One linked local folder. Safe for many tasks at once.
+
+    Common errors: LocalChangedError (the world is not as expected; nothing was destroyed), RootIdentityError,
+    NoSpaceError, OSError for one path's own failure (permission, I/O).
+
+    Attributes:
+        path: Absolute path of ROOT.
+        block_size: Bytes of a block.
+        bytes_read: Content bytes read so far, from files or segments.
+    """
+
+    path: bytes
+    block_size: int
+    bytes_read: int
+
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
+        """Look at the whole root.
+
+        Args:
+            base: What both sides last agreed on: content of a file whose evidence is unchanged is taken from there.
+            checkpoint: From an earlier observation that is fully contained in `base`, or None.
+        """
+        ...
+
+    async def block_list(self, stat: FileStat) -> BlockList:
+        """The block list of an observed file.
+
+        Raises:
+            LocalChangedError: The file is not the one observed any more.
+        """
+        ...
+
+    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
+        """One block of an observed file, verified, canonical.
+
+        Raises:
+            LocalChangedError: The file is not the one observed any more.
+        """
+        ...
+
+    async def verify_unchanged(self, stat: FileStat) -> None:
+        """Look once more before the other side is told: the file is still the one observed.
+
+        Raises:
+            LocalChangedError: It is not.
+        """
+        ...
+
+    async def stage(self, wanted: Wanted) -> Staged:
+        """Assemble a file invisibly: every block verified, mode and times set, durable."""
+        ...
+
+    async def create(self, path: RelPath, staged: Staged) -> Applied:
+        """Give a staged file a name that is free.
+
+        Raises:
+            LocalChangedError: The name is taken, or the parent is gone.
+        """
+        ...
+
+    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
+        """Put a staged file in the place of another one, which goes to the trash, or becomes a conflict copy.
+
+        Raises:
+            LocalChangedError: The other one is gone or changed; it was left where it is.
+        """
+        ...
+
+    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        """Make a directory under a free name."""
+        ...
+
+    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        """Make a symlink under a free name, or (with `expect`) in the place of another symlink."""
+        ...
+
+    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        """Rename to a free name; also to and from the park folder. Content may have changed: only the inode counts."""
+        ...
+
+    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+        """Take a node away, restorable. A directory must be empty of what we don't know.
+
+        Raises:
+            LocalChangedError: It is not as expected; it is still there, or back, or kept as a conflict copy.
+        """
+        ...
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+        """Set mode and mtime; None fields stay."""
+        ...
+
+    async def barrier(self) -> None:
+        """Return when every change made so far is durable."""
+        ...
+
+    async def finish(self) -> list[RelPath]:
+        """After the last change of a cycle: look at displaced files again.
+
+        Returns:
+            Conflict copies made of those that somebody still wrote to.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Idempotent."""
+        ...
+
+
+def settled(tag: LocalTag, clock_ns: int) -> LocalTag:
+    """The evidence that may be recorded for a file that was observed after `clock_ns`.
+
+    A write in the same clock tick as the last one changes neither mtime nor ctime. So if both are not older than the
+    moment before we looked, the tag proves nothing: it is recorded with ctime 0, equals no real one, and the file is
+    hashed again next time. Both clocks are the filesystem's own, so this needs no margin. (A file whose mtime was set
+    to the past by us or by `cp -p` would need a second hidden write plus utimes within the tick: not defended.)
+    """
+    if min(tag.mtime_ns, tag.ctime_ns) < clock_ns or tag.version is not None:
+        return tag
+    return LocalTag(
+        device=tag.device,
+        ino=tag.ino,
+        btime_ns=tag.btime_ns,
+        size_bytes=tag.size_bytes,
+        mtime_ns=tag.mtime_ns,
+        ctime_ns=0,
+    )
+
+
+def content_of(blocks: BlockList) -> Content:
+    """Identity of the content that a block list describes."""
+    return Content(size_bytes=blocks.size_bytes, object_hash=blocks.object_hash)

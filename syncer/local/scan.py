@@ -1,0 +1,117 @@
+"""Walk an ordinary directory: every entry, each with its evidence; nothing is read but directories and link texts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import Final
+
+from syncer.core.model import FileStat, Kind, Meta, RelPath
+from syncer.core.paths import PARK_FOLDER, PRIVATE, join
+from syncer.errors import LocalChangedError
+from syncer.local.places import open_directory, tag_of
+from syncer.local.root import Problem
+from syncer.local.syscalls import Status, status
+
+_SPECIAL: Final = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Scan:
+    """What a walk found. Files have no content yet."""
+
+    stats: list[FileStat] = field(default_factory=list)
+    unknown: list[RelPath] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def scan(root: int, device: int) -> Scan:
+    """List everything below a root, the park folder included, the rest of the private folder not.
+
+    Args:
+        root: Descriptor of the root.
+        device: The root's recorded device number, for the tags.
+
+    Returns:
+        What is there. A directory that can't be listed, an entry that can't be examined and everything on another
+        filesystem is in `unknown`.
+
+    Raises:
+        OSError: The root itself can't be listed.
+    """
+    found = Scan()
+    home = status(b"", root).device
+    pending: list[RelPath] = [RelPath(b"")]
+    while pending:
+        path = pending.pop()
+        try:
+            pending += _list_directory(root, path, home, device, found)
+        except (OSError, LocalChangedError) as error:
+            if not path:
+                raise
+            _give_up(found, path, error)
+    return found
+
+
+def _list_directory(root: int, path: RelPath, home: int, device: int, found: Scan) -> list[RelPath]:
+    """Report one directory's entries; return the directories among them."""
+    descriptor = open_directory(root, path)
+    try:
+        with os.scandir(descriptor) as entries:
+            # All names before the first stat: a directory that changes under the listing is read in one go.
+            names = sorted(os.fsencode(entry.name) for entry in entries)
+        if not path and PRIVATE in names:
+            names.remove(PRIVATE)
+        below = [join(path, name) for name in names if _report(descriptor, join(path, name), home, device, found)]
+    finally:
+        os.close(descriptor)
+    return below if path else [*below, RelPath(PARK_FOLDER)]
+
+
+def _report(directory: int, path: RelPath, home: int, device: int, found: Scan) -> bool:
+    """Report one entry; True if it is a directory to be listed."""
+    name = path.rpartition(b"/")[2]
+    try:
+        entry = status(name, directory)
+        if entry.device != home:
+            found.unknown.append(path)
+            reason = "it lies on another filesystem (a mount point); link that one as a root of its own"
+            found.problems.append(Problem(path=path, reason=reason))
+            return False
+        return _report_kind(directory, path, entry, device, found)
+    except FileNotFoundError:
+        return False  # gone between listing and looking: absent is the truth
+    except OSError as error:
+        _give_up(found, path, error)
+        return False
+
+
+def _report_kind(directory: int, path: RelPath, entry: Status, device: int, found: Scan) -> bool:
+    kind = stat.S_IFMT(entry.mode)
+    if kind in _SPECIAL:
+        found.problems.append(Problem(path=path, reason=f"{_SPECIAL[kind]} is not synced", partly=False))
+        return False
+    mode = stat.S_IMODE(entry.mode)
+    tag = tag_of(entry, device)
+    if kind == stat.S_IFDIR:
+        found.stats.append(FileStat(path=path, kind=Kind.DIRECTORY, meta=Meta(mode=mode), tag=tag))
+        return True
+    if kind == stat.S_IFLNK:
+        target = os.readlink(path.rpartition(b"/")[2], dir_fd=directory)
+        found.stats.append(FileStat(path=path, kind=Kind.SYMLINK, meta=Meta(), target=target, tag=tag))
+        return False
+    meta = Meta(mode=mode, mtime_ns=entry.mtime_ns)
+    found.stats.append(FileStat(path=path, kind=Kind.FILE, meta=meta, tag=tag, nlink=entry.nlink))
+    return False
+
+
+def _give_up(found: Scan, path: RelPath, error: OSError | LocalChangedError) -> None:
+    text = error.strerror if isinstance(error, OSError) else error.reason
+    found.unknown.append(path)
+    found.problems.append(Problem(path=path, reason=f"can't be read ({text}); left alone until it can"))

@@ -1,0 +1,232 @@
+"""The trash of an ordinary directory: what was deleted or displaced, kept restorable.
+
+One folder per entry, below `.blocksync/trash/`:
+```
+<UTC seconds>-<hex nanoseconds>-<EVIDENCE>/    pending: may still turn out to be no trash
+<UTC seconds>-<hex nanoseconds>/               settled: looked at again after a quiet time and unchanged
+    origin      symlink whose text is the path it came from
+    item        the file, directory or symlink
+```
+EVIDENCE is what we expected to find: inode, birth time, size, mtime, and the inode of our own staged file, in hex.
+It is in the *name* because a journalling filesystem keeps the order of renames and mkdirs without a single fsync, which
+it does not for a file's data. So whatever instant the machine stops at, the entry says what to do with the item:
+
+- it is our own staged file: the exchange did not happen; drop it (its content is on the other side);
+- it is as expected: it is trash;
+- it is anything else: a version nobody has seen. It goes back to its origin, or beside it as a conflict copy.
+
+A writer may hold a displaced file open and still write to it, so a pending entry is looked at again at the end of the
+cycle and in the next cycles until it was quiet for `QUIET_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from syncer.core.model import Content, LocalTag, RelPath
+from syncer.core.paths import PRIVATE, join
+from syncer.errors import LocalChangedError
+from syncer.local.filehash import hash_file
+from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
+from syncer.local.root import CopyName, content_of
+from syncer.local.syscalls import rename_noreplace, status
+
+QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go
+KEEP_S: Final = 30 * 24 * 3600.0  # retention of settled entries
+ITEM: Final = b"item"
+_ORIGIN: Final = b"origin"
+_NO_INODE: Final = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A folder of the trash.
+
+    Attributes:
+        name: Its name below `trash/`.
+        made_s: Seconds since the epoch.
+        expect: What the item should be: inode, birth time, size, mtime count. None: settled.
+        staged_ino: Our own file that was to be exchanged with it, 0 for none.
+    """
+
+    name: bytes
+    made_s: int
+    expect: LocalTag | None
+    staged_ino: int
+
+
+class Trash:
+    """The trash folder of one root. Blocking; used from worker threads, one entry by one thread at a time."""
+
+    def __init__(self, root: int, trash: int, device: int, block_size: int, copy_name: CopyName) -> None:
+        """Take over descriptors (not closed here) and the device number that tags carry."""
+        self._root = root
+        self._trash = trash
+        self._device = device
+        self._block_size = block_size
+        self._copy_name = copy_name
+
+    def begin(self, origin: RelPath, expect: LocalTag, staged_ino: int = _NO_INODE) -> tuple[Entry, int]:
+        """Make an empty pending entry.
+
+        Returns:
+            The entry and its folder's descriptor, to be closed by the caller.
+        """
+        made_s, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+        while True:
+            entry = Entry(name=_encode(made_s, nanoseconds, expect, staged_ino), made_s=made_s, expect=expect,
+                          staged_ino=staged_ino)  # fmt: skip
+            try:
+                os.mkdir(entry.name, 0o700, dir_fd=self._trash)
+                break
+            except FileExistsError:
+                nanoseconds += 1
+        folder = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=self._trash)
+        os.symlink(origin, _ORIGIN, dir_fd=folder)
+        return entry, folder
+
+    def judge(self, entry: Entry) -> RelPath | None:
+        """Look at a pending entry's item and act on the rules above.
+
+        Returns:
+            Where the item went if it was no trash.
+        """
+        folder = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=self._trash)
+        try:
+            try:
+                found = status(ITEM, folder)
+            except FileNotFoundError:
+                self._remove(entry, folder)
+                return None
+            if found.ino == entry.staged_ino:
+                os.unlink(ITEM, dir_fd=folder)
+                self._remove(entry, folder)
+                return None
+            if entry.expect is None or same_but_ctime(tag_of(found, self._device), entry.expect):
+                return None
+            kept = self._give_back(folder, RelPath(os.readlink(_ORIGIN, dir_fd=folder)), found.mode)
+            self._remove(entry, folder)
+            return kept
+        finally:
+            os.close(folder)
+
+    def review(self) -> list[RelPath]:
+        """Judge every pending entry, settle the quiet ones, delete settled ones past their retention.
+
+        Returns:
+            Where items went that were no trash.
+        """
+        now = time.time()
+        kept: list[RelPath] = []
+        for entry in self.entries():
+            if entry.expect is None:
+                if now - entry.made_s > KEEP_S:
+                    self._delete(entry)
+                continue
+            back = self.judge(entry)
+            if back is not None:
+                kept.append(back)
+            elif now - entry.made_s > QUIET_S:
+                self._settle(entry)
+        return kept
+
+    def entries(self) -> Iterator[Entry]:
+        """All entries, oldest first. What is not ours by its name is left alone."""
+        with os.scandir(self._trash) as listing:
+            names = sorted(os.fsencode(entry.name) for entry in listing)
+        for name in names:
+            entry = _decode(name, self._device)
+            if entry is not None:
+                yield entry
+
+    def _give_back(self, folder: int, origin: RelPath, mode: int) -> RelPath:
+        """Move the item to its origin, or beside it under a conflict name, or to the top if the folder is gone."""
+        for place in self._refuges(folder, origin, mode):
+            try:
+                with parent_directory(self._root, place) as (directory, name):
+                    rename_noreplace(ITEM, folder, name, directory)
+                    os.fsync(directory)
+                    return place
+            except (FileExistsError, LocalChangedError):
+                continue
+        raise AssertionError("refuges are endless")
+
+    def _refuges(self, folder: int, origin: RelPath, mode: int) -> Iterator[RelPath]:
+        yield origin
+        above, _, name = origin.rpartition(b"/")
+        content = self._content(folder) if stat.S_ISREG(mode) else None
+        taken: set[bytes] = set()
+        while True:
+            copy = self._copy_name(name, content, taken)
+            yield join(RelPath(above), copy)
+            yield RelPath(copy)
+            taken.add(copy)
+
+    def _content(self, folder: int) -> Content:
+        descriptor = os.open(ITEM, FILE_FLAGS, dir_fd=folder)
+        try:
+            return content_of(hash_file(descriptor, os.fstat(descriptor).st_size, self._block_size)[0])
+        finally:
+            os.close(descriptor)
+
+    def _settle(self, entry: Entry) -> None:
+        settled = entry.name.rpartition(b"-")[0]
+        try:
+            rename_noreplace(entry.name, self._trash, settled, self._trash)
+        except FileExistsError:
+            return  # two entries of one nanosecond: it is judged again next time, harmless
+
+    def _delete(self, entry: Entry) -> None:
+        folder = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=self._trash)
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(ITEM, dir_fd=folder)
+            self._remove(entry, folder)
+        except IsADirectoryError:
+            return  # directories come here only when a user swapped one in; a person may look at it
+        finally:
+            os.close(folder)
+
+    def _remove(self, entry: Entry, folder: int) -> None:
+        """Remove an entry whose item is gone."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_ORIGIN, dir_fd=folder)
+        os.rmdir(entry.name, dir_fd=self._trash)
+
+
+def in_trash(entry: Entry) -> RelPath:
+    """The path of an entry's item, for messages."""
+    return RelPath(PRIVATE + b"/trash/" + entry.name + b"/" + ITEM)
+
+
+def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) -> bytes:
+    evidence = (expect.ino, expect.btime_ns, expect.size_bytes, expect.mtime_ns, staged_ino)
+    # Times before 1970 are negative; as unsigned 64-bit numbers they have no sign that could be taken for a separator.
+    fields = ".".join(f"{value & 0xFFFFFFFFFFFFFFFF:x}" for value in evidence)
+    return f"{made_s}-{nanoseconds:08x}-{fields}".encode()
+
+
+def _decode(name: bytes, device: int) -> Entry | None:
+    parts = name.split(b"-")
+    if len(parts) not in {2, 3} or not parts[0].isdigit():
+        return None
+    made_s = int(parts[0])
+    if len(parts) == 2:
+        return Entry(name=name, made_s=made_s, expect=None, staged_ino=_NO_INODE)
+    try:
+        ino, btime, size, mtime, staged = (int(field, 16) for field in parts[2].split(b"."))
+    except ValueError:
+        return None
+    expect = LocalTag(device=device, ino=ino, btime_ns=_signed(btime), size_bytes=size, mtime_ns=_signed(mtime),
+                      ctime_ns=0)  # fmt: skip
+    return Entry(name=name, made_s=made_s, expect=expect, staged_ino=staged)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
