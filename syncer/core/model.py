@@ -8,7 +8,7 @@ to what is the same thing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NewType, TypeAlias
 
@@ -309,7 +309,7 @@ class Move(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park(Action):
-    """Move out of the way, to `paths.park_path(nid)`. Needs an intent row (StateDB rule B)."""
+    """Move out of the way, to `path`, which is `paths.park_path(nid, name)`. Needs an intent row (StateDB rule B)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,6 +372,27 @@ class Deletions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Identified:
+    """One side's observations as a tree.
+
+    Attributes:
+        tree: What the side has. Nodes that could not be read are in it as the base knows them.
+        tags: Evidence of each observed node, directories reduced to their identity (`identify.evidence`).
+        frozen: Nodes that must be left alone in this cycle, with the reason. May name base nodes not in `tree`.
+        opaque: Frozen directories (and the placeholder of something unreadable) into which nothing may be put.
+        implicit: Remote directories without a marker object: they exist only because of what lies below them.
+        notes: Observations that no tree can hold.
+    """
+
+    tree: Tree
+    tags: Mapping[Nid, Tag]
+    frozen: Mapping[Nid, str] = field(default_factory=dict)
+    opaque: frozenset[Nid] = frozenset()
+    implicit: frozenset[Nid] = frozenset()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What one cycle will do.
 
@@ -384,6 +405,8 @@ class Plan:
         notes: Remarks, sorted by path.
         deletions: For the guard: local, remote.
         digest: Names the deletions of this plan: hex, no times in it. The same state gives the same digest.
+        local_state: The local side as the actions presuppose it: `Identified`, with relabelled nodes.
+        remote_state: The remote side, likewise. `ledger.Ledger` starts from both.
     """
 
     target: Tree
@@ -394,6 +417,8 @@ class Plan:
     notes: tuple[Note, ...]
     deletions: tuple[Deletions, Deletions]
     digest: str
+    local_state: Identified
+    remote_state: Identified
 
     @property
     def is_empty(self) -> bool:

@@ -1,0 +1,90 @@
+"""Names of conflict copies: `name (conflict HOST UTC HASH6).ext`. Pure.
+
+Deterministic, and recognisable by content: a run that resumes after a crash finds the copy that was already made,
+whenever that was, instead of making another. From then on a conflict copy is an ordinary file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container
+from typing import Final
+
+from syncer.core.model import Kind, Node
+from syncer.core.paths import NAME_BYTES
+
+CONFLICT_MARK: Final = b" (conflict "
+"""What every conflict name contains."""
+
+_LONGEST_EXTENSION: Final = 16  # bytes with the dot; what follows a dot further away is not a file type
+_TAIL: Final = re.compile(rb"\A[^()/]* ([0-9a-f]{6})(?: [0-9]+)?\)\Z")
+
+
+def host_label(host: str) -> str:
+    """A host's name reduced to what is safe in a file name everywhere; at most 32 characters."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", host)[:32] or "host"
+
+
+def hash6(node: Node) -> str:
+    """Six hex digits that name what a copy holds (a directory: its name, for its content is no single thing)."""
+    if node.kind is Kind.FILE:
+        assert node.content is not None
+        return node.content.object_hash.hex()[:6]
+    seed = node.target if node.kind is Kind.SYMLINK else node.name
+    assert seed is not None
+    return hashlib.sha256(seed).hexdigest()[:6]
+
+
+def split_extension(name: bytes, kind: Kind) -> tuple[bytes, bytes]:
+    """Stem and extension (with its dot); a directory has none, a leading dot is none."""
+    stem, dot, extension = name.rpartition(b".")
+    if kind is Kind.DIRECTORY or not stem.strip(b".") or not extension or len(extension) >= _LONGEST_EXTENSION:
+        return name, b""
+    return stem, dot + extension
+
+
+def conflict_name(node: Node, *, host: str, utc: str, taken: Container[bytes]) -> bytes:
+    """The name under which `node` is kept when it lost its own.
+
+    Args:
+        node: The loser, still with its own name. A file's content must be known.
+        host: Label of this device.
+        utc: Time as text, by convention `20240131T120000Z`.
+        taken: Names that are in use in that directory; a number is appended until the name is free.
+
+    Returns:
+        At most 255 bytes: a long stem is cut, at a UTF-8 boundary if it is UTF-8.
+    """
+    stem, extension = split_extension(node.name, node.kind)
+    attempt = 1
+    while True:
+        counter = f" {attempt}" if attempt > 1 else ""
+        mark = CONFLICT_MARK + f"{host_label(host)} {utc} {hash6(node)}{counter})".encode() + extension
+        name = _cut(stem, NAME_BYTES - len(mark)) + mark
+        if name not in taken:
+            return name
+        attempt += 1
+
+
+def is_copy_of(candidate: bytes, node: Node) -> bool:
+    """True if `candidate` is a conflict name made for `node`'s name and content, by whomever and whenever."""
+    stem, extension = split_extension(node.name, node.kind)
+    if not candidate.endswith(extension):
+        return False
+    body = candidate[: len(candidate) - len(extension)]
+    left, mark, tail = body.rpartition(CONFLICT_MARK)
+    match = _TAIL.match(tail) if mark else None
+    if match is None or match.group(1) != hash6(node).encode():
+        return False
+    return left == stem or (len(candidate) > NAME_BYTES - 4 and stem.startswith(left))
+
+
+def _cut(stem: bytes, limit: int) -> bytes:
+    """The first `limit` bytes, fewer if that would split a UTF-8 character (at most 3 continuation bytes)."""
+    if len(stem) <= limit:
+        return stem
+    end = limit
+    while end > limit - 4 and stem[end] & 0xC0 == 0x80:
+        end -= 1
+    return stem[:end] if stem[end] & 0xC0 != 0x80 else stem[:limit]

@@ -1,0 +1,230 @@
+"""diff(side, target) → the ordered actions that turn one into the other. Pure.
+
+Order: from the root down, parents before children, an occupied slot is parked first; then updates, after every
+create and conflict copy; then the trash, bottom-up; then the modes of directories, which may forbid all of the above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from syncer.core.model import (
+    PARK,
+    ROOT,
+    Action,
+    Create,
+    Identified,
+    Kind,
+    Meta,
+    Mkdir,
+    Move,
+    Nid,
+    Node,
+    Park,
+    RelPath,
+    SetMeta,
+    Side,
+    Trash,
+    Tree,
+    Update,
+)
+from syncer.core.paths import park_name, path_in
+
+_OWNER_WRITES: Final = 0o300  # w and x for the owner: what it takes to create in a directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffContext:
+    """What `diff` is told beside the two trees.
+
+    Attributes:
+        base: The base tree: a metadata field that a side does not have is only set if it differs from the base.
+        copies: Node → conflict copy that must exist before the node's content is replaced (`Merged.copies`).
+        absorbed: Node → the node that stands for it (`Merged.absorbed`).
+        fold: Key under which two names are one name on this side; None = names are what they are.
+    """
+
+    base: Tree
+    copies: Mapping[Nid, Nid]
+    absorbed: Mapping[Nid, Nid]
+    fold: Callable[[bytes], bytes] | None = None
+
+
+def diff(state: Identified, target: Tree, side: Side, context: DiffContext) -> tuple[Action, ...]:
+    """Order the actions that turn `state.tree` into `target` on one side.
+
+    Args:
+        state: The side now, with its tags and the nodes that have no marker.
+        target: A valid tree.
+        side: Which one.
+        context: Base and what the merge found out.
+    """
+    return _Diff(state, target, side, context).run()
+
+
+def meta_change(have: Meta, want: Meta, base: Meta) -> Meta | None:
+    """The fields to set, or None. A field the side does not have is set only if the other side changed it."""
+    if have == want:
+        return None
+    mode = _change(have.mode, want.mode, base.mode)
+    mtime_ns = _change(have.mtime_ns, want.mtime_ns, base.mtime_ns)
+    return None if mode is None and mtime_ns is None else Meta(mode=mode, mtime_ns=mtime_ns)
+
+
+def _change(have: int | None, want: int | None, base: int | None) -> int | None:
+    if want is None or want == have or (have is None and base in (None, want)):
+        return None
+    return want
+
+
+class _Diff:
+    """The side as it becomes, action by action."""
+
+    def __init__(self, state: Identified, target: Tree, side: Side, context: DiffContext) -> None:
+        self.state = state
+        self.tree = dict(state.tree)
+        self.target = target
+        self.side = side
+        self.context = context
+        self.fold = context.fold
+        self.copied_from = {copy: nid for nid, copy in context.copies.items()}
+        self.occupants = {self._key(node): nid for nid, node in self.tree.items()}
+        self.places: list[Action] = []
+        self.updates: list[Action] = []
+        self.modes: list[Action] = []
+
+    def run(self) -> tuple[Action, ...]:
+        """All actions."""
+        below: dict[Nid, list[Nid]] = {}
+        for nid, node in self.target.items():
+            below.setdefault(node.parent, []).append(nid)
+        queue: list[Nid] = [ROOT, PARK]
+        for parent in queue:  # grows while it is walked: breadth first
+            for nid in sorted(below.get(parent, ()), key=lambda nid: self.target[nid].name):
+                self._settle(nid)
+                if self.target[nid].kind is Kind.DIRECTORY:
+                    queue.append(nid)
+        return (*self.places, *self.updates, *self._trash(), *reversed(self.modes))
+
+    def _key(self, node: Node) -> tuple[Nid, bytes]:
+        return node.slot if self.fold is None else (node.parent, self.fold(node.name))
+
+    def _settle(self, nid: Nid) -> None:
+        """Bring one node to its place; its parent is already there."""
+        have, want = self.tree.get(nid), self.target[nid]
+        if have is want and nid not in self.state.implicit:
+            return
+        if have is None:
+            self._free(nid, want)
+            self._create(nid, want)
+        else:
+            if have.slot != want.slot:
+                self._free(nid, want)
+                self._move(nid, have, want)
+            self._update(nid, have, want)
+
+    def _free(self, nid: Nid, want: Node) -> None:
+        occupant = self.occupants.get(self._key(want))
+        if occupant is None or occupant == nid:
+            return
+        node = self.tree[occupant]
+        self._place(occupant, node.placed(PARK, park_name(occupant, node.name)))
+        self.places.append(
+            Park(side=self.side, nid=occupant, path=self._path(occupant), expected=self.state.tags.get(occupant))
+        )
+
+    def _place(self, nid: Nid, node: Node) -> None:
+        old = self.tree.get(nid)
+        if old is not None:
+            del self.occupants[self._key(old)]
+        self.tree[nid] = node
+        self.occupants[self._key(node)] = nid
+
+    def _path(self, nid: Nid) -> RelPath:
+        path = path_in(self.tree, nid)
+        assert path is not None
+        return path
+
+    def _create(self, nid: Nid, want: Node) -> None:
+        self._place(nid, want)
+        if want.kind is Kind.DIRECTORY:
+            self._mkdir(nid, want)
+            return
+        self.places.append(
+            Create(
+                side=self.side,
+                nid=nid,
+                path=self._path(nid),
+                parent=want.parent,
+                name=want.name,
+                kind=want.kind,
+                content=want.content,
+                target=want.target,
+                meta=want.meta,
+                copy_of=self.copied_from.get(nid),
+            )
+        )
+
+    def _mkdir(self, nid: Nid, want: Node) -> None:
+        mode, path = want.meta.mode, self._path(nid)
+        closed = mode is not None and self.side is Side.LOCAL and mode & _OWNER_WRITES != _OWNER_WRITES
+        open_mode = mode | _OWNER_WRITES if closed and mode is not None else mode
+        meta = Meta(mode=open_mode)
+        self.places.append(Mkdir(side=self.side, nid=nid, path=path, parent=want.parent, name=want.name, meta=meta))
+        if closed:
+            self.modes.append(SetMeta(side=self.side, nid=nid, path=path, meta=want.meta))
+
+    def _move(self, nid: Nid, have: Node, want: Node) -> None:
+        self._place(nid, have.placed(want.parent, want.name))
+        self.places.append(
+            Move(
+                side=self.side,
+                nid=nid,
+                path=self._path(nid),
+                expected=self.state.tags.get(nid),
+                parent=want.parent,
+                name=want.name,
+            )
+        )
+
+    def _update(self, nid: Nid, have: Node, want: Node) -> None:
+        expected, base = self.state.tags.get(nid), self.context.base.get(nid)
+        if nid in self.state.implicit and want.parent != PARK:
+            self._mkdir(nid, want)
+        elif not have.same_payload(want):
+            update = Update(
+                side=self.side,
+                nid=nid,
+                path=self._path(nid),
+                expected=expected,
+                kind=want.kind,
+                content=want.content,
+                target=want.target,
+                meta=want.meta,
+                after=self.context.copies.get(nid),
+            )
+            self.updates.append(update)
+        else:
+            meta = meta_change(have.meta, want.meta, base.meta if base is not None else Meta())
+            if meta is not None:
+                actions = self.modes if want.kind is Kind.DIRECTORY else self.updates
+                actions.append(SetMeta(side=self.side, nid=nid, path=self._path(nid), expected=expected, meta=meta))
+
+    def _trash(self) -> Iterable[Action]:
+        gone = [nid for nid in self.tree if nid not in self.target]
+        for _, nid in sorted(((self._depth(nid), nid) for nid in gone), key=lambda item: (-item[0], item[1])):
+            path = path_in(self.state.tree, nid)
+            assert path is not None
+            yield Trash(
+                side=self.side,
+                nid=nid,
+                path=path,
+                expected=self.state.tags.get(nid),
+                kind=self.tree[nid].kind,
+                absorbed_by=self.context.absorbed.get(nid),
+            )
+
+    def _depth(self, nid: Nid) -> int:
+        return self._path(nid).count(b"/")

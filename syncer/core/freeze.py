@@ -1,0 +1,157 @@
+"""Leave alone what is not known, and what depends on it. Pure.
+
+A frozen node stays where and what it is, on each side; the sides may differ there until it can be read again. So
+each side gets a target of its own: the merged one, with the frozen nodes as this side has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from syncer.core.merge import Merged, Policy
+from syncer.core.model import PARK, ROOT, Identified, Nid, Node, NoteKind, Side, Tree
+
+UnfoldedSlot = tuple[Nid, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What each side should have in this cycle.
+
+    Attributes:
+        local: Target of the local side.
+        remote: Target of the remote side; the same object if nothing is frozen.
+        frozen: All nodes that are left alone.
+        notes: Why.
+    """
+
+    local: Tree
+    remote: Tree
+    frozen: frozenset[Nid]
+    notes: tuple[tuple[NoteKind, Nid, str], ...]
+
+
+def freeze(merged: Merged, local: Identified, remote: Identified, policy: Policy) -> Targets:
+    """Spread the frozenness of nodes to what depends on them, and make the sides' targets.
+
+    Args:
+        merged: The target for both.
+        local: The local side, relabelled.
+        remote: The remote side, relabelled.
+        policy: Which names a side can't hold: such nodes are left alone too.
+    """
+    sides = {Side.LOCAL: local.tree, Side.REMOTE: remote.tree}
+    work = _Freeze(merged, sides, local.opaque | remote.opaque)
+    for nid, reason in sorted([*local.frozen.items(), *remote.frozen.items()]):
+        work.add(nid, NoteKind.UNKNOWN, f"{reason}: left alone")
+    for nid, reason in _unholdable(merged.target, local.tree, remote.tree, policy):
+        work.add(nid, NoteKind.UNHOLDABLE, reason)
+    if not work.frozen:
+        return Targets(local=merged.target, remote=merged.target, frozen=frozenset(), notes=())
+    work.spread()
+    return Targets(
+        local=work.target_of(local.tree),
+        remote=work.target_of(remote.tree),
+        frozen=frozenset(work.frozen),
+        notes=tuple(work.notes),
+    )
+
+
+def _unholdable(target: Tree, local: Tree, remote: Tree, policy: Policy) -> list[tuple[Nid, str]]:
+    """Nodes whose new name one side can't have. A name that a side already has is one it can hold."""
+    found: list[tuple[Nid, str]] = []
+    verdicts: dict[bytes, tuple[str | None, str | None]] = {}  # names repeat, and unchanged ones cost nothing
+    for nid, node in target.items():
+        here, there = local.get(nid), remote.get(nid)
+        if here is not None and there is not None and here.name == node.name == there.name:
+            continue
+        if node.name not in verdicts:
+            verdicts[node.name] = (policy.local_objection(node.name), policy.remote_objection(node.name))
+        no_local, no_remote = verdicts[node.name]
+        if no_local is not None and (here is None or here.name != node.name):
+            found.append((nid, f"the local filesystem can't hold this name: {no_local}; left alone"))
+        elif no_remote is not None and (there is None or there.name != node.name):
+            found.append((nid, f"the server can't hold this name: {no_remote}; left alone"))
+    return found + _folded(target, local, policy.fold_local)
+
+
+def _folded(target: Tree, local: Tree, fold: Callable[[bytes], bytes] | None) -> list[tuple[Nid, str]]:
+    """Nodes whose name the local filesystem takes for another one's."""
+    if fold is None:
+        return []
+    groups: dict[UnfoldedSlot, list[Nid]] = {}
+    for nid, node in target.items():
+        groups.setdefault((node.parent, fold(node.name)), []).append(nid)
+    found: list[tuple[Nid, str]] = []
+    for nids in groups.values():
+        there = sorted(nids, key=lambda nid: (nid not in local, nid))  # who is there already stays
+        text = "the local filesystem takes this name for another one's (case or Unicode form); left alone"
+        found += [(nid, text) for nid in there[1:]]
+    return found
+
+
+class _Freeze:
+    """The worklist."""
+
+    def __init__(self, merged: Merged, sides: Mapping[Side, Tree], opaque: frozenset[Nid]) -> None:
+        self.target = merged.target
+        self.sides = sides
+        self.opaque = opaque
+        self.frozen: set[Nid] = set()
+        self.queue: list[Nid] = []
+        self.notes: list[tuple[NoteKind, Nid, str]] = []
+        self.partners: dict[Nid, list[Nid]] = {}
+        for one, other in [*merged.copies.items(), *merged.absorbed.items()]:
+            self.partners.setdefault(one, []).append(other)
+            self.partners.setdefault(other, []).append(one)
+
+    def add(self, nid: Nid, kind: NoteKind, text: str) -> None:
+        """Freeze one node."""
+        if nid in self.frozen or nid in (ROOT, PARK):
+            return
+        self.frozen.add(nid)
+        self.queue.append(nid)
+        if kind is not NoteKind.WAITS or self._would_change(nid):
+            self.notes.append((kind, nid, text))
+
+    def _would_change(self, nid: Nid) -> bool:
+        wanted = self.target.get(nid)
+        return any(tree.get(nid) != wanted for tree in self.sides.values())
+
+    def spread(self) -> None:
+        """Freeze all that depends on a frozen node.
+
+        - On each side, the directories above it: they can't be moved or removed under it.
+        - A node that wants the slot that it keeps.
+        - Nodes that should go into it where it is not, or where nobody knows what is in it.
+        - Its conflict copy, what it absorbed, what absorbed it: they make sense only together.
+        """
+        takers = {node.slot: nid for nid, node in self.target.items()}
+        below: dict[Nid, list[Nid]] = {}
+        for nid, node in self.target.items():
+            below.setdefault(node.parent, []).append(nid)
+        if ROOT in self.opaque:
+            self._wait(below.get(ROOT, []))
+        while self.queue:
+            nid = self.queue.pop()
+            for tree in self.sides.values():
+                kept = tree.get(nid)
+                if kept is None:
+                    self._wait(below.get(nid, []))
+                else:
+                    taker = takers.get(kept.slot, nid)
+                    self._wait([kept.parent] if taker == nid else [kept.parent, taker])
+            if nid in self.opaque:
+                self._wait(below.get(nid, []))
+            self._wait(self.partners.get(nid, []))
+
+    def _wait(self, nids: list[Nid]) -> None:
+        for nid in nids:
+            self.add(nid, NoteKind.WAITS, "waits for something that can't be read or held")
+
+    def target_of(self, side: Tree) -> dict[Nid, Node]:
+        """The merged target, but the frozen nodes as they are on this side."""
+        target = {nid: node for nid, node in self.target.items() if nid not in self.frozen}
+        target.update((nid, side[nid]) for nid in self.frozen if nid in side)
+        return target

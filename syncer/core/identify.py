@@ -1,0 +1,387 @@
+"""Observations → a tree: decide which node each observed path is. Pure.
+
+In this order, each base node at most once:
+1. same path and kind: the same node. A new inode or uuid there is an *edit*, because editors replace files.
+2. same identity elsewhere (device, inode and birth time; remote uuid) and kind: the node was moved.
+3. same name and kind in the same directory, which itself was moved.
+4. the unique equal content of a vanished node: moved by something that keeps no identity.
+5. else new.
+Only complete observations are identified: what could not be read is `unknown`, never absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import Final, Generic, Protocol, TypeVar
+
+from syncer.core.base import BaseIndex
+from syncer.core.model import (
+    NO_META,
+    PARK,
+    ROOT,
+    BaseRow,
+    Content,
+    FileStat,
+    Identified,
+    Kind,
+    LocalTag,
+    Meta,
+    Nid,
+    Node,
+    Note,
+    NoteKind,
+    RelPath,
+    RemoteStat,
+    Tag,
+)
+from syncer.core.paths import PARK_FOLDER, ancestors, is_private, parse_park_name, split
+
+Fresh = Callable[[], Nid]
+"""Gives numbers that were never used: `StateDB.allocator()`, or a counter in tests."""
+
+UNREADABLE: Final = "it can't be read"
+UNSTABLE: Final = "its content is not known yet: it changes while it is read, or could not be read"
+
+_Stat = TypeVar("_Stat", FileStat, RemoteStat)
+_Seen_contra = TypeVar("_Seen_contra", contravariant=True)
+
+
+def identify_local(
+    observations: Iterable[FileStat], unknown: AbstractSet[RelPath], base: BaseIndex, fresh: Fresh
+) -> Identified:
+    """Name what was seen in the local root.
+
+    Args:
+        observations: Everything that could be seen, in any order, with the entries of the park folder.
+        unknown: Paths that could not be read: a directory's listing, or an entry that could not even be looked at.
+        base: What both sides last agreed on.
+        fresh: Source of new numbers; called in path order, so the result is deterministic.
+
+    Returns:
+        The tree. Base nodes at or below unknown paths are in it as the base knows them, frozen.
+    """
+    return _Identify[FileStat](observations, base, fresh, _LOCAL).run(unknown)
+
+
+def identify_remote(observations: Iterable[RemoteStat], base: BaseIndex, fresh: Fresh) -> Identified:
+    """Name what was listed on the server: a complete listing, or nothing at all.
+
+    Directories that no marker object stands for, but below which something lies, are added (`implicit`).
+    """
+    return _Identify[RemoteStat](observations, base, fresh, _REMOTE).run(frozenset())
+
+
+def evidence(kind: Kind, tag: Tag) -> Tag:
+    """What of a tag counts: a local directory's size and times change with every child, so only its identity."""
+    if kind is Kind.DIRECTORY and isinstance(tag, LocalTag):
+        return LocalTag(
+            device=tag.device, ino=tag.ino, btime_ns=tag.btime_ns, size_bytes=0, mtime_ns=0, ctime_ns=0, version=None
+        )
+    return tag
+
+
+def synced_meta(kind: Kind, meta: Meta) -> Meta:
+    """What of the metadata is synced for this kind: files mode and mtime, directories mode, symlinks nothing."""
+    if kind is Kind.FILE or (kind is Kind.DIRECTORY and meta.mtime_ns is None):
+        return meta
+    return NO_META if kind is Kind.SYMLINK else Meta(mode=meta.mode)
+
+
+class _Reader(Protocol[_Seen_contra]):
+    """How one side's observations are matched and read."""
+
+    def identity(self, stat: _Seen_contra) -> object:
+        """What survives a move."""
+
+    def identity_of_row(self, row: BaseRow) -> object:
+        """The same of a base row; None if it has none on this side."""
+
+    def by_identity(self, base: BaseIndex, stat: _Seen_contra) -> tuple[Nid, ...]:
+        """Base rows with the identity of `stat`."""
+
+    def read(self, stat: _Seen_contra, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:
+        """Metadata, content and link target, completed from the node's base row where that is sound."""
+
+
+class _LocalSide:
+    """Local: the inode."""
+
+    def identity(self, stat: FileStat) -> object:
+        return stat.tag.inode
+
+    def identity_of_row(self, row: BaseRow) -> object:
+        return row.local.inode if row.local is not None else None
+
+    def by_identity(self, base: BaseIndex, stat: FileStat) -> tuple[Nid, ...]:
+        return base.by_inode.get(stat.tag.inode, ())
+
+    def read(self, stat: FileStat, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:  # noqa: ARG002 - the remote reader needs the row; one shape for both
+        return stat.meta, stat.content, stat.target
+
+
+class _RemoteSide:
+    """Remote: the uuid. What a listing leaves out is the base's while the tag is the base's."""
+
+    def identity(self, stat: RemoteStat) -> object:
+        return stat.tag.uuid
+
+    def identity_of_row(self, row: BaseRow) -> object:
+        return row.remote.uuid if row.remote is not None else None
+
+    def by_identity(self, base: BaseIndex, stat: RemoteStat) -> tuple[Nid, ...]:
+        return base.by_uuid.get(stat.tag.uuid, ())
+
+    def read(self, stat: RemoteStat, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:
+        meta, target = stat.meta, stat.target
+        if row is not None and row.remote == stat.tag:
+            meta = row.node.meta if meta is None else meta
+            target = row.node.target if target is None else target
+        return meta if meta is not None else NO_META, stat.content, target
+
+
+_LOCAL: Final[_Reader[FileStat]] = _LocalSide()
+_REMOTE: Final[_Reader[RemoteStat]] = _RemoteSide()
+
+
+class _Identify(Generic[_Stat]):
+    """One run of the passes above."""
+
+    def __init__(self, observations: Iterable[_Stat], base: BaseIndex, fresh: Fresh, side: _Reader[_Stat]) -> None:
+        self.base = base
+        self.fresh = fresh
+        self.side: _Reader[_Stat] = side
+        self.seen: dict[RelPath, _Stat | None] = {}  # in path order, so parents first; None: implicit directory
+        self.nids: dict[RelPath, Nid] = {}
+        self.taken: set[Nid] = set()
+        self.frozen: dict[Nid, str] = {}
+        self.opaque: set[Nid] = set()
+        self.notes: list[Note] = []
+        self._admit(observations)
+
+    def run(self, unknown: AbstractSet[RelPath]) -> Identified:
+        """All passes, then the tree."""
+        self._by_path()
+        if len(self.nids) < len(self.seen):
+            self._by_identity()
+            self._by_slot()
+            if not unknown:  # with blind spots nothing is known to have vanished
+                self._by_content()
+            for path in self.seen:
+                if path not in self.nids:
+                    self.nids[path] = self.fresh()
+        tree, tags = self._tree()
+        self._keep_unknown(unknown, tree)
+        implicit = frozenset(self.nids[path] for path, stat in self.seen.items() if stat is None)
+        return Identified(
+            tree=tree,
+            tags=tags,
+            frozen=self.frozen,
+            opaque=frozenset(self.opaque),
+            implicit=implicit,
+            notes=tuple(self.notes),
+        )
+
+    def _admit(self, observations: Iterable[_Stat]) -> None:
+        """Sort, add implicit directories, refuse what lies below a non-directory (object stores allow that)."""
+        stats: dict[RelPath, _Stat] = {}
+        for stat in observations:
+            if stat.path and (not is_private(stat.path) or stat.path.startswith(PARK_FOLDER + b"/")):
+                stats[stat.path] = stat
+        implicit: set[RelPath] = set()
+        for path in sorted(stats):
+            blocked = self._obstacle(path, stats, implicit)
+            if blocked is not None:
+                self._refuse(path, blocked)
+                del stats[path]
+        self.seen = {path: stats.get(path) for path in sorted(stats.keys() | implicit)}
+
+    @staticmethod
+    def _obstacle(path: RelPath, stats: Mapping[RelPath, _Stat], implicit: set[RelPath]) -> RelPath | None:
+        """The non-directory above `path`, if there is one; else notes the directories above that nobody observed."""
+        missing: list[RelPath] = []
+        for above in ancestors(path):
+            if above in implicit or above == PARK_FOLDER:
+                break
+            stat = stats.get(above)
+            if stat is None:
+                missing.append(above)
+            elif stat.kind is Kind.DIRECTORY:
+                break
+            else:
+                return above
+        implicit.update(missing)
+        return None
+
+    def _refuse(self, path: RelPath, obstacle: RelPath) -> None:
+        text = f"an object lies below {obstacle!r}, which is not a directory: it is left alone"
+        self.notes.append(Note(kind=NoteKind.UNHOLDABLE, path=path, text=text))
+        for nid in self.base.by_path.get(path, ()):
+            self.frozen[nid] = text
+            self.taken.add(nid)
+
+    def _take(self, path: RelPath, nid: Nid) -> None:
+        self.nids[path] = nid
+        self.taken.add(nid)
+
+    def _candidates(self, nids: Iterable[Nid], kind: Kind) -> list[Nid]:
+        rows = self.base.rows
+        return [nid for nid in nids if nid not in self.taken and rows[nid].node.kind is kind]
+
+    def _by_path(self) -> None:
+        by_path = self.base.by_path
+        for path, stat in self.seen.items():
+            if stat is None or path not in by_path:
+                continue
+            nids = self._candidates(by_path[path], stat.kind)
+            if len(nids) > 1:  # a crash left two rows in one slot: the identity tells which one is there
+                side, rows = self.side, self.base.rows
+                same = [nid for nid in nids if side.identity_of_row(rows[nid]) == side.identity(stat)]
+                nids = same or nids
+            if nids:
+                self._take(path, nids[0])
+
+    def _unmatched(self) -> Iterator[tuple[RelPath, _Stat]]:
+        for path, stat in self.seen.items():
+            if path not in self.nids and stat is not None:
+                yield path, stat
+
+    def _by_identity(self) -> None:
+        for path, stat in self._unmatched():
+            nids = self._candidates(self.side.by_identity(self.base, stat), stat.kind)
+            if not nids and path.startswith(PARK_FOLDER + b"/"):
+                nids = self._parked_number(path, stat.kind)
+            if nids:
+                self._take(path, nids[0])
+
+    def _parked_number(self, path: RelPath, kind: Kind) -> list[Nid]:
+        parent, name = split(path)
+        number, _ = parse_park_name(name)
+        known = parent == PARK_FOLDER and number is not None and number in self.base.rows
+        return self._candidates([number], kind) if known and number is not None else []
+
+    def _by_slot(self) -> None:
+        by_slot = self.base.by_slot
+        for path, stat in self.seen.items():  # top down: a match decides where its children look
+            if path in self.nids:
+                continue
+            parent, name = split(path)
+            parent_nid = self._number_of_parent(parent)
+            nid = by_slot.get((parent_nid, name)) if parent_nid is not None else None
+            kind = stat.kind if stat is not None else Kind.DIRECTORY
+            if nid is not None and self._candidates([nid], kind):
+                self._take(path, nid)
+
+    def _number_of_parent(self, parent: RelPath) -> Nid | None:
+        if parent == b"":
+            return ROOT
+        return PARK if parent == PARK_FOLDER else self.nids.get(parent)
+
+    def _by_content(self) -> None:
+        """Files only, not empty, and only if exactly one vanished node and one new file have that content."""
+        vanished: dict[Content, list[Nid]] = {}
+        rows = self.base.rows
+        new: dict[Content, list[RelPath]] = {}
+        for path, stat in self._unmatched():
+            if stat.content is not None and stat.content.size_bytes > 0 and stat.kind is Kind.FILE:
+                new.setdefault(stat.content, []).append(path)
+        if not new:
+            return
+        for nid, row in rows.items():
+            if nid not in self.taken and row.node.content in new and row.node.content is not None:
+                vanished.setdefault(row.node.content, []).append(nid)
+        for content, paths in new.items():
+            nids = vanished.get(content, [])
+            if len(paths) == len(nids) == 1:
+                self._take(paths[0], nids[0])
+
+    def _tree(self) -> tuple[dict[Nid, Node], dict[Nid, Tag]]:
+        tree: dict[Nid, Node] = {}
+        tags: dict[Nid, Tag] = {}
+        for path, stat in self.seen.items():
+            nid = self.nids[path]
+            above, name = split(path)
+            parent = self._number_of_parent(above)
+            assert parent is not None
+            if stat is None:
+                tree[nid] = Node(parent=parent, name=name, kind=Kind.DIRECTORY)
+            else:
+                tree[nid] = self._node(nid, stat, parent, name)
+                tags[nid] = evidence(stat.kind, stat.tag)
+        return tree, tags
+
+    def _node(self, nid: Nid, stat: _Stat, parent: Nid, name: bytes) -> Node:
+        row = self.base.rows.get(nid)
+        meta, content, target = self.side.read(stat, row)
+        if (stat.kind is Kind.FILE and content is None) or (stat.kind is Kind.SYMLINK and target is None):
+            self.frozen[nid] = UNSTABLE
+            if row is not None:
+                content, target, meta = row.node.content, row.node.target, row.node.meta
+        return Node(
+            parent=parent,
+            name=name,
+            kind=stat.kind,
+            content=content,
+            target=target,
+            meta=synced_meta(stat.kind, meta),
+        )
+
+    def _keep_unknown(self, unknown: AbstractSet[RelPath], tree: dict[Nid, Node]) -> None:
+        """Keep what the base knows at and below unreadable paths; stand in for what nobody knows."""
+        for path in sorted(unknown):
+            tops = [self.nids[path]] if path in self.nids else list(self.base.by_path.get(path, ()))
+            if path == b"":
+                tops = [ROOT]
+            elif not tops:
+                tops = self._placeholder(path, tree)
+            stack = tops
+            while stack:
+                nid = stack.pop()
+                if nid in self.base.rows and nid not in self.taken:
+                    self.taken.add(nid)
+                    tree[nid] = self.base.rows[nid].node
+                self.frozen.setdefault(nid, UNREADABLE)
+                self.opaque.add(nid)
+                stack += [below for below in self.base.children.get(nid, ()) if below not in self.taken]
+        if unknown:
+            self._connect(tree)
+            for nid in sorted(self.base.rows.keys() - self.taken - self.base.paths.keys()):  # it may be anywhere
+                self.frozen.setdefault(nid, UNREADABLE)
+
+    def _placeholder(self, path: RelPath, tree: dict[Nid, Node]) -> list[Nid]:
+        above, name = split(path)
+        parent = self._number_of_parent(above)
+        if parent is None:
+            return []  # above it is unknown too, and nothing is put there
+        nid = self.fresh()
+        tree[nid] = Node(parent=parent, name=name, kind=Kind.FILE)
+        return [nid]
+
+    def _connect(self, tree: dict[Nid, Node]) -> None:
+        """A kept node whose place is gone or taken (its directory moved, another node came) has no place."""
+        observed = set(self.nids.values())
+        slots = {tree[nid].slot for nid in observed}
+        for nid in [nid for nid in self.frozen if nid in tree and nid not in observed]:  # parents come first
+            node = tree[nid]
+            if node.slot in slots or (node.parent not in tree and node.parent not in (ROOT, PARK)):
+                del tree[nid]
+            slots.add(node.slot)
+
+
+def relabel(side: Identified, names: Mapping[Nid, Nid]) -> Identified:
+    """The same side with some nodes renumbered."""
+    if not names:
+        return side
+    tree = {
+        names.get(nid, nid): node.placed(names[node.parent], node.name) if node.parent in names else node
+        for nid, node in side.tree.items()
+    }
+    return replace(
+        side,
+        tree=tree,
+        tags={names.get(nid, nid): tag for nid, tag in side.tags.items()},
+        frozen={names.get(nid, nid): reason for nid, reason in side.frozen.items()},
+        opaque=frozenset(names.get(nid, nid) for nid in side.opaque),
+        implicit=frozenset(names.get(nid, nid) for nid in side.implicit),
+    )

@@ -1,0 +1,271 @@
+"""What has really been done: the two sides as they become, and which base rows that allows. Pure.
+
+The engine asks before each action (`obstacle`), tells after it (`applied`, `failed`), and writes the base changes it
+gets back. StateDB rule A lives here: a row is written only when both sides are equal in that node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from syncer.core.base import BaseIndex
+from syncer.core.identify import evidence
+from syncer.core.model import (
+    PARK,
+    ROOT,
+    Action,
+    BaseRow,
+    Create,
+    Identified,
+    Kind,
+    LocalTag,
+    Meta,
+    Mkdir,
+    Move,
+    Nid,
+    Node,
+    Park,
+    Plan,
+    RelPath,
+    RemoteTag,
+    SetMeta,
+    Side,
+    Tag,
+    Trash,
+    Update,
+)
+from syncer.core.paths import park_name, path_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """A base row to remove: neither side has the node any more."""
+
+    nid: Nid
+
+
+BaseChange: TypeAlias = BaseRow | Forgotten
+
+
+def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
+    """What both sides agree on: None unless place, payload and metadata (where both have any) are equal."""
+    if local.slot != remote.slot or local.parent == PARK or not local.same_payload(remote):
+        return None
+    if local.kind is Kind.FILE and local.content is None:
+        return None
+    if local.meta == remote.meta:
+        return remote
+    known = base.meta if base is not None else Meta()
+    for ours, theirs, was in (
+        (local.meta.mode, remote.meta.mode, known.mode),
+        (local.meta.mtime_ns, remote.meta.mtime_ns, known.mtime_ns),
+    ):
+        if ours is not None and theirs is not None and ours != theirs:
+            return None
+        if theirs is None and was is not None and ours != was:
+            return None  # changed here, and the server was not told yet
+    meta = Meta(
+        mode=local.meta.mode if remote.meta.mode is None else remote.meta.mode,
+        mtime_ns=local.meta.mtime_ns if remote.meta.mtime_ns is None else remote.meta.mtime_ns,
+    )
+    return replace(remote, meta=meta)
+
+
+class Ledger:
+    """One cycle's book. Mutable, single-threaded; the engine owns it."""
+
+    def __init__(self, base: BaseIndex, plan: Plan) -> None:
+        self._plan = plan
+        self._base = dict(base.tree)
+        self._recorded = set(base.rows)
+        self._waiting: dict[Nid, set[Nid]] = {}
+        self._sides = {
+            Side.LOCAL: _SideState(plan.local_state),
+            Side.REMOTE: _SideState(plan.remote_state),
+        }
+
+    def path(self, side: Side, nid: Nid) -> RelPath:
+        """Where a node is now on a side."""
+        path = path_in(self._sides[side].tree, nid)
+        assert path is not None
+        return path
+
+    def path_of_slot(self, side: Side, parent: Nid, name: bytes) -> RelPath:
+        """Where a `Mkdir`, `Create` or `Move` leads now."""
+        return RelPath(name) if parent == ROOT else RelPath(self.path(side, parent) + b"/" + name)
+
+    def node(self, side: Side, nid: Nid) -> Node | None:
+        """What a side has now."""
+        return self._sides[side].tree.get(nid)
+
+    def tag(self, side: Side, nid: Nid) -> Tag | None:
+        """The evidence a side's node has now: observed, or the result of our own last action on it."""
+        return self._sides[side].tags.get(nid)
+
+    def obstacle(self, action: Action) -> str | None:
+        """Why `action` must not be tried now, because an earlier one failed; None if it can go ahead."""
+        return self._sides[action.side].obstacle(action)
+
+    def failed(self, action: Action) -> None:
+        """The node is dirty: nothing more is done to it on this side in this cycle."""
+        self._sides[action.side].dirty.add(action.nid)
+
+    def applied(self, action: Action, tag: Tag | None, meta: Meta | None = None) -> list[BaseChange]:
+        """Book a finished action.
+
+        Args:
+            action: What was done.
+            tag: The node's evidence afterwards (None after `Trash`). It goes into the base row, so that our own
+                change is not seen as somebody's (StateDB rule D).
+            meta: The metadata that was really achieved, if it differs from the action's.
+
+        Returns:
+            Base changes to record in the same transaction as the tag, in this order.
+        """
+        self._sides[action.side].apply(action, tag, meta)
+        return list(self._judge(action.nid))
+
+    def adoptions(self) -> list[BaseChange]:
+        """The plan's `adopt` and `forget` as base changes: what needs no action at all."""
+        changes: list[BaseChange] = []
+        for adopt in self._plan.adopt:
+            changes += self._judge(adopt.nid)
+        for nid in self._plan.forget:
+            changes += self._judge(nid)
+        return changes
+
+    def _judge(self, nid: Nid) -> Iterator[BaseChange]:
+        """Rule A for one node, then for the nodes that only waited for it."""
+        local, remote = self._sides[Side.LOCAL], self._sides[Side.REMOTE]
+        queue = [nid]
+        while queue:
+            nid = queue.pop()
+            here, there = local.tree.get(nid), remote.tree.get(nid)
+            if here is None and there is None:
+                if nid in self._recorded:
+                    self._recorded.discard(nid)
+                    yield Forgotten(nid=nid)
+            elif here is not None and there is not None:
+                node = agreed(self._base.get(nid), here, there)
+                if node is None:
+                    continue
+                if node.parent != ROOT and node.parent not in self._recorded:
+                    # A row whose parent has none would have no path after a crash: it waits for the parent's.
+                    self._waiting.setdefault(node.parent, set()).add(nid)
+                    continue
+                self._recorded.add(nid)
+                self._base[nid] = node
+                yield self._row(nid, node)
+                queue += sorted(self._waiting.pop(nid, ()))
+
+    def _row(self, nid: Nid, node: Node) -> BaseRow:
+        local, remote = self.tag(Side.LOCAL, nid), self.tag(Side.REMOTE, nid)
+        assert not isinstance(local, RemoteTag)
+        assert not isinstance(remote, LocalTag)
+        return BaseRow(nid=nid, node=node, local=local, remote=remote)
+
+
+class _SideState:
+    """One side as it becomes."""
+
+    def __init__(self, state: Identified) -> None:
+        self.tree = dict(state.tree)
+        self.tags = dict(state.tags)
+        self.dirty: set[Nid] = set()
+        self.markerless = set(state.implicit)
+        self.slots = {node.slot: nid for nid, node in self.tree.items()}
+        self.children: dict[Nid, int] = {}
+        for node in self.tree.values():
+            self.children[node.parent] = self.children.get(node.parent, 0) + 1
+
+    def obstacle(self, action: Action) -> str | None:
+        if action.nid in self.dirty:
+            return "an earlier step on it failed"
+        exists = action.nid in self.tree
+        if isinstance(action, Mkdir | Create):
+            if action.nid in self.markerless:
+                return None
+            return "it exists already" if exists else self._slot_obstacle(action.nid, action.parent, action.name)
+        return self._change_obstacle(action) if exists else "it is not there, because an earlier step failed"
+
+    def _change_obstacle(self, action: Action) -> str | None:
+        if isinstance(action, Move):
+            return self._slot_obstacle(action.nid, action.parent, action.name)
+        if isinstance(action, Update) and action.after is not None and action.after not in self.tree:
+            return "its conflict copy could not be made"
+        return self._trash_obstacle(action) if isinstance(action, Trash) else None
+
+    def _trash_obstacle(self, action: Trash) -> str | None:
+        if self.children.get(action.nid):
+            return "it is not empty"
+        if action.absorbed_by is not None and action.absorbed_by not in self.tree:
+            return "what should stand for it could not be made"
+        return None
+
+    def _slot_obstacle(self, nid: Nid, parent: Nid, name: bytes) -> str | None:
+        if self.slots.get((parent, name), nid) != nid:
+            return "its place is still taken"
+        while parent != ROOT:
+            node = self.tree.get(parent)
+            if node is None or parent == nid or node.parent == PARK:
+                return "its directory is not there"
+            parent = node.parent
+        return None
+
+    def apply(self, action: Action, tag: Tag | None, meta: Meta | None) -> None:
+        nid, old = action.nid, self.tree.get(action.nid)
+        if isinstance(action, Trash):
+            assert old is not None
+            self._put(nid, None)
+            self.tags.pop(nid, None)
+            return
+        node = _after(action, old)
+        if meta is not None:
+            node = replace(node, meta=meta)
+        self._put(nid, node)
+        self.markerless.discard(nid)
+        if tag is not None:
+            self.tags[nid] = evidence(node.kind, tag)
+
+    def _put(self, nid: Nid, node: Node | None) -> None:
+        old = self.tree.pop(nid, None)
+        if old is not None:
+            self.slots.pop(old.slot, None)
+            self.children[old.parent] -= 1
+        if node is not None:
+            self.tree[nid] = node
+            self.slots[node.slot] = nid
+            self.children[node.parent] = self.children.get(node.parent, 0) + 1
+
+
+def _after(action: Action, old: Node | None) -> Node:
+    """The node once `action` is done."""
+    if isinstance(action, Mkdir):
+        return Node(parent=action.parent, name=action.name, kind=Kind.DIRECTORY, meta=action.meta)
+    if isinstance(action, Create):
+        return Node(
+            parent=action.parent,
+            name=action.name,
+            kind=action.kind,
+            content=action.content,
+            target=action.target,
+            meta=action.meta,
+        )
+    assert old is not None
+    if isinstance(action, Move):
+        return old.placed(action.parent, action.name)
+    if isinstance(action, Park):
+        return old.placed(PARK, park_name(action.nid, old.name))
+    if isinstance(action, Update):
+        return replace(old, content=action.content, target=action.target, meta=_overlaid(old.meta, action.meta))
+    assert isinstance(action, SetMeta)
+    return replace(old, meta=_overlaid(old.meta, action.meta))
+
+
+def _overlaid(old: Meta, new: Meta) -> Meta:
+    return Meta(
+        mode=old.mode if new.mode is None else new.mode,
+        mtime_ns=old.mtime_ns if new.mtime_ns is None else new.mtime_ns,
+    )

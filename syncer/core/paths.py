@@ -1,0 +1,151 @@
+"""Relative paths, the private folder, and which names a side can hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from syncer.core.model import PARK, ROOT, Nid, RelPath, Tree
+from syncer.errors import UnsafeNameError
+
+PRIVATE: Final = b".blocksync"
+"""Reserved at the top of both sides; nothing in it is synced."""
+
+PARK_FOLDER: Final = PRIVATE + b"/park"
+"""Where nodes wait while their place is needed by another one."""
+
+NAME_BYTES: Final = 255
+"""NAME_MAX of every Linux filesystem we meet. A longer segment can't exist locally."""
+
+_PATH_BYTES: Final = 4000  # PATH_MAX is 4096 with the NUL; the rest is room for a root that is opened by descriptor
+
+
+def rel_path(raw: bytes) -> RelPath:
+    """Accept bytes from outside as a path.
+
+    Raises:
+        UnsafeNameError: Absolute, an empty, "." or ".." segment, a NUL byte, a segment over 255 bytes.
+    """
+    if raw == b"":
+        return RelPath(raw)
+    for segment in raw.split(b"/"):
+        reason = unsafe_segment(segment)
+        if reason is not None:
+            raise UnsafeNameError(raw, reason)
+    return RelPath(raw)
+
+
+def unsafe_segment(segment: bytes) -> str | None:
+    """Why `segment` can't be a name in a directory, or None if it can."""
+    if segment in (b"", b".", b".."):
+        return "it has an empty segment, is absolute or ends in a slash" if not segment else "it contains . or .."
+    if b"\0" in segment:
+        return "it contains a NUL byte"
+    if b"/" in segment:
+        return "a name contains a slash"
+    if len(segment) > NAME_BYTES:
+        return f"a segment is longer than {NAME_BYTES} bytes"
+    return None
+
+
+def is_private(path: RelPath) -> bool:
+    """True for the private folder and everything in it."""
+    return path == PRIVATE or path.startswith(PRIVATE + b"/")
+
+
+def local_objection(name: bytes) -> str | None:
+    """Why an ordinary Linux directory can't hold `name`; None if it can."""
+    return unsafe_segment(name)
+
+
+def remote_objection(name: bytes) -> str | None:
+    """Why a Pithos container can't hold `name`; None if it can. Object names are UTF-8 text."""
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        return "it is not UTF-8, and object names on the server must be"
+    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
+        return "it contains a control character, which a listing can't carry safely"
+    return unsafe_segment(name)
+
+
+def join(parent: RelPath, name: bytes) -> RelPath:
+    """Path of `name` in `parent`."""
+    return RelPath(parent + b"/" + name) if parent else RelPath(name)
+
+
+def split(path: RelPath) -> tuple[RelPath, bytes]:
+    """Parent path and last segment. The root has neither: don't ask."""
+    assert path
+    parent, _, name = path.rpartition(b"/")
+    return RelPath(parent), name
+
+
+def ancestors(path: RelPath) -> Iterator[RelPath]:
+    """The directories above `path`, nearest first, without the root."""
+    at = path.rfind(b"/")
+    while at > 0:
+        yield RelPath(path[:at])
+        at = path.rfind(b"/", 0, at)
+
+
+def park_name(nid: Nid, name: bytes) -> bytes:
+    """Name of a parked node: its number, and as much of its name as fits (a crash may leave nothing else of it)."""
+    prefix = b"%d-" % nid
+    return prefix + name[: NAME_BYTES - len(prefix)]
+
+
+def park_path(nid: Nid, name: bytes) -> RelPath:
+    """Where a parked node waits."""
+    return RelPath(PARK_FOLDER + b"/" + park_name(nid, name))
+
+
+def parse_park_name(raw: bytes) -> tuple[Nid | None, bytes]:
+    """Number and name of a parked node; number None if it is not one of ours."""
+    number, dash, name = raw.partition(b"-")
+    if dash and number.isdigit() and name:
+        return Nid(int(number)), name
+    return None, raw
+
+
+def path_in(tree: Tree, nid: Nid) -> RelPath | None:
+    """Path of a node in a tree; None if it is not connected to the root (or in a cycle)."""
+    segments: list[bytes] = []
+    seen: set[Nid] = set()
+    while nid != ROOT:
+        if nid == PARK:
+            segments.append(PARK_FOLDER)
+            break
+        node = tree.get(nid)
+        if node is None or nid in seen:
+            return None
+        seen.add(nid)
+        segments.append(node.name)
+        nid = node.parent
+    return RelPath(b"/".join(reversed(segments)))
+
+
+def paths_of(tree: Tree) -> dict[Nid, RelPath]:
+    """Paths of all nodes connected to the root or the park, in O(nodes); the others are left out."""
+    paths: dict[Nid, RelPath] = {ROOT: RelPath(b""), PARK: RelPath(PARK_FOLDER)}
+    broken: set[Nid] = set()
+    for nid in tree:
+        trail: list[Nid] = []
+        on_trail: set[Nid] = set()
+        at = nid
+        while at not in paths and at not in broken:
+            node = tree.get(at)
+            if node is None or at in on_trail:
+                broken.add(at)
+                break
+            trail.append(at)
+            on_trail.add(at)
+            at = node.parent
+        for member in reversed(trail):
+            parent = paths.get(tree[member].parent)
+            if parent is None:
+                broken.add(member)
+            else:
+                paths[member] = join(parent, tree[member].name)
+    del paths[ROOT], paths[PARK]
+    return paths

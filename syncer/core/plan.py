@@ -1,0 +1,144 @@
+"""The whole decision of one cycle: merge, freeze, diff, and what the guard must know. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+
+from syncer.core.base import BaseIndex
+from syncer.core.diff import DiffContext, diff
+from syncer.core.freeze import Targets, freeze
+from syncer.core.identify import Fresh, relabel
+from syncer.core.ledger import agreed
+from syncer.core.merge import Merged, Policy, merge
+from syncer.core.model import (
+    Action,
+    Adopt,
+    BaseRow,
+    Deletions,
+    Identified,
+    LocalTag,
+    Nid,
+    Node,
+    Note,
+    NoteKind,
+    Plan,
+    RelPath,
+    RemoteTag,
+    Side,
+    Tag,
+    Trash,
+    Tree,
+)
+from syncer.core.paths import path_in
+
+_DIGEST_CHARACTERS = 16  # 64 bits: it names one plan to a person, it is not a signature
+
+
+def make_plan(base: BaseIndex, local: Identified, remote: Identified, policy: Policy, fresh: Fresh) -> Plan:
+    """Plan one cycle.
+
+    Args:
+        base: Rows of the StateDB.
+        local: `identify_local` of complete observations.
+        remote: `identify_remote` of a complete listing.
+        policy: Host, time, names.
+        fresh: The same source of numbers that `identify` used.
+    """
+    merged = merge(base.tree, local.tree, remote.tree, policy, fresh)
+    local, remote = relabel(local, merged.relabel_local), relabel(remote, merged.relabel_remote)
+    targets = freeze(merged, local, remote, policy)
+    context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed)
+    local_context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed, fold=policy.fold_local)
+    local_actions = diff(local, targets.local, Side.LOCAL, local_context)
+    markerless = replace(remote, implicit=remote.implicit - targets.frozen)
+    remote_actions = diff(markerless, targets.remote, Side.REMOTE, context)
+    return Plan(
+        target=merged.target,
+        local=local_actions,
+        remote=remote_actions,
+        adopt=_adopt(base, local, remote, targets, {a.nid for a in chain(local_actions, remote_actions)}),
+        forget=_forget(base, local, remote, targets),
+        notes=_notes(base, merged, targets, local, remote),
+        deletions=(
+            _deletions(Side.LOCAL, local.tree, targets.local, local_actions),
+            _deletions(Side.REMOTE, remote.tree, targets.remote, remote_actions),
+        ),
+        digest=plan_digest(chain(local_actions, remote_actions)),
+        local_state=local,
+        remote_state=remote,
+    )
+
+
+def plan_digest(actions: Iterable[Action]) -> str:
+    """Name the deletions among `actions`: their side, path, kind and tag, no times. 16 hex digits."""
+    hasher = hashlib.sha256(b"blocksync-deletions-1\0")
+    lines = [_digest_line(action) for action in actions if isinstance(action, Trash) and action.absorbed_by is None]
+    for line in sorted(lines):
+        hasher.update(len(line).to_bytes(4, "big") + line)
+    return hasher.hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def _digest_line(action: Trash) -> bytes:
+    tag = action.expected
+    if isinstance(tag, LocalTag):
+        # The device is left out too: its number may change with a reboot, and nothing else did.
+        seen = f"{tag.ino}:{tag.size_bytes}:{tag.version}"
+    elif isinstance(tag, RemoteTag):
+        seen = f"{tag.uuid}:{tag.version}:{tag.etag}"
+    else:
+        seen = ""
+    return f"{action.side.value}:{action.kind.value}:{seen}:".encode() + action.path
+
+
+def _adopt(
+    base: BaseIndex, local: Identified, remote: Identified, targets: Targets, busy: set[Nid]
+) -> tuple[Adopt, ...]:
+    """Nodes that agree already, need no action, and whose base row is missing, older or has older evidence."""
+    found: list[Adopt] = []
+    for nid, here in local.tree.items():
+        there = remote.tree.get(nid)
+        if there is None or nid in busy or nid in targets.frozen:
+            continue
+        node = agreed(base.tree.get(nid), here, there)
+        if node is not None and base.rows.get(nid) != _row(nid, node, local.tags.get(nid), remote.tags.get(nid)):
+            found.append(Adopt(nid=nid))
+    return tuple(found)
+
+
+def _row(nid: Nid, node: Node, local: Tag | None, remote: Tag | None) -> BaseRow:
+    assert not isinstance(local, RemoteTag)
+    assert not isinstance(remote, LocalTag)
+    return BaseRow(nid=nid, node=node, local=local, remote=remote)
+
+
+def _forget(base: BaseIndex, local: Identified, remote: Identified, targets: Targets) -> tuple[Nid, ...]:
+    return tuple(
+        nid for nid in base.rows if nid not in local.tree and nid not in remote.tree and nid not in targets.frozen
+    )
+
+
+def _deletions(side: Side, tree: Tree, target: Tree, actions: Iterable[Action]) -> Deletions:
+    deleted = sum(1 for action in actions if isinstance(action, Trash) and action.absorbed_by is None)
+    return Deletions(side=side, nodes_before=len(tree), nodes_after=len(target), deleted=deleted)
+
+
+def _notes(
+    base: BaseIndex, merged: Merged, targets: Targets, local: Identified, remote: Identified
+) -> tuple[Note, ...]:
+    trees = (merged.target, local.tree, remote.tree, base.tree)
+    notes = [*local.notes, *remote.notes]
+    for kind, nid, text in dict.fromkeys((*merged.notes, *targets.notes)):
+        if kind is NoteKind.WAITS or nid not in targets.frozen or kind in (NoteKind.UNKNOWN, NoteKind.UNHOLDABLE):
+            notes.append(Note(kind=kind, path=_path_of(nid, trees), text=text))
+    return tuple(sorted(notes, key=lambda note: (note.path, note.kind.value, note.text)))
+
+
+def _path_of(nid: Nid, trees: Iterable[Tree]) -> RelPath:
+    for tree in trees:
+        path = path_in(tree, nid)
+        if path is not None and path.count(b"\0") == 0:
+            return path
+    return RelPath(b"")

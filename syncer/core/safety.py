@@ -1,0 +1,118 @@
+"""Is it still the same root, the same container, and may the plan delete that much? Pure.
+
+A deletion needs positive evidence. What looks like "everything was deleted" is mostly an unmounted disk, another
+folder under the same name, or a server restored from an old backup.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from syncer.core.model import Deletions, Plan
+from syncer.errors import RootIdentityError, SafetyStopError
+
+MAX_DELETIONS: Final = 1000
+"""More deletions than this on one side need consent."""
+
+MIN_FOR_SHARE: Final = 10
+"""From this many deletions on, half of a side's nodes needs consent: in a small folder a half is an everyday change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootIdentity:
+    """What a local root is recognised by.
+
+    Attributes:
+        marker: Random text in the root's marker file, or the volume's UUID. Empty if there is none now.
+        ino: Inode number of the root directory; 1 for each blockfs mount.
+        volume: The marker is a volume's UUID: the root is a blockfs mount (or a folder in one).
+    """
+
+    marker: str
+    ino: int
+    volume: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerIdentity:
+    """What a container is recognised by.
+
+    Attributes:
+        uuid: `X-Container-Identity`; None on a server that does not tell (plain Pithos).
+        version: Highest version serial seen. It never goes down, unless an old backup was restored.
+        block_size: Bytes per block; content names are meaningless across sizes.
+        block_hash: Name of the block hash.
+    """
+
+    uuid: str | None
+    version: int
+    block_size: int
+    block_hash: str
+
+
+def check_root(linked: RootIdentity, found: RootIdentity | None) -> None:
+    """Refuse to look at a root that is not the linked one.
+
+    The device number is not compared: it may change with a reboot. A copy of the root has another inode.
+
+    Raises:
+        RootIdentityError: No root there, no marker, another marker, another inode, another kind of root.
+    """
+    if found is None or not found.marker:
+        raise RootIdentityError("the root", _describe(linked), "nothing that identifies it: is it mounted?")
+    if found != linked:
+        raise RootIdentityError("the root", _describe(linked), _describe(found))
+
+
+def _describe(root: RootIdentity) -> str:
+    return f"{'volume' if root.volume else 'folder'} {root.marker} (inode {root.ino})"
+
+
+def check_container(linked: ContainerIdentity, found: ContainerIdentity) -> None:
+    """Refuse to compare with a container that is not the linked one, or is older than what was seen of it.
+
+    Raises:
+        RootIdentityError: Another identity, block size or block hash, or the versions went back.
+    """
+    if linked.uuid is not None and found.uuid != linked.uuid:
+        raise RootIdentityError("the container", f"identity {linked.uuid}", f"{found.uuid or 'none'}")
+    if (linked.block_size, linked.block_hash) != (found.block_size, found.block_hash):
+        raise RootIdentityError(
+            "the container",
+            f"{linked.block_hash} blocks of {linked.block_size} bytes",
+            f"{found.block_hash} blocks of {found.block_size} bytes",
+        )
+    if found.version < linked.version:
+        raise RootIdentityError(
+            "the container", f"version {linked.version} or later", f"version {found.version}: an older backup?"
+        )
+
+
+def guard(plan: Plan, consent: str | None = None) -> None:
+    """Stop a plan that deletes suspiciously much, unless a person agreed to exactly these deletions.
+
+    Args:
+        plan: The plan, before anything of it is done.
+        consent: The digest given with `--allow-deletes`.
+
+    Raises:
+        SafetyStopError: More than 1,000 deletions, at least 10 that are half of a side, or a side left empty.
+    """
+    reasons = [reason for deletions in plan.deletions if (reason := objection(deletions)) is not None]
+    if reasons and consent != plan.digest:
+        raise SafetyStopError(plan.digest, sum(each.deleted for each in plan.deletions), "; ".join(reasons))
+
+
+def objection(deletions: Deletions) -> str | None:
+    """Which limit one side's deletions meet, in words; None if none."""
+    deleted, before, side = deletions.deleted, deletions.nodes_before, deletions.side.value
+    if deleted == 0:
+        return None
+    if deletions.nodes_after == 0:
+        return f"the plan would leave the {side} side empty ({deleted} deletions)"
+    if deleted > MAX_DELETIONS:
+        return f"the plan would delete {deleted} of {before} nodes on the {side} side (limit {MAX_DELETIONS})"
+    if deleted >= MIN_FOR_SHARE and 2 * deleted >= before:
+        return f"the plan would delete {deleted} of {before} nodes on the {side} side (limit: half)"
+    return None
