@@ -1,33 +1,55 @@
-"""Sizes as people write and read them. Binary units only: KiB, MiB, GiB, TiB."""
+"""Sizes as people write them. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-_UNITS: Final = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
-_SIZE: Final = re.compile(r"(\d{1,20})\s*([A-Za-z]*)")
+from blockfs.errors import UsageError
+
+_BINARY: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_FACTORS: Final[dict[str, int]] = {
+    "": 1,
+    "b": 1,
+    # A bare letter is binary, as with qemu-img, dd and lvm; "kB" and "MB" are decimal, as SI says.
+    **{unit[0].lower(): 1024 ** (power + 1) for power, unit in enumerate(_BINARY)},
+    **{unit.lower(): 1024 ** (power + 1) for power, unit in enumerate(_BINARY)},
+    **{f"{unit[0].lower()}b": 1000 ** (power + 1) for power, unit in enumerate(_BINARY)},
+}
+_SIZE: Final = re.compile(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]*)", re.ASCII)
 
 
 def parse_size(text: str) -> int:
-    """Read a size in bytes: `65536`, `64KiB`, `4 MiB`. Case does not count.
+    """Read a size: `65536`, `64KiB`, `64K`, `1.5 GiB`, `10MB`.
+
+    Returns:
+        Bytes.
 
     Raises:
-        ValueError: Not a number with one of the known units. `64K` and `64KB` are refused: they mean 1000 to some and
-            1024 to others.
+        UsageError: No such form, an unknown unit, or not a whole number of bytes.
     """
     match = _SIZE.fullmatch(text.strip())
-    unit = None if match is None else _UNITS.get(match[2].upper())
-    if match is None or unit is None:
-        raise ValueError(f"{text!r} is not a size: write bytes or a number with KiB, MiB, GiB or TiB, as in 64KiB")
-    return int(match[1]) * unit
+    factor: int | None = _FACTORS.get(match[3].lower()) if match else None
+    if match is None or factor is None:
+        raise UsageError(f"{text!r} is not a size: expected a number and a unit such as 64KiB, 1.5GiB or 10MB")
+    fraction = match[2] or ""
+    scale: int = 10 ** len(fraction)
+    size, rest = divmod(int(match[1] + fraction) * factor, scale)
+    if rest:
+        raise UsageError(f"{text!r} is not a whole number of bytes")
+    return size
 
 
 def format_size(size_bytes: int) -> str:
-    """A size for people: `512 B`, `64.0 KiB`, `1.5 GiB`. Programs read the JSON output."""
-    if size_bytes < 1 << 10:
+    """Write a size for a person: binary units, three or four significant digits: `0 B`, `64 KiB`, `1.53 GiB`."""
+    if abs(size_bytes) < 1024:
         return f"{size_bytes} B"
-    for name, unit in (("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)):
-        if size_bytes < unit << 10:
-            return f"{size_bytes / unit:.1f} {name}"
-    return f"{size_bytes / (1 << 40):.1f} TiB"
+    value: float = size_bytes
+    unit = "B"
+    for unit in _BINARY:  # noqa: B007 - the unit at which the loop ends is the result
+        value /= 1024
+        if abs(value) < 999.5:
+            break
+    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    number = f"{value:.{digits}f}"
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"

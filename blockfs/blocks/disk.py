@@ -1,0 +1,69 @@
+"""The calls that change a block directory on disk: one seam, so that tests can fail or die at each of them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Final
+
+import lmdb
+
+from blockfs.runtime.atomic import space_errors, sync_directory, write_all
+
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+_libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+
+
+class Disk:
+    """Real system calls. Crash tests override them and raise before, after or instead of any.
+
+    Every method raises NoSpaceError on ENOSPC and EDQUOT, and OSError otherwise.
+    """
+
+    def create(self, path: str) -> int:
+        """Create a file that must not exist, for reading and writing."""
+        with space_errors(path):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def write(self, fd: int, data: bytes, offset: int) -> None:
+        """Write all of `data` at `offset`."""
+        with space_errors("block directory"):
+            write_all(fd, data, offset)
+
+    def fdatasync(self, fd: int) -> None:
+        """Make a file's content durable. After a failure nothing is known about any unsynced page of it."""
+        with space_errors("block directory"):
+            os.fdatasync(fd)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        with space_errors(path):
+            sync_directory(path)
+
+    def commit(self, transaction: lmdb.Transaction[bytes]) -> None:
+        """Commit an index transaction durably."""
+        transaction.commit()
+
+    def punch(self, fd: int, offset: int, length: int) -> None:
+        """Give a byte range back to the host filesystem; it reads as NUL bytes from now on.
+
+        Raises:
+            OSError: EOPNOTSUPP where the filesystem has no holes.
+        """
+        if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        """Cut a file."""
+        os.ftruncate(fd, size_bytes)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+        os.unlink(path)
+
+    def available_bytes(self, path: str) -> tuple[int, int]:
+        """Bytes that an ordinary user may still allocate on the path's filesystem, and the filesystem's size."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize

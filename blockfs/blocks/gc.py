@@ -1,0 +1,206 @@
+"""Collecting blocks that no root, pin or hold names: mark and sweep, then punch.
+
+The protocol and why it is safe is in docs/design/blocks.md, section "Collection".
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.epochs import try_exclusive
+from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.blocks.index import BATCH_ROWS, Row
+from blockfs.blocks.reclaim import Reclaimer
+from blockfs.errors import BlockfsError
+
+_MIN_BITS: Final = 1 << 20
+_BITS_PER_ROW: Final = 64
+"""A dead block shares its bit with a live one in 1.5 % of cases, and then stays until the next run, whose bits are
+others. 64 bits per row are 128 MiB of memory for 1 TiB of 64 KiB blocks."""
+
+_PAUSE_S: Final = 0.01  # between looks at flocks and readers: they end in milliseconds, or wait for a commit of seconds
+
+_DUE_BYTES: Final = 1 << 30
+_DUE_SHARE: Final = 4
+"""A collection is due when 1 GiB, and a quarter of what is stored, was appended since the last one (architecture)."""
+
+
+class CollectionStopped(BlockfsError):  # noqa: N818 - an answer to the caller's own request, not a failure
+    """The caller's `stop` said so. Nothing is half-done: the next run starts over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcResult:
+    """What a collection did.
+
+    Attributes:
+        epoch: The epoch that it began.
+        blocks_checked: Rows looked at.
+        blocks_removed: Rows deleted.
+        bytes_removed: Their canonical bytes.
+        bytes_freed: Bytes given back to the host filesystem.
+        segments_removed: Segments unlinked.
+    """
+
+    epoch: int
+    blocks_checked: int
+    blocks_removed: int
+    bytes_removed: int
+    bytes_freed: int
+    segments_removed: int
+
+
+class Marks:
+    """A set of ids in bounded memory that may claim to hold more than was put in, never less.
+
+    Args:
+        rows: Number of ids that the set is to tell apart.
+        offset: First byte of the id that counts, 0 to 24: random in each run, so that ids that share a bit now
+            don't the next time.
+    """
+
+    def __init__(self, rows: int, offset: int) -> None:
+        count = _MIN_BITS
+        while count < rows * _BITS_PER_ROW:
+            count *= 2
+        self._mask = count - 1
+        self._offset = offset
+        self._bits = bytearray(count // 8)
+
+    def add(self, ids: bytes) -> None:
+        """Mark concatenated ids."""
+        bits, mask, start = self._bits, self._mask, self._offset
+        # Every fourth 8-byte word from `start` on: 5 times as fast as slicing each id.
+        words = memoryview((ids + bytes(ID_SIZE))[start : start + len(ids)]).cast("Q")[::4]
+        for word in words:
+            at = word & mask
+            bits[at >> 3] |= 1 << (at & 7)
+
+    def __contains__(self, block_id: bytes) -> bool:
+        word = memoryview(block_id[self._offset : self._offset + 8]).cast("Q")[0] & self._mask
+        return bool(self._bits[word >> 3] >> (word & 7) & 1)
+
+
+def is_due(blocks: BlockDirectory) -> bool:
+    """Whether enough was appended since the last collection to make one worth while."""
+    with blocks.index.reading() as txn:
+        appended = blocks.index.number(txn, b"appended") - blocks.index.number(txn, b"collected")
+        stored = sum(row.length_bytes for _, row in blocks.index.segments(txn))
+    return appended > max(_DUE_BYTES, stored // _DUE_SHARE)
+
+
+def collect(
+    blocks: BlockDirectory,
+    live: Callable[[], Iterable[bytes]],
+    *,
+    before_mark: Callable[[], None] = lambda: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> GcResult:
+    """Delete the blocks that nobody needs. One collection at a time; a second one waits.
+
+    Order: begin a new epoch, durably → `before_mark` → wait for the holders of older epochs → mark → delete unmarked
+    rows of older epochs, durably → wait for readers of older states → punch → unlink empty segments.
+
+    Args:
+        blocks: The directory. This process may go on using it.
+        live: Names the ids of the roots, concatenated or single, in any order, holes included or not. Called once,
+            after the wait: what was committed by then counts. Pins are added to it.
+        before_mark: Called before the wait. The mount commits its change sets here, so that their holds end.
+        stop: Asked now and then while waiting and working.
+
+    Raises:
+        CollectionStopped: `stop` said so.
+        MemoryError: The marks don't fit.
+    """
+
+    def pause() -> None:
+        _check(stop)
+        time.sleep(_PAUSE_S)
+
+    fd = os.open(blocks.layout.gc_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not try_exclusive(fd):
+            pause()
+        return _collect(blocks, live, before_mark, stop, pause)
+    finally:
+        os.close(fd)
+
+
+def _collect(
+    blocks: BlockDirectory,
+    live: Callable[[], Iterable[bytes]],
+    before_mark: Callable[[], None],
+    stop: Callable[[], bool],
+    pause: Callable[[], None],
+) -> GcResult:
+    epoch, rows = _advance(blocks)
+    before_mark()
+    blocks.epochs.drain(epoch, pause)
+    marks = Marks(rows, secrets.randbelow(ID_SIZE - 7))
+    for ids in live():
+        marks.add(ids)
+        _check(stop)
+    for ids in blocks.pins.all():
+        marks.add(ids)
+    checked, removed, removed_bytes = _sweep(blocks, marks, epoch, stop)
+    reclaimer = Reclaimer(blocks.layout, blocks.index, blocks.disk)
+    freed = reclaimer.punch(pause) + reclaimer.settle(pause)
+    segments_removed = reclaimer.remove_empty(pause)
+    return GcResult(
+        epoch=epoch,
+        blocks_checked=checked,
+        blocks_removed=removed,
+        bytes_removed=removed_bytes,
+        bytes_freed=freed,
+        segments_removed=segments_removed,
+    )
+
+
+def _advance(blocks: BlockDirectory) -> tuple[int, int]:
+    """Begin a new epoch; returns it and the number of rows. From now on `swept` lags behind: dedup hits are careful."""
+    index = blocks.index
+    with index.writing() as txn:
+        epoch = index.number(txn, b"epoch") + 1
+        index.set_number(txn, b"epoch", epoch)
+        index.set_number(txn, b"collected", index.number(txn, b"appended"))
+        rows = sum(row.rows for _, row in index.segments(txn))
+    return epoch, rows
+
+
+def _sweep(blocks: BlockDirectory, marks: Marks, epoch: int, stop: Callable[[], bool]) -> tuple[int, int, int]:
+    """Delete unmarked rows of older epochs in short transactions; returns rows checked, removed, and their bytes."""
+    checked = removed = removed_bytes = 0
+
+    def is_dead(block_id: bytes, row: Row) -> bool:
+        nonlocal checked
+        checked += 1
+        return row.epoch < epoch and block_id not in marks
+
+    for dead in blocks.index.scan(is_dead):
+        for batch in _batches(dead):
+            _check(stop)
+            with blocks.index.writing() as txn:
+                for block_id, _ in batch:
+                    row = blocks.index.row(txn, block_id)  # again: a put or pin may have raised its epoch
+                    if row is not None and row.epoch < epoch:
+                        blocks.index.remove(txn, block_id, row)
+                        removed += 1
+                        removed_bytes += row.length
+    with blocks.index.writing() as txn:
+        blocks.index.set_number(txn, b"swept", epoch)
+    return checked, removed, removed_bytes
+
+
+def _batches(rows: list[tuple[BlockId, Row]]) -> Iterator[list[tuple[BlockId, Row]]]:
+    return (rows[at : at + BATCH_ROWS] for at in range(0, len(rows), BATCH_ROWS))
+
+
+def _check(stop: Callable[[], bool]) -> None:
+    if stop():
+        raise CollectionStopped("collection stopped; the next one starts over")

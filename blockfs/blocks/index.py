@@ -1,0 +1,368 @@
+"""The index: block id → place, in LMDB. Also the counters, states and marks that the other parts share.
+
+Databases (numbers are big endian, so that keys sort by value):
+
+| name | key | value |
+|---|---|---|
+| blocks | block id (32) | row (22), below |
+| segments | number (4) | state (1), rows (8), canonical bytes of these rows (8) |
+| free | segment (4), offset (4) | length (4): payload without a row, to be punched |
+| pins | owner UUID (16), block id (32) | nothing |
+| meta | name | unsigned number (8), but `uuid`: 16 bytes |
+
+meta: `format`; `uuid` of the block directory; `epoch`, the current one; `swept`, the newest epoch whose collection is
+over; `next_segment`, the lowest number never used; `appended`, canonical bytes stored since creation; `collected`, the
+value of `appended` at the last collection.
+
+Row:
+
+| offset | bytes | field |
+|---|---|---|
+| 0 | 4 | segment number |
+| 4 | 4 | offset of the payload in the segment |
+| 8 | 4 | stored length: bytes of the payload |
+| 12 | 4 | length of the canonical block, 1 to block size |
+| 16 | 1 | codec; 0 = raw |
+| 17 | 1 | flags; bit 0 = quarantined: the payload doesn't have this id, the next put replaces it |
+| 18 | 4 | epoch of the last put or claim |
+
+Invariants: a row that is visible points to durable payload of exactly this id (until the disk decays). A segment's
+counters equal the number and lengths of the rows that point into it, in the same transaction.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
+
+import lmdb
+
+from blockfs.blocks.disk import Disk
+from blockfs.blocks.environment import close_environment, lmdb_error, open_environment
+from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.blocks.layout import REPAIR_ADVICE, Format
+from blockfs.blocks.segment import extent
+from blockfs.errors import CorruptionError, FormatTooNewError
+
+FORMAT: Final = 1
+BATCH_ROWS: Final = 512
+"""Rows changed per write transaction: a few milliseconds, so that other processes' commits don't wait long."""
+SCAN_ROWS: Final = 8192
+"""Rows read per read transaction of a scan: long ones keep LMDB from reusing pages."""
+
+_ROW: Final = struct.Struct(">IIIIBBI")
+_SEGMENT: Final = struct.Struct(">BQQ")
+_NUMBER: Final = struct.Struct(">Q")
+_SHORT: Final = struct.Struct(">I")
+_PLACE: Final = struct.Struct(">II")
+_QUARANTINED: Final = 1
+
+Reading: TypeAlias = "lmdb.Transaction[bytes]"  # strings: the class is generic only for type checkers
+Writing: TypeAlias = "lmdb.Transaction[bytes]"
+
+
+class Row(NamedTuple):
+    """Where a block is. A named tuple, as it is built for every read; fields as in the module's table."""
+
+    segment: int
+    offset: int
+    stored_length: int
+    length: int
+    codec: int
+    quarantined: bool
+    epoch: int
+
+    def is_at(self, other: Row) -> bool:
+        """Whether both are the same payload."""
+        return self.segment == other.segment and self.offset == other.offset
+
+
+class SegmentState(Enum):
+    """What may happen to a segment's file."""
+
+    GROWING = 0  # some process appends to it (and holds its flock), or may take it over
+    SEALED = 1  # full or given up; its unreferenced payload was not looked for yet
+    SETTLED = 2  # every byte without a row is punched, or listed in `free`
+
+
+class SegmentRow(NamedTuple):
+    """A row of `segments`."""
+
+    state: SegmentState
+    rows: int
+    length_bytes: int
+
+
+class Index:
+    """The LMDB environment and its rows. Thread-safe; a write transaction belongs to the thread that began it."""
+
+    def __init__(self, path: str, expected: Format, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+        self._environment = open_environment(
+            path, map_size_bytes=expected.map_size_bytes, databases=8, advice=REPAIR_ADVICE
+        )
+        try:
+            self._open_databases(expected)
+        except lmdb.Error as error:
+            close_environment(self._environment)
+            raise self.error(error) from error
+        except BaseException:
+            close_environment(self._environment)
+            raise
+
+    def _open_databases(self, expected: Format) -> None:
+        environment = self._environment
+        names = (b"meta", b"blocks", b"segments", b"free", b"pins")
+        try:
+            self._meta, self._blocks, self._segments, self._free, self._pins = (
+                environment.open_db(name, create=False) for name in names
+            )
+        except lmdb.NotFoundError:
+            raise CorruptionError(f"{self.path}/data.mdb is not a block index; {REPAIR_ADVICE}") from None
+        self.pins_database = self._pins
+        with self.reading() as txn:
+            uuid, found = txn.get(b"uuid", db=self._meta), self.number(txn, b"format")
+        if found > FORMAT:
+            raise FormatTooNewError(self.path, found, FORMAT)
+        if uuid != expected.uuid.bytes:
+            raise CorruptionError(
+                f"{self.path}: this index belongs to block directory {(uuid or b'').hex()}, "
+                f"expected {expected.uuid.hex}; {REPAIR_ADVICE}"
+            )
+
+    @staticmethod
+    def create(path: str, created: Format, disk: Disk) -> Index:
+        """Write an empty index into an empty folder."""
+        environment = open_environment(path, map_size_bytes=created.map_size_bytes, databases=8, advice=REPAIR_ADVICE)
+        try:
+            for name in (b"blocks", b"segments", b"free", b"pins"):
+                environment.open_db(name)
+            meta = environment.open_db(b"meta")
+            with environment.begin(write=True) as txn:
+                txn.put(b"uuid", created.uuid.bytes, db=meta)
+                for name, value in ((b"format", FORMAT), (b"epoch", 1), (b"swept", 1), (b"next_segment", 1)):
+                    txn.put(name, _NUMBER.pack(value), db=meta)
+            return Index(path, created, disk)
+        except lmdb.Error as error:
+            raise lmdb_error(error, path, REPAIR_ADVICE) from error
+        finally:
+            close_environment(environment)
+
+    def close(self) -> None:
+        """Give the environment back."""
+        close_environment(self._environment)
+
+    def error(self, error: lmdb.Error) -> Exception:
+        """The error of ours for an LMDB error of this index."""
+        return lmdb_error(error, self.path, REPAIR_ADVICE)
+
+    # --- transactions
+
+    def begin(self) -> Reading:
+        """A read transaction, a context manager that raises LMDB's own errors: for the read path, where µs count."""
+        return self._environment.begin()
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """A read transaction. Keep it short."""
+        try:
+            with self._environment.begin() as txn:
+                yield txn
+        except lmdb.ReadersFullError as error:
+            self._environment.reader_check()
+            raise self.error(error) from error
+        except lmdb.Error as error:
+            raise self.error(error) from error
+
+    @contextmanager
+    def writing(self) -> Iterator[Writing]:
+        """A write transaction that is durable when the block ends; waits for other writers of any process.
+
+        Raises:
+            NoSpaceError, CorruptionError: Nothing was changed.
+        """
+        try:
+            txn = self._environment.begin(write=True)
+            try:
+                yield txn
+            except BaseException:
+                txn.abort()
+                raise
+            try:
+                self._disk.commit(txn)
+            except BaseException:
+                txn.abort()  # does nothing if the commit got as far as to end it
+                raise
+        except lmdb.Error as error:
+            raise self.error(error) from error
+
+    def last_transaction(self) -> int:
+        """Number of the last commit."""
+        return int(self._environment.info()["last_txnid"])
+
+    def oldest_reader(self) -> int | None:
+        """Number of the commit that the oldest read transaction of any process sees; None without readers."""
+        self._environment.reader_check()
+        numbers = []
+        for line in self._environment.readers().splitlines():
+            fields = line.split()  # pid, thread, transaction; "-" when idle; a heading first
+            if len(fields) == 3 and fields[2].isdigit():
+                numbers.append(int(fields[2]))
+        return min(numbers, default=None)
+
+    # --- meta
+
+    def number(self, txn: Reading, name: bytes) -> int:
+        """A number of `meta`, 0 if absent."""
+        value = txn.get(name, db=self._meta)
+        if value is None:
+            return 0
+        if len(value) != _NUMBER.size:
+            raise CorruptionError(f"{self.path}: damaged number {name.decode()}; {REPAIR_ADVICE}")
+        return int(_NUMBER.unpack(value)[0])
+
+    def set_number(self, txn: Writing, name: bytes, value: int) -> None:
+        """Set a number of `meta`."""
+        txn.put(name, _NUMBER.pack(value), db=self._meta)
+
+    def epoch(self) -> int:
+        """The current epoch."""
+        with self.reading() as txn:
+            return self.number(txn, b"epoch")
+
+    def is_swept(self, txn: Reading, epoch: int) -> bool:
+        """Whether the collection that began this epoch is over. If so, no row can vanish while the epoch is held."""
+        return self.number(txn, b"swept") >= epoch
+
+    # --- blocks
+
+    def row(self, txn: Reading, block_id: bytes) -> Row | None:
+        """Look a block up; also quarantined ones."""
+        value = txn.get(block_id, db=self._blocks)
+        return None if value is None else self._decode(value)
+
+    def _decode(self, value: bytes) -> Row:
+        if len(value) != _ROW.size:
+            raise CorruptionError(f"{self.path}: a row of {len(value)} bytes, expected {_ROW.size}; {REPAIR_ADVICE}")
+        segment, offset, stored_length, length, codec, flags, epoch = _ROW.unpack(value)
+        return Row(segment, offset, stored_length, length, codec, bool(flags & _QUARANTINED), epoch)
+
+    def put_row(self, txn: Writing, block_id: bytes, row: Row) -> None:
+        """Write a row. The segment's counters are the caller's; see `count`."""
+        flags = _QUARANTINED if row.quarantined else 0
+        place = (row.segment, row.offset, row.stored_length, row.length, row.codec, flags, row.epoch)
+        txn.put(block_id, _ROW.pack(*place), db=self._blocks)
+
+    def add(self, txn: Writing, block_id: bytes, row: Row) -> bool:
+        """Store a new block's row; if the block is there already, only raise its epoch: the same id is stored once.
+
+        Returns:
+            Whether the row's payload is the one that counts now. If not, it is the caller's to free.
+        """
+        existing = self.row(txn, block_id)
+        if existing is not None and not existing.quarantined:
+            if existing.epoch < row.epoch:
+                self.put_row(txn, block_id, existing._replace(epoch=row.epoch))
+            return existing.is_at(row)
+        if existing is not None:
+            self.count(txn, existing, -1)
+            self.free(txn, existing)
+        self.put_row(txn, block_id, row)
+        self.count(txn, row, 1)
+        return True
+
+    def raise_epoch(self, txn: Writing, block_id: bytes, epoch: int) -> bool:
+        """Keep a stored block from the collections up to `epoch`; False if it is not stored, or quarantined."""
+        row = self.row(txn, block_id)
+        if row is None or row.quarantined:
+            return False
+        if row.epoch < epoch:
+            self.put_row(txn, block_id, row._replace(epoch=epoch))
+        return True
+
+    def remove(self, txn: Writing, block_id: bytes, row: Row) -> None:
+        """Delete a block's row and list its payload as free."""
+        txn.delete(block_id, db=self._blocks)
+        self.count(txn, row, -1)
+        self.free(txn, row)
+
+    def scan(self, keep: Callable[[bytes, Row], bool] | None = None) -> Iterator[list[tuple[BlockId, Row]]]:
+        """All rows that `keep` accepts, by id, in lists; each is of one snapshot, no transaction is open between."""
+        after = b""
+        while True:
+            with self.reading() as txn, txn.cursor(db=self._blocks) as cursor:
+                start = cursor.set_range(after + b"\0") if after else cursor.first()
+                raw = list(islice(cursor, SCAN_ROWS)) if start else []
+            if not raw:
+                return
+            after = raw[-1][0]
+            rows = [(BlockId(key), self._decode(value)) for key, value in raw]
+            yield rows if keep is None else [(key, row) for key, row in rows if keep(key, row)]
+
+    # --- segments
+
+    def segment(self, txn: Reading, number: int) -> SegmentRow | None:
+        """A segment's state and counters."""
+        value = txn.get(_SHORT.pack(number), db=self._segments)
+        return None if value is None else self._decode_segment(value)
+
+    def segments(self, txn: Reading) -> Iterator[tuple[int, SegmentRow]]:
+        """All segments by number."""
+        with txn.cursor(db=self._segments) as cursor:
+            for key, value in cursor:
+                yield _SHORT.unpack(key)[0], self._decode_segment(value)
+
+    def set_segment(self, txn: Writing, number: int, row: SegmentRow) -> None:
+        """Write a segment's row."""
+        txn.put(_SHORT.pack(number), _SEGMENT.pack(row.state.value, row.rows, row.length_bytes), db=self._segments)
+
+    def remove_segment(self, txn: Writing, number: int) -> None:
+        """Forget a segment that has no rows."""
+        txn.delete(_SHORT.pack(number), db=self._segments)
+
+    def count(self, txn: Writing, row: Row, sign: int) -> None:
+        """Count a row in (+1) or out (-1) of its segment."""
+        found = self.segment(txn, row.segment) or SegmentRow(SegmentState.GROWING, 0, 0)
+        rows, length_bytes = found.rows + sign, found.length_bytes + sign * row.length
+        if rows < 0 or length_bytes < 0:
+            raise CorruptionError(f"{self.path}: wrong counters of segment {row.segment}; {REPAIR_ADVICE}")
+        self.set_segment(txn, row.segment, SegmentRow(found.state, rows, length_bytes))
+
+    def _decode_segment(self, value: bytes) -> SegmentRow:
+        try:
+            state, rows, length_bytes = _SEGMENT.unpack(value)
+            return SegmentRow(SegmentState(state), rows, length_bytes)
+        except (struct.error, ValueError) as error:
+            raise CorruptionError(f"{self.path}: damaged segment row ({error}); {REPAIR_ADVICE}") from error
+
+    # --- free
+
+    def free(self, txn: Writing, row: Row) -> None:
+        """List a payload to be punched once no reader can know its place any more."""
+        offset, length = extent(row.offset, row.stored_length)
+        txn.put(_PLACE.pack(row.segment, offset), _SHORT.pack(length), db=self._free)
+
+    def freed(self, txn: Reading, limit: int) -> list[tuple[int, int, int]]:
+        """The first entries of `free` as (segment, offset, length)."""
+        found = []
+        with txn.cursor(db=self._free) as cursor:
+            for key, value in cursor:
+                found.append((*_PLACE.unpack(key), _SHORT.unpack(value)[0]))
+                if len(found) >= limit:
+                    break
+        return found
+
+    def forget_freed(self, txn: Writing, entries: Iterable[tuple[int, int, int]]) -> None:
+        """Drop entries of `free` that were punched."""
+        for segment, offset, _ in entries:
+            txn.delete(_PLACE.pack(segment, offset), db=self._free)
+
+
+def cut_ids(ids: bytes) -> Iterator[BlockId]:
+    """The single ids of concatenated ones."""
+    return (BlockId(ids[at : at + ID_SIZE]) for at in range(0, len(ids), ID_SIZE))

@@ -1,0 +1,116 @@
+"""Where a block directory's parts lie, and its format file.
+
+```
+blocks.toml      format, UUID, block size, map size: written last by create, once; human-readable
+lock             every process that has the directory open holds a shared flock; a rebuild needs it exclusively
+gc.lock          flock of the one collector
+index/           LMDB; see index.py
+segments/        NNNNNNNN.seg and NNNNNNNN.idx; see segment.py
+epochs/          one file per epoch that somebody holds or held; see epochs.py
+```
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from blockfs.blocks.segment import segment_name, sidecar_name
+from blockfs.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
+
+FORMAT: Final = 1
+MIN_BLOCK_SIZE: Final = 4 << 10  # below, ids cost a percent of the data
+MAX_BLOCK_SIZE: Final = 4 << 20  # Pithos' block size; above, a changed page costs too much
+DEFAULT_MAP_SIZE_BYTES: Final = 1 << 40  # address space, not disk: 256 TiB of 64 KiB blocks
+REPAIR_ADVICE: Final = "run `blocksync fsck --repair` to rebuild it from the segments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """What is fixed when a block directory is created.
+
+    Attributes:
+        uuid: Identity; also in every segment's header and in the index.
+        block_size: Bytes of a full block, a power of two.
+        map_size_bytes: Upper limit of the index file.
+    """
+
+    uuid: UUID
+    block_size: int
+    map_size_bytes: int
+
+    def encode(self) -> bytes:
+        """The content of blocks.toml."""
+        return (
+            "# A blocksync block directory. Written once; do not edit.\n"
+            f'format = {FORMAT}\nuuid = "{self.uuid}"\n'
+            f"block_size = {self.block_size}\nmap_size = {self.map_size_bytes}\n"
+        ).encode()
+
+
+class Layout:
+    """Paths inside one block directory."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.format_file = os.path.join(path, "blocks.toml")
+        self.lock = os.path.join(path, "lock")
+        self.gc_lock = os.path.join(path, "gc.lock")
+        self.index = os.path.join(path, "index")
+        self.segments = os.path.join(path, "segments")
+        self.epochs = os.path.join(path, "epochs")
+
+    def segment(self, number: int) -> str:
+        """Path of a segment."""
+        return os.path.join(self.segments, segment_name(number))
+
+    def sidecar(self, number: int) -> str:
+        """Path of a segment's sidecar."""
+        return os.path.join(self.segments, sidecar_name(number))
+
+    def segment_numbers(self) -> list[int]:
+        """Numbers of the segments that have a segment or sidecar file, ascending."""
+        stems = {os.path.splitext(name)[0] for name in os.listdir(self.segments) if name.endswith((".seg", ".idx"))}
+        return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+
+    def read_format(self) -> Format:
+        """Read blocks.toml.
+
+        Raises:
+            NotFoundError: There is no block directory here.
+            FormatTooNewError: Made by a newer version.
+            CorruptionError: The file makes no sense.
+        """
+        try:
+            with open(self.format_file, "rb") as file:
+                content = file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"{self.path}: no block directory here (no blocks.toml)") from None
+        try:
+            found = tomllib.loads(content.decode())
+            number = int(found["format"])
+            if number > FORMAT:
+                raise FormatTooNewError(self.format_file, number, FORMAT)
+            result = Format(
+                uuid=UUID(found["uuid"]), block_size=int(found["block_size"]), map_size_bytes=int(found["map_size"])
+            )
+            check_block_size(result.block_size)
+        except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+            raise CorruptionError(
+                f"{self.format_file} is damaged ({error}); restore its four lines from a backup: "
+                "format, uuid (it is in each segment's header), block_size and map_size"
+            ) from error
+        return result
+
+
+def check_block_size(block_size: int) -> None:
+    """Accept a block size.
+
+    Raises:
+        UsageError: Not a power of two from 4 KiB to 4 MiB.
+    """
+    if not MIN_BLOCK_SIZE <= block_size <= MAX_BLOCK_SIZE or block_size & (block_size - 1):
+        raise UsageError(f"block size {block_size} is not a power of two from 4 KiB to 4 MiB")

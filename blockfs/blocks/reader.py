@@ -1,0 +1,101 @@
+"""Reading payloads: descriptors of segments, and the one place that calls pread."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from uuid import UUID
+
+from blockfs.blocks.index import Row
+from blockfs.blocks.layout import Layout
+from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_header
+from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
+
+_OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
+
+
+class SegmentFile:
+    """A segment open for reading, closed when the last user lets go of it: eviction can't hit a running pread."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class SegmentReader:
+    """Reads payloads of one block directory. Thread-safe without locks: each step is one operation on one dict."""
+
+    def __init__(self, layout: Layout, uuid: UUID) -> None:
+        self._layout = layout
+        self._uuid = uuid.bytes
+        self._files: dict[int, SegmentFile] = {}
+
+    def read(self, block_id: bytes, row: Row, start: int, length: int, *, may_block: bool) -> bytes:
+        """Read a part of a canonical block. The caller holds the read transaction in which it found the row.
+
+        Args:
+            block_id: For the message of an error.
+            row: Place of the block.
+            start: First byte within the canonical block.
+            length: Bytes, at least 1; `start + length` is at most the row's length.
+            may_block: False: only what is in the page cache.
+
+        Raises:
+            CorruptBlockError: The segment is too short, missing, not ours or unreadable; never short data.
+            WouldBlock: Not in the page cache, and `may_block` is False.
+        """
+        if row.codec != RAW:
+            raise CorruptBlockError(block_id, f"unknown codec {row.codec}: damaged index, or made by a newer blocksync")
+        file = self._files.get(row.segment)
+        if file is None:
+            if not may_block:
+                raise WouldBlock
+            file = self._open(block_id, row.segment)
+        if not may_block:
+            return _read_cached(file.fd, length, row.offset + start)
+        try:
+            data = os.pread(file.fd, length, row.offset + start)
+        except OSError as error:
+            raise CorruptBlockError(block_id, f"segment {row.segment} is unreadable: {error.strerror}") from error
+        if len(data) != length:
+            raise CorruptBlockError(
+                block_id, f"segment {row.segment} is cut off: it ends before byte {row.offset + start + length}"
+            )
+        return data
+
+    def forget(self, segment: int | None = None) -> None:
+        """Let go of a segment's descriptor, or of all."""
+        if segment is None:
+            self._files.clear()
+        else:
+            self._files.pop(segment, None)
+
+    def _open(self, block_id: bytes, segment: int) -> SegmentFile:
+        try:
+            file = SegmentFile(os.open(self._layout.segment(segment), os.O_RDONLY | os.O_CLOEXEC))
+            header = os.pread(file.fd, SEGMENT_HEADER_BYTES, 0)
+        except OSError as error:
+            raise CorruptBlockError(block_id, f"segment {segment} can't be opened: {error.strerror}") from error
+        try:
+            check_segment_header(header, self._uuid, segment, self._layout.segment(segment))
+        except CorruptionError as error:
+            raise CorruptBlockError(block_id, str(error)) from error
+        while len(self._files) >= _OPEN_SEGMENTS:
+            self._files.pop(next(iter(self._files), segment), None)  # the oldest; another thread may be faster
+        self._files[segment] = file
+        return file
+
+
+def _read_cached(fd: int, length: int, offset: int) -> bytes:
+    buffer = bytearray(length)
+    try:
+        count = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
+    except OSError as error:  # EAGAIN: cold; EOPNOTSUPP: this filesystem can't tell; EIO: the slow path says what it is
+        raise WouldBlock from error
+    if count != length:
+        raise WouldBlock  # the rest is cold, or the file is cut off: the slow path finds out
+    return bytes(buffer)

@@ -1,0 +1,214 @@
+"""One segment that this process appends to."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from uuid import UUID
+
+from blockfs.blocks.disk import Disk
+from blockfs.blocks.epochs import try_exclusive
+from blockfs.blocks.index import Index, SegmentRow, SegmentState
+from blockfs.blocks.layout import Layout
+from blockfs.blocks.segment import (
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SIDECAR_HEADER_BYTES,
+    Record,
+    align,
+    check_segment_header,
+    check_sidecar_header,
+    decode_records,
+    encode_record,
+    encode_segment_header,
+    encode_sidecar_header,
+)
+from blockfs.errors import CorruptionError
+
+_CANDIDATES: Final = 16  # segments to look at before a new one is made: more than processes that write at once
+
+
+class SegmentWriter:
+    """Appends to one segment under its exclusive flock, which it holds until `close`.
+
+    Attributes:
+        number: The segment's number.
+        end: Where the next payload goes.
+        failed: An fdatasync failed: no unsynced byte counts, and nothing more is appended.
+    """
+
+    def __init__(self, number: int, segment_fd: int, sidecar_fd: int, disk: Disk) -> None:
+        self.number: Final = number
+        self.end = align(max(os.fstat(segment_fd).st_size, SEGMENT_HEADER_BYTES))
+        self.failed = False
+        self._segment_fd = segment_fd
+        self._sidecar_fd = sidecar_fd
+        self._sidecar_end = -(-os.fstat(sidecar_fd).st_size // RECORD_BYTES) * RECORD_BYTES  # jump over a torn record
+        self._disk = disk
+
+    def append(self, payload: bytes) -> int:
+        """Write a payload behind the others; not durable yet.
+
+        Returns:
+            Its offset.
+
+        Raises:
+            NoSpaceError: Nothing was appended; the next one goes to the same place.
+        """
+        offset = self.end
+        self._disk.write(self._segment_fd, payload, offset)
+        self.end = align(offset + len(payload))
+        return offset
+
+    def make_durable(self, records: list[Record]) -> None:
+        """Sync payloads, then write and sync their sidecar records: no record may speak of bytes that aren't there.
+
+        Raises:
+            NoSpaceError: The sidecar could not grow; call again.
+            OSError: As NoSpaceError; if `failed` is set, the payloads must be appended to another segment.
+        """
+        self._fdatasync(self._segment_fd)
+        data = b"".join([encode_record(record) for record in records])
+        self._disk.write(self._sidecar_fd, data, self._sidecar_end)
+        self._fdatasync(self._sidecar_fd)
+        self._sidecar_end += len(data)
+
+    def _fdatasync(self, fd: int) -> None:
+        try:
+            self._disk.fdatasync(fd)
+        except BaseException:
+            # The kernel marks pages clean after a failed write-back: a second fdatasync would succeed and mean nothing.
+            self.failed = True
+            raise
+
+    def read_back(self, offset: int, length: int) -> bytes:
+        """What the host has of a payload; may be anything if `failed`."""
+        try:
+            return os.pread(self._segment_fd, length, offset)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Drop the flock: another process may take the segment over."""
+        os.close(self._sidecar_fd)
+        os.close(self._segment_fd)
+
+
+class SegmentSource:
+    """Finds a segment to append to: one that nobody appends to and that isn't full, else a new one."""
+
+    def __init__(self, layout: Layout, uuid: UUID, index: Index, disk: Disk) -> None:
+        self._layout = layout
+        self._uuid = uuid.bytes
+        self._index = index
+        self._disk = disk
+
+    def next(self, limit_bytes: int, excluded: set[int]) -> SegmentWriter:
+        """Take a segment over or make one.
+
+        Args:
+            limit_bytes: A segment of this size or more is full.
+            excluded: Numbers not to look at.
+
+        Raises:
+            NoSpaceError: No segment was made.
+        """
+        with self._index.reading() as txn:
+            growing = [number for number, row in self._index.segments(txn) if row.state is SegmentState.GROWING]
+        for number in [number for number in reversed(growing) if number not in excluded][:_CANDIDATES]:
+            writer = self._take_over(number, limit_bytes)
+            if writer is not None:
+                return writer
+        return self._create()
+
+    def _take_over(self, number: int, limit_bytes: int) -> SegmentWriter | None:
+        fds: list[int] = []
+        try:
+            fds.append(os.open(self._layout.segment(number), os.O_RDWR | os.O_CLOEXEC))
+            fds.append(os.open(self._layout.sidecar(number), os.O_RDWR | os.O_CLOEXEC))
+            if self._is_usable(number, fds[0], fds[1], limit_bytes):
+                writer = SegmentWriter(number, fds[0], fds[1], self._disk)
+                fds = []
+                return writer
+        except (OSError, CorruptionError):
+            pass  # damaged or gone: scrub's business; a new segment will do
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return None
+
+    def _is_usable(self, number: int, segment_fd: int, sidecar_fd: int, limit_bytes: int) -> bool:
+        if not try_exclusive(segment_fd):
+            return False
+        check_segment_header(os.pread(segment_fd, SEGMENT_HEADER_BYTES, 0), self._uuid, number, "segment")
+        check_sidecar_header(os.pread(sidecar_fd, SIDECAR_HEADER_BYTES, 0), self._uuid, number, "sidecar")
+        with self._index.reading() as txn:  # again, under the flock: a collector may have removed it
+            row = self._index.segment(txn, number)
+        size_bytes = os.fstat(segment_fd).st_size
+        return (
+            row is not None
+            and row.state is SegmentState.GROWING
+            and os.fstat(segment_fd).st_nlink > 0
+            and size_bytes < limit_bytes
+            and size_bytes >= _recorded_end(sidecar_fd)  # else it is cut off: never write where a row may point
+        )
+
+    def _create(self) -> SegmentWriter:
+        """Make a segment. Order: files → fsync → fsync of the folder → row. The write transaction keeps others away."""
+        fds: list[int] = []
+        try:
+            with self._index.writing() as txn:
+                number = self._index.number(txn, b"next_segment")
+                while not self._remove_leftover(number):
+                    number += 1
+                self._make_files(number, fds)
+                self._index.set_segment(txn, number, SegmentRow(SegmentState.GROWING, 0, 0))
+                self._index.set_number(txn, b"next_segment", number + 1)
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+        return SegmentWriter(number, fds[0], fds[1], self._disk)
+
+    def _make_files(self, number: int, fds: list[int]) -> None:
+        """Create and sync a segment and its sidecar; appends their descriptors to `fds`, locked."""
+        for path, header in (
+            (self._layout.segment(number), encode_segment_header(self._uuid, number)),
+            (self._layout.sidecar(number), encode_sidecar_header(self._uuid, number)),
+        ):
+            fds.append(self._disk.create(path))
+            self._disk.write(fds[-1], header, 0)
+            self._disk.fdatasync(fds[-1])
+        taken = try_exclusive(fds[0])
+        assert taken, "nobody looks at a segment without a row"
+        self._disk.sync_directory(self._layout.segments)
+
+    def _remove_leftover(self, number: int) -> bool:
+        """Clear the way for a new segment: files of this number are there if a process died while making it.
+
+        Returns:
+            False if they hold more than headers: then the index is older than the segments (a restored copy?), and the
+            number is left alone for a rebuild.
+        """
+        leftover = []
+        for path, header_bytes in (
+            (self._layout.sidecar(number), SIDECAR_HEADER_BYTES),
+            (self._layout.segment(number), SEGMENT_HEADER_BYTES),
+        ):
+            try:
+                if os.stat(path).st_size > header_bytes:
+                    return False
+                leftover.append(path)
+            except FileNotFoundError:
+                continue
+        for path in leftover:
+            self._disk.unlink(path)
+        return True
+
+
+def _recorded_end(sidecar_fd: int) -> int:
+    """End of the last recorded payload. Offsets ascend, so the tail of the sidecar is enough."""
+    size_bytes = os.fstat(sidecar_fd).st_size // RECORD_BYTES * RECORD_BYTES
+    start = max(SIDECAR_HEADER_BYTES, size_bytes - 64 * RECORD_BYTES)
+    tail = os.pread(sidecar_fd, size_bytes - start, start)
+    return max((record.offset + record.stored_length for record in decode_records(tail)), default=0)

@@ -1,0 +1,89 @@
+"""Files that are either the old or the new content after a crash, never a mixture and never empty."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+from blockfs.errors import NoSpaceError
+
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@contextlib.contextmanager
+def space_errors(what: str) -> Iterator[None]:
+    """Turn "disk full" and "quota used up" of the block inside into one error of ours.
+
+    Args:
+        what: Path or thing that was being written, for the message.
+
+    Raises:
+        NoSpaceError: The block raised OSError with ENOSPC or EDQUOT. Other errors pass through.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise NoSpaceError(f"{what}: {error.strerror}; free some space and repeat") from error
+        raise
+
+
+def sync_directory(path: str | bytes) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OSError: As open(2) and fsync(2).
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_all(fd: int, data: bytes, offset: int) -> None:
+    """Write all of `data` at a byte offset; pwrite(2) may stop short.
+
+    Raises:
+        OSError: As pwrite(2). Some of the bytes may have been written.
+    """
+    written = os.pwrite(fd, data, offset)
+    while written < len(data):
+        written += os.pwrite(fd, memoryview(data)[written:], offset + written)
+
+
+def write_atomically(path: str | bytes, data: bytes, *, mode: int = 0o600) -> None:
+    """Create or replace a file durably.
+
+    Order: temporary file → fsync → rename → fsync of the directory. Before the rename the old content stands; after the
+    last step the new content survives a power cut.
+
+    Args:
+        path: The file. Its directory must exist. One writer per path: the temporary name is `path` + ".tmp".
+        data: The whole content.
+        mode: Permission bits of the new file, whatever the umask says.
+
+    Raises:
+        NoSpaceError: The disk is full; the old content stands and the temporary file is gone.
+        OSError: As the system calls.
+    """
+    path = os.fsencode(path)
+    temporary = path + b".tmp"
+    with space_errors(os.fsdecode(path)):
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            try:
+                os.fchmod(fd, mode)
+                write_all(fd, data, 0)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        sync_directory(os.path.dirname(path) or b".")
