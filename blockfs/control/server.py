@@ -22,6 +22,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 
 MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
+DRAIN_TIMEOUT_S: Final = 1.0  # for a peer that goes on sending after it was refused
 STOP_TIMEOUT_S: Final = 10.0  # for replies in flight when the mount ends
 
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
@@ -126,8 +127,7 @@ class ControlServer:
             while (payload := _frame(connection)) is not None:
                 _send(connection, _answered(session, _request(payload)))
         except protocol.ProtocolError as error:
-            log.warning("control.malformed", reason=str(error))
-            _send(connection, _malformed(error))
+            _refuse(connection, error)
         finally:
             session.close()
 
@@ -165,7 +165,7 @@ def _greeted(connection: socket.socket) -> bool:
             return False
         hello = protocol.decode_to_server(payload)
     except protocol.ProtocolError as error:
-        _send(connection, _malformed(error))
+        _refuse(connection, error)
         return False
     if not isinstance(hello, protocol.Hello) or hello.version != protocol.PROTOCOL_VERSION:
         text = f"this mount speaks control protocol {protocol.PROTOCOL_VERSION}; use the same blocksync release for it"
@@ -194,8 +194,14 @@ def _answered(session: Session, request: protocol.Request) -> protocol.Reply:
         return protocol.ErrorReply(exit_code=ExitCode.USAGE, errno=errno.EINVAL, message=str(error))
 
 
-def _malformed(error: protocol.ProtocolError) -> protocol.ErrorReply:
-    return protocol.ErrorReply(exit_code=ExitCode.UNEXPECTED, errno=errno.EPROTO, message=f"malformed request: {error}")
+def _refuse(connection: socket.socket, error: protocol.ProtocolError) -> None:
+    """Answer malformed input and let the answer arrive: closing with unread input would reset the connection."""
+    log.warning("control.malformed", reason=str(error))
+    text = f"malformed request: {error}"
+    _send(connection, protocol.ErrorReply(exit_code=ExitCode.UNEXPECTED, errno=errno.EPROTO, message=text))
+    connection.shutdown(socket.SHUT_WR)
+    connection.settimeout(DRAIN_TIMEOUT_S)
+    _received(connection, protocol.MAX_FRAME_BYTES)
 
 
 def _send(connection: socket.socket, message: protocol.ToClient) -> None:

@@ -1,0 +1,33 @@
+"""`blocksync gc`: give back the space of blocks that nothing refers to."""
+
+from __future__ import annotations
+
+import click
+
+from blockfs.cli.parameters import PATH, json_option, place_of
+from blockfs.control.protocol import GcReply
+from blockfs.engine import maintenance
+from blockfs.runtime.output import json_line, note
+from blockfs.runtime.units import format_size
+
+
+@click.command("gc")
+@click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
+@json_option
+def command(path: bytes, as_json: bool) -> None:
+    """Remove blocks that no file refers to. A mount does this by itself; here it is done now."""
+    result = _collect(path)
+    if as_json:
+        json_line("gc", {"blocks_removed": result.blocks_removed, "bytes_freed": result.bytes_freed})
+    else:
+        note(f"{result.blocks_removed} blocks removed, {format_size(result.bytes_freed)} freed")
+
+
+def _collect(path: bytes) -> GcReply:
+    place = place_of(path)
+    client = place.client_if_mounted()
+    if client is not None:
+        with client:
+            return client.gc()
+    done = maintenance.gc(place.volume)
+    return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)

@@ -1,0 +1,68 @@
+"""Arguments that several commands share: how paths become volumes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import click
+
+from blockfs.control.client import ControlClient, NotMountedError
+from blockfs.errors import NotFoundError, UsageError
+from blockfs.runtime.mountinfo import Mount, blocksync_mount_of, mounts_of_volume
+from blockfs.runtime.output import shown
+
+PATH: Final = click.Path(path_type=bytes)
+"""Paths are bytes from the first line on: names need not be UTF-8."""
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a path means to us.
+
+    Attributes:
+        volume: Absolute real path of the volume directory.
+        mount: The mount that the path lies on, or for a volume directory the first mount of it; None: not mounted.
+    """
+
+    volume: bytes
+    mount: Mount | None
+
+    def client(self) -> ControlClient:
+        """Talk to the process that serves the volume.
+
+        Raises:
+            NotMountedError: There is none.
+        """
+        return ControlClient(self.volume)
+
+    def client_if_mounted(self) -> ControlClient | None:
+        """Like `client`, but None when nobody serves the volume: then the command works on its files."""
+        try:
+            return ControlClient(self.volume)
+        except NotMountedError:
+            return None
+
+
+def place_of(path: bytes) -> Place:
+    """Find the volume behind a VOLUME directory or any path on a blocksync mount.
+
+    Raises:
+        NotFoundError: No such path.
+        UsageError: Neither of the two.
+    """
+    mount = blocksync_mount_of(path)
+    if mount is not None:
+        return Place(volume=mount.source, mount=mount)
+    if not os.path.exists(path):
+        raise NotFoundError(f"{shown(path)} does not exist")
+    volume = os.path.realpath(path)
+    if not os.path.isfile(os.path.join(volume, b"volume.toml")):
+        raise UsageError(
+            f"{shown(path)} is neither a blocksync volume nor on a blocksync mount; is the volume mounted? "
+            "`blocksync init` makes a volume"
+        )
+    return Place(volume=volume, mount=next(iter(mounts_of_volume(volume)), None))
