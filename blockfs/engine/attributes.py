@@ -126,7 +126,7 @@ class XattrFlags(IntFlag):
 
 
 class FileSizes(Protocol):
-    """What the namespace needs from `Files`: the state of open and unpublished files. Called under the engine's lock."""
+    """What the namespace needs from `Files`: open and unpublished files. Called under the engine's lock."""
 
     def live(self, inode: Inode) -> Inode:
         """The inode as readers see it: unpublished size and mtime, and the later of both ctimes."""

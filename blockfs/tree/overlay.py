@@ -182,6 +182,10 @@ class OverlayStore:
         complete = sorted(key for key in rows if end is None or key <= end)
         return [(key, value) for key in complete if (value := rows[key]) is not None], end
 
+    def row_count(self, table: Table) -> int:
+        """Rows of a table as of the last commit."""
+        return int(self._snapshot.stat(self.databases[table])["entries"])
+
     # --- writing to the active set ---
 
     def put(self, table: Table, key: bytes, value: bytes) -> None:

@@ -197,6 +197,10 @@ class Tree(TreeReader):
             self._cache.clear()
         self._cache[inode.ino] = inode
 
+    def inode_count(self) -> int:
+        """Inodes as of the last commit."""
+        return self._store.row_count(Table.INODES)
+
     def new_ino(self) -> int:
         """An ino that was never used."""
         return self._issue().take_ino()

@@ -1,0 +1,89 @@
+"""Reading a directory in pieces, with positions that stay valid while it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from blockfs.engine.attributes import Attributes
+from blockfs.engine.nodes import Nodes
+from blockfs.tree.schema import ROOT_INO
+
+_DOTS: Final = 2  # positions 0 and 1 are "." and ".."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One directory entry.
+
+    Attributes:
+        name: "." and ".." come first, if asked for.
+        attributes: Of the inode.
+        next_position: Where to go on after this entry; the d_off of readdir(3).
+    """
+
+    name: bytes
+    attributes: Attributes
+    next_position: int
+
+
+class Listing:
+    """An open directory.
+
+    Positions number the names in the order in which this handle first met them (byte order), and stay so: a reader
+    who goes back to a position gets the same names, without those removed meanwhile. Names that are added behind the
+    last position met are seen, others not; POSIX leaves that open. Rewinding to 0 starts anew.
+    """
+
+    def __init__(self, nodes: Nodes, ino: int) -> None:
+        self._nodes = nodes
+        self._ino = ino
+        self._names: list[bytes] = []
+        self._scan: Iterator[tuple[bytes, int]] | None = None
+
+    def read(self, position: int = 0, *, dots: bool = False) -> Iterator[Entry]:
+        """Entries from a position on. Advance it under the engine's lock; stop whenever a buffer is full.
+
+        Args:
+            position: 0 or an entry's `next_position`.
+            dots: Also "." and "..".
+        """
+        if position == 0:
+            self._names.clear()
+            self._scan = None
+        for at in range(position, _DOTS):
+            if dots:
+                yield self._dot(at)
+        index = max(0, position - _DOTS)
+        while index < len(self._names) or self._meet_next():
+            name = self._names[index]
+            index += 1
+            ino = self._nodes.tree.lookup(self._ino, name)
+            if ino is not None:
+                attributes = self._nodes.attributes(self._nodes.inode(ino))
+                yield Entry(name=name, attributes=attributes, next_position=index + _DOTS)
+
+    def _dot(self, at: int) -> Entry:
+        ino = self._ino if at == 0 else parent_of(self._nodes, self._ino)
+        attributes = self._nodes.attributes(self._nodes.inode(ino))
+        return Entry(name=b"." if at == 0 else b"..", attributes=attributes, next_position=at + 1)
+
+    def _meet_next(self) -> bool:
+        if self._scan is None:
+            after = self._names[-1] if self._names else b""
+            self._scan = self._nodes.tree.entries(self._ino, after)
+        met = next(self._scan, None)
+        if met is None:
+            self._scan = None  # names may be added behind the last one later
+            return False
+        self._names.append(met[0])
+        return True
+
+
+def parent_of(nodes: Nodes, ino: int) -> int:
+    """The directory that contains a directory; the root contains itself, and so does a removed directory."""
+    if ino == ROOT_INO:
+        return ROOT_INO
+    place = next(nodes.tree.places(ino), None)
+    return ino if place is None else place[0]
