@@ -109,7 +109,9 @@ class Listing:
         objects: Sorted by path; only what has an object of its own: a directory that is merely implied by the names
             below it is not here. Of the reserved names only those below `.blocksync/park/` are.
         refused: Objects whose names or kinds we don't take, with reasons.
-        max_version: Highest version seen, 0 for an empty container: a lower one than before is rollback evidence.
+        max_version: Serial of the container's last change, deletions included: a lower one than before means that the
+            server was restored from a backup. 0 where the server does not tell (plain Pithos; its highest row proves
+            nothing, it sinks when that object is deleted): there, look for a known uuid with a lower version.
     """
 
     info: ContainerInfo

@@ -173,7 +173,7 @@ class MemoryClient:
             info=self._info(),
             objects=[box.stat(path, version, listed=True) for path, version in sorted(box.objects.items())],
             refused=list(box.refused),
-            max_version=max((version.version for version in box.objects.values()), default=0),
+            max_version=box.last_version,
         )
         await self.after("list_objects", _NOTHING)
         return listing

@@ -20,6 +20,12 @@ from syncer.remote.http import ReplyLostError
 T = TypeVar("T")
 
 
+class GaveUpError(RemoteUnavailableError):
+    """Patience ended. Not retryable: a call that is made of such calls must not multiply their patience."""
+
+    retryable = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
     """How patient a client is.
@@ -67,7 +73,7 @@ class Retry:
         """Repeat `call` until it answers, its error is not retryable, or patience ends.
 
         Raises:
-            RemoteUnavailableError: The last failure, or the deadline passed.
+            GaveUpError: Says the last failure, or that the deadline passed.
         """
 
         async def no_doubt() -> T | None:
@@ -79,22 +85,22 @@ class Retry:
         """Run a conditional write to a known end.
 
         Args:
-            attempt: Sends the write once.
-            look: Called after a lost reply. Returns the result if the write turns out to be done, None if it was not
-                (then it is attempted again: its condition protects against a late first one), raises if somebody
-                else's change is there.
+            attempt: Sends the write once; nothing after it, whose failure would look like the write's.
+            look: Called after a lost reply, with retries of its own. Returns the result if the write turns out to be
+                done, None if it was not (then it is attempted again: its condition protects against a late first
+                one), raises if somebody else's change is there.
 
         Raises:
-            RemoteUnavailableError: Patience ended; whether the write happened is unknown.
+            GaveUpError: Patience ended; whether the write happened is unknown.
             ConflictOnRemoteError: The condition failed, and not because of an earlier attempt of ours.
         """
         last: SyncerError | None = None
         with trio.move_on_after(self.policy.deadline_s):
             doubt = False  # an attempt of ours may have been applied
             for failures in range(1, self.policy.attempts + 1):
+                if doubt and (done := await look()) is not None:
+                    return done
                 try:
-                    if doubt and (done := await look()) is not None:
-                        return done
                     return await attempt()
                 except ConflictOnRemoteError:
                     # The lost attempt may have arrived between our look and this one.
@@ -109,5 +115,5 @@ class Retry:
                 if failures < self.policy.attempts:
                     await trio.sleep(delay_s(self.policy, failures, self.draw()))
         if last is None:
-            raise RemoteUnavailableError(f"{self.host}: no answer within {self.policy.deadline_s:g} s")
-        raise last
+            raise GaveUpError(f"{self.host}: no answer within {self.policy.deadline_s:g} s")
+        raise GaveUpError(str(last)) from last

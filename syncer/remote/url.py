@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
+
+from syncer.protocol.names import container_name_problem, quote_name
 
 _SCHEMES: Final = {"pithos+http": "http", "pithos+https": "https"}
 _PORTS: Final = {"http": 80, "https": 443}
-_SAFE: Final = "/~"
-"""Characters that stay as they are in a path, besides RFC 3986's unreserved ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +42,15 @@ class RemoteUrl:
     def container_path(self) -> str:
         """Request path of the container, quoted."""
         parts = [part for part in (self.base, self.account, self.container) if part]
-        return "/" + "/".join(quote(part, safe=_SAFE) for part in parts)
+        return "/" + "/".join(quote_name(part) for part in parts)
 
     def object_path(self, name: str) -> str:
         """Request path of one object, quoted."""
-        return f"{self.container_path}/{quote(name, safe=_SAFE)}"
+        return f"{self.container_path}/{quote_name(name)}"
 
     def object_reference(self, name: str) -> str:
         """`/container/object`, quoted, as Destination and X-Move-From take it."""
-        return f"/{quote(self.container, safe=_SAFE)}/{quote(name, safe=_SAFE)}"
+        return f"/{quote_name(self.container)}/{quote_name(name)}"
 
     def __str__(self) -> str:
         return f"pithos+{self.origin}{self.container_path}"
@@ -71,6 +71,7 @@ def parse_url(text: str) -> RemoteUrl:
     try:
         parts = urlsplit(text)
         port = parts.port
+        segments = [unquote(segment, errors="strict") for segment in parts.path.strip("/").split("/")]
     except ValueError as error:
         raise ValueError(f"{text!r} is not a remote URL ({error}): {form}") from None
     scheme = _SCHEMES.get(parts.scheme)
@@ -78,8 +79,7 @@ def parse_url(text: str) -> RemoteUrl:
         raise ValueError(f"{text!r} is not a remote URL: {form}")
     if parts.username is not None or parts.query or parts.fragment:
         raise ValueError(f"{parts.scheme}://{parts.hostname}…: no credentials, query or fragment, please: {form}")
-    segments = [unquote(segment, errors="strict") for segment in parts.path.strip("/").split("/")]
-    if len(segments) < 2 or any(not _usable(segment) for segment in segments):
+    if len(segments) < 2 or any(container_name_problem(segment) for segment in segments):
         raise ValueError(f"{text!r} names no account and container: {form}")
     return RemoteUrl(
         scheme=scheme,
@@ -89,8 +89,3 @@ def parse_url(text: str) -> RemoteUrl:
         account=segments[-2],
         container=segments[-1],
     )
-
-
-def _usable(segment: str) -> bool:
-    """Whether a segment can stand in a path without meaning something else."""
-    return segment not in {"", ".", ".."} and "/" not in segment and segment.isprintable()

@@ -1,0 +1,47 @@
+"""Several workers over one stream of jobs, with one plain error at the end instead of a group of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+async def for_each(jobs: Iterator[T], work: Callable[[T], Awaitable[None]], workers: int) -> None:
+    """Do all jobs, `workers` at once; each worker takes its next job only when it has done its last.
+
+    Args:
+        jobs: Taken one by one, so a generator is not run ahead of the work: memory stays bounded.
+        work: Does one.
+        workers: At least 1.
+
+    Raises:
+        Exception: The first error; the other workers are cancelled.
+    """
+
+    async def worker() -> None:
+        for job in jobs:  # no await inside the generator: taking a job is atomic
+            await work(job)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for _ in range(workers):
+                nursery.start_soon(worker)
+    except BaseExceptionGroup as group:
+        raise first_error(group) from group
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that tells most: not a mere cancellation, if there is another."""
+    leaves: list[BaseException] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        error = pending.pop()
+        if isinstance(error, BaseExceptionGroup):
+            pending.extend(reversed(error.exceptions))
+        else:
+            leaves.append(error)
+    return next((leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)), leaves[0])

@@ -1,0 +1,177 @@
+"""`CloudClient` over the Pithos protocol: Synnefo's server and `blocksync serve`.
+
+The parts: `pithos_requests` and `pithos_replies` (pure), `pithos_session` (what they share), `pithos_read`,
+`pithos_write`, `pithos_plain` (what servers without atomic conditions need). docs/reference/remote.md explains it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.errors import RemoteUnavailableError
+from syncer.protocol.listing import MAX_ROWS, ObjectRow
+from syncer.remote.client import ContainerInfo, Counters, Deliver, Listing, MissingBlocks, PutResult
+from syncer.remote.http import HttpSettings, HttpTransport, Transport
+from syncer.remote.pithos_plain import PlainServer
+from syncer.remote.pithos_read import Reader
+from syncer.remote.pithos_replies import sort_out
+from syncer.remote.pithos_requests import Requests
+from syncer.remote.pithos_session import Session
+from syncer.remote.pithos_write import Writer
+from syncer.remote.retry import Retry, RetryPolicy
+from syncer.remote.url import RemoteUrl, parse_url
+
+_LISTING_TRIES: Final = 5
+"""How often a listing of several pages is begun anew because the container changed under it."""
+
+
+class PithosClient:
+    """`CloudClient` for one container. See that class for what the methods promise."""
+
+    def __init__(self, url: RemoteUrl, transport: Transport, retry: Retry, counters: Counters, workers: int) -> None:
+        self.counters = counters
+        self._session = Session(Requests(url), transport, retry, counters, workers)
+        self._reader = Reader(self._session)
+        self._writer = Writer(self._session)
+
+    async def container_info(self) -> ContainerInfo:
+        """See CloudClient."""
+        return await self._session.info()
+
+    async def create_container(self) -> ContainerInfo:
+        """See CloudClient."""
+        await self._session.ask(self._session.make.create_container(), 201, 202)
+        return await self._session.fresh_info()
+
+    async def list_objects(self) -> Listing:
+        """See CloudClient. Pages are no snapshot: a rename between two of them would look like a deletion.
+
+        So a listing of more than one page counts only if the container did not change meanwhile.
+        """
+        for _ in range(_LISTING_TRIES):
+            info, before = await self._session.look_at_container()
+            rows, pages = await self._pages(trust_short_page=info.atomic)
+            if pages > 1 and (await self._session.look_at_container())[1] != before:
+                continue
+            found = sort_out(rows)
+            if found.hidden and not info.atomic:
+                await PlainServer(self._session).finish_deletes(found.hidden)
+            return Listing(
+                info=info,
+                objects=sorted(found.objects, key=lambda stat: stat.path),
+                refused=found.refused,
+                max_version=before.version,
+            )
+        raise RemoteUnavailableError(f"{self._session.judge.container} keeps changing while it is being listed")
+
+    async def _pages(self, *, trust_short_page: bool) -> tuple[list[ObjectRow], int]:
+        """All rows, and how many pages with rows there were.
+
+        Args:
+            trust_short_page: The server has our page limit, so a shorter page is the last. Otherwise only an empty
+                page is: a server with a lower limit would look as if it had lost everything behind it.
+        """
+        rows: list[ObjectRow] = []
+        names: set[str] = set()
+        for pages in itertools.count():
+            request = self._session.make.list_page(rows[-1].name if rows else "")
+            page = await trio.to_thread.run_sync(self._session.judge.rows, await self._session.ask(request, 200))
+            rows += page
+            names.update(row.name for row in page)
+            if len(names) != len(rows):  # also what a server does that ignores the marker
+                self._session.judge.bad(f"{self._session.judge.container} lists an object twice")
+            if not page:
+                return rows, pages
+            if trust_short_page and len(page) < MAX_ROWS:
+                return rows, pages + 1
+        raise AssertionError("count() does not end")
+
+    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+        """See CloudClient."""
+        return await self._reader.resolve(stat)
+
+    async def head(self, path: RelPath) -> RemoteStat | None:
+        """See CloudClient."""
+        return await self._reader.head(path)
+
+    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+        """See CloudClient."""
+        return await self._reader.block_list(path, tag)
+
+    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
+        """See CloudClient."""
+        return await self._reader.read_block(path, tag, blocks, index)
+
+    async def read_blocks(
+        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+    ) -> None:
+        """See CloudClient."""
+        await self._reader.read_blocks(path, tag, blocks, indexes, deliver)
+
+    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
+        """See CloudClient."""
+        return await self._writer.put_blocks(blocks)
+
+    async def put_object(
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult | MissingBlocks:
+        """See CloudClient."""
+        return await self._writer.put_object(path, blocks, meta, expect)
+
+    async def put_small(
+        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult:
+        """See CloudClient."""
+        return await self._writer.put_small(path, kind, data, meta, expect)
+
+    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
+        """See CloudClient."""
+        return await self._writer.move(source, target, expect)
+
+    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
+        """See CloudClient."""
+        await self._writer.delete(path, expect)
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
+        """See CloudClient."""
+        return await self._writer.set_meta(path, meta, expect)
+
+    async def close(self) -> None:
+        """See CloudClient."""
+        self._session.close()
+
+
+def open_pithos(
+    url: str,
+    token: str,
+    *,
+    settings: HttpSettings | None = None,
+    policy: RetryPolicy | None = None,
+    draw: Callable[[], float] = random.random,
+) -> PithosClient:
+    """A client of the container at `url`. Opens no connection yet; must be called inside trio.
+
+    Args:
+        url: `pithos+http(s)://BASE/ACCOUNT/CONTAINER`.
+        token: Sent with every request, and nowhere else.
+        settings: How to talk.
+        policy: How patiently.
+        draw: Randomness of the pauses.
+
+    Raises:
+        ValueError: Not such a URL.
+    """
+    parsed: RemoteUrl = parse_url(url)
+    settings = settings or HttpSettings()
+    counters = Counters()
+    transport = HttpTransport(parsed, token, settings, counters)
+    retry = Retry(policy=policy or RetryPolicy(), draw=draw, host=parsed.origin)
+    return PithosClient(parsed, transport, retry, counters, settings.concurrency)

@@ -1,0 +1,282 @@
+"""What a Pithos server's replies mean. Pure: `Reply` in, values or errors out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.errors import (
+    AuthError,
+    CorruptionError,
+    NoSpaceError,
+    NotFoundError,
+    PreconditionFailedError,
+    SyncerError,
+    UnsafeNameError,
+)
+from syncer.protocol import headers as wire
+from syncer.protocol.faults import decode_fault
+from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
+from syncer.protocol.headers import HeaderError, ObjectState
+from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, decode_versions
+from syncer.protocol.names import path_from_name
+from syncer.remote.client import ContainerInfo, RefusedName
+from syncer.remote.conditions import describe
+from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
+
+MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text can be made locally
+
+_LOST: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Whether anything was done is unknown, and trying again may help."""
+
+_TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowStats:
+    """A page of a listing, sorted out.
+
+    Attributes:
+        objects: What can be synced.
+        refused: What can't, with reasons.
+        hidden: Rows with reserved names, among them objects that wait for their deletion.
+    """
+
+    objects: list[RemoteStat]
+    refused: list[RefusedName]
+    hidden: list[ObjectRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What changes whenever something in a container does.
+
+    Attributes:
+        version: Serial of its last change; only our server tells, else 0.
+        evidence: What plain Pithos has instead: time of the last change (full seconds), objects, bytes.
+    """
+
+    version: int
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What the reply to a write says about the new version; None: not said.
+
+    Attributes:
+        version: None also for Synnefo's junk after a MOVE.
+        uuid: Only our server sends it.
+        etag: Bare. An MD5 on some servers, so it proves nothing if it differs.
+    """
+
+    version: int | None
+    uuid: str | None
+    etag: str | None
+
+
+class Judge:
+    """Turns replies of one server into values and errors; knows the names for messages.
+
+    Attributes:
+        origin: Scheme, host and port.
+        container: URL of the container.
+    """
+
+    def __init__(self, origin: str, container: str) -> None:
+        self.origin = origin
+        self.container = container
+
+    def demand(self, request: Request, reply: Reply, *expected: int) -> Reply:
+        """Insist on one of some statuses.
+
+        Raises:
+            SyncerError: The class says what the other status means; see `failure`.
+        """
+        if reply.status not in expected:
+            raise self.failure(request, reply)
+        return reply
+
+    def failure(self, request: Request, reply: Reply) -> SyncerError:
+        """The error that a status means when nothing more is known about the request."""
+        fault = decode_fault(reply.status, reply.body)
+        said = f": {fault.message} {fault.details}".rstrip()[:_TEXT_LIMIT] if fault else ""
+        what = f"{self.origin} answered {reply.status} to {request.method} {request.target}{said}"
+        if reply.status in _LOST:
+            return ReplyLostError(what)
+        if reply.status in {401, 403}:
+            return AuthError(f"{self.origin} refused the token for {self.container} ({reply.status}){said}")
+        if reply.status == 404:
+            return NotFoundError(f"{self.container} does not exist ({request.method} {request.target}){said}")
+        if reply.status in {413, 507}:
+            return NoSpaceError(
+                f"{self.origin} has no space for it{said or ' (413)'}: {request.method} {request.target}"
+            )
+        return BadReplyError(what)
+
+    def conflict(self, path: RelPath, expect: RemoteTag | None, reply: Reply) -> PreconditionFailedError:
+        """A 412, or a 404 of an object that was to be changed."""
+        found = "no object" if reply.status == 404 else "another one, or a taken name"
+        return PreconditionFailedError(path, describe(expect), found)
+
+    def container_info(self, reply: Reply) -> ContainerInfo:
+        """Read a HEAD of the container.
+
+        Raises:
+            BadReplyError: No Pithos container, or one with blocks that we can't make.
+        """
+        block_hash = reply.headers.get(wire.CONTAINER_BLOCK_HASH.lower(), "").lower()
+        try:
+            size_text = reply.headers.get(wire.CONTAINER_BLOCK_SIZE.lower(), "")
+            block_size = wire.parse_decimal(wire.CONTAINER_BLOCK_SIZE, size_text)
+        except HeaderError as error:
+            self.bad(f"{self.container} does not look like a Pithos container: {error}")
+        if block_size == 0 or block_hash != "sha256":
+            self.bad(
+                f"{self.container} has blocks of {block_size} bytes named by {block_hash or 'nothing'}, not sha256"
+            )
+        extensions = reply.headers.get(wire.EXTENSIONS.lower(), "")
+        return ContainerInfo(
+            identity=reply.headers.get(wire.CONTAINER_IDENTITY.lower()),
+            block_size=block_size,
+            block_hash=block_hash,
+            atomic=reply.headers.get(wire.ATOMIC_CONDITIONS.lower()) == "1",
+            extensions=frozenset(part.strip().lower() for part in extensions.split(",") if part.strip()),
+        )
+
+    def stamp(self, reply: Reply) -> Stamp:
+        """Read from a HEAD of the container whether it changed since another one."""
+        version = reply.headers.get(wire.CONTAINER_VERSION.lower(), "")
+        names = ("last-modified", wire.CONTAINER_OBJECT_COUNT.lower(), wire.CONTAINER_BYTES_USED.lower())
+        return Stamp(
+            version=int(version) if version.isdecimal() and version.isascii() else 0,
+            evidence=tuple(reply.headers.get(name, "") for name in names),
+        )
+
+    def rows(self, reply: Reply) -> list[ObjectRow]:
+        """Read a page of a listing."""
+        try:
+            return decode_objects(reply.body)
+        except ListingError as error:
+            self.bad(f"{self.container}: {error}")
+
+    def versions(self, reply: Reply) -> list[int]:
+        """Read a version list."""
+        try:
+            return [row.version for row in decode_versions(reply.body)]
+        except ListingError as error:
+            self.bad(f"{self.container}: {error}")
+
+    def state(self, reply: Reply) -> ObjectState:
+        """Read a HEAD of an object."""
+        try:
+            return wire.object_state(reply.headers.items())
+        except HeaderError as error:
+            self.bad(f"{self.container}: {error}")
+
+    def written(self, reply: Reply) -> Written:
+        """Read the reply to a write."""
+        version = reply.headers.get(wire.OBJECT_VERSION.lower(), "")
+        etag = reply.headers.get("etag")
+        return Written(
+            version=int(version) if version.isdecimal() and version.isascii() else None,
+            uuid=reply.headers.get(wire.OBJECT_UUID.lower()),
+            etag=etag.strip('"') if etag is not None else None,
+        )
+
+    def missing(self, request: Request, reply: Reply) -> tuple[BlockId, ...]:
+        """Read a 409: a list names missing blocks, anything else is an error."""
+        if decode_fault(reply.status, reply.body) is not None:
+            raise self.failure(request, reply)
+        ids = self.stored(reply)
+        if not ids:
+            self.bad(f"{self.origin} answered 409 to {request.target} and named no missing block")
+        return tuple(dict.fromkeys(ids))
+
+    def stored(self, reply: Reply) -> list[BlockId]:
+        """Read a list of ids."""
+        try:
+            return decode_ids(reply.body)
+        except HashmapError as error:
+            self.bad(f"{self.container}: not a list of block ids: {error}")
+
+    def block_list(self, reply: Reply, path: RelPath, tag: RemoteTag, block_size: int) -> BlockList:
+        """Read a hashmap and verify it against the version it was asked for.
+
+        Raises:
+            CorruptionError: Another content than the tag names.
+        """
+        try:
+            blocks = decode_hashmap(reply.body, block_size)
+        except HashmapError as error:
+            raise CorruptionError(f"{path!r} on {self.container}: bad block list: {error}") from None
+        if blocks.size_bytes != tag.size_bytes or blocks.object_hash.hex() != tag.etag:
+            raise CorruptionError(
+                f"{path!r} on {self.container}: the block list does not belong to {describe(tag)}: expected "
+                f"{tag.size_bytes} bytes with hash {tag.etag}, got {blocks.size_bytes} bytes with hash "
+                f"{blocks.object_hash.hex()}"
+            )
+        return blocks
+
+    def bad(self, text: str) -> NoReturn:
+        """Something answers, but not as it should."""
+        raise BadReplyError(f"{text}; is this a Pithos server?")
+
+
+def tag_of(state: ObjectState) -> RemoteTag:
+    """The condition for changing this version."""
+    return RemoteTag(uuid=state.uuid, version=state.version, etag=state.etag, size_bytes=state.size_bytes)
+
+
+def stat_of(path: RelPath, state: ObjectState) -> RemoteStat:
+    """A remote observation from headers or a row; the symlink target is not in either."""
+    kind = wire.kind_of(state.content_type)
+    content = Content(size_bytes=state.size_bytes, object_hash=state.object_hash) if kind is Kind.FILE else None
+    meta = None if state.meta is None else wire.decode_meta(state.meta)
+    return RemoteStat(path=path, kind=kind, meta=meta, content=content, tag=tag_of(state))
+
+
+def same_payload(state: ObjectState, kind: Kind | None, size_bytes: int, etag: str, meta: Meta) -> bool:
+    """Whether a version is what we were about to write: then a lost reply was a success."""
+    return (
+        kind in {None, wire.kind_of(state.content_type)}
+        and state.size_bytes == size_bytes
+        and state.etag == etag
+        and wire.encode_meta(meta).items() <= (state.meta or {}).items()
+    )
+
+
+def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
+    """Split rows into what can be synced, what can't, and what is reserved. Names are checked here."""
+    found = RowStats(objects=[], refused=[], hidden=[])
+    for row in rows:
+        try:
+            path = rel_path(path_from_name(row.name))
+        except UnsafeNameError as error:
+            found.refused.append(RefusedName(name=row.name, reason=error.reason))
+            continue
+        if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
+            found.hidden.append(row)
+            continue
+        stat = stat_of(path, row.state)
+        objection = _objection(stat)
+        if objection is None:
+            found.objects.append(stat)
+        else:
+            found.refused.append(RefusedName(name=row.name, reason=objection))
+    return found
+
+
+def _objection(stat: RemoteStat) -> str | None:
+    """Why an object of a good name can't be synced."""
+    size_bytes = stat.tag.size_bytes
+    if stat.kind is Kind.DIRECTORY and size_bytes:
+        return f"it is a directory by its type, but has {size_bytes} bytes of content"
+    if stat.kind is Kind.SYMLINK and not 0 < size_bytes <= MAX_TARGET_BYTES:
+        return f"it is a symlink by its type, but its target has {size_bytes} bytes"
+    return None

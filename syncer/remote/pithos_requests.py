@@ -1,0 +1,238 @@
+"""The requests of a Pithos client. Pure: values in, `Request` out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.extents import block_count, block_length
+from syncer.core.model import Kind, Meta, RelPath, RemoteTag
+from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.errors import UnsafeNameError
+from syncer.protocol import headers as wire
+from syncer.protocol.hashmap import encode_hashmap, join_blocks
+from syncer.protocol.listing import MAX_ROWS
+from syncer.protocol.names import MAX_OBJECT_CHARACTERS, name_from_path
+from syncer.remote.http import Request
+from syncer.remote.url import RemoteUrl
+
+MAX_LISTING_BYTES: Final = 64 << 20  # 10,000 rows of ~450 bytes; names up to 6 KiB of JSON each still fit
+_BYTES_PER_ID: Final = 70  # a quoted hex id with comma and some white space, as in protocol.hashmap
+_HASHMAP_FRAME_BYTES: Final = 4096
+
+TRASH_FOLDER: Final = ".blocksync/trash"
+"""Where plain Pithos objects go before they are deleted: their name here says what they must be."""
+
+Guard = Mapping[str, str]
+"""Condition headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """Builds requests for one container.
+
+    Attributes:
+        url: Where it is.
+    """
+
+    url: RemoteUrl
+
+    def head_container(self) -> Request:
+        """Block size, identity, extensions."""
+        return Request(method="HEAD", target=self.url.container_path)
+
+    def create_container(self) -> Request:
+        """201 new, 202 exists."""
+        return Request(method="PUT", target=self.url.container_path)
+
+    def list_page(self, marker: str) -> Request:
+        """Rows after `marker` (exclusive), all prefixes: reserved names are sorted out by the caller."""
+        query = {"format": "json", "limit": str(MAX_ROWS), **({"marker": marker} if marker else {})}
+        return Request(
+            method="GET",
+            target=f"{self.url.container_path}?{urlencode(query)}",
+            max_reply_bytes=MAX_LISTING_BYTES,
+        )
+
+    def head(self, name: str, version: int | None = None) -> Request:
+        """The current or one version's headers."""
+        return Request(method="HEAD", target=self._object(name, _pin(version)))
+
+    def versions(self, name: str) -> Request:
+        """Serials of all versions, ascending."""
+        return Request(
+            method="GET",
+            target=self._object(name, {"version": "list", "format": "json"}),
+            max_reply_bytes=MAX_LISTING_BYTES,
+        )
+
+    def hashmap(self, name: str, tag: RemoteTag, block_size: int) -> Request:
+        """The hashmap of one version; the reply may be as long as its size justifies."""
+        return Request(
+            method="GET",
+            target=self._object(name, {"hashmap": "", "format": "json", **_pin(tag.version)}),
+            max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * block_count(tag.size_bytes, block_size),
+        )
+
+    def read_run(self, name: str, version: int, run: Run) -> Request:
+        """Adjacent blocks of one version, as one byte range."""
+        return Request(
+            method="GET",
+            target=self._object(name, _pin(version)),
+            headers={"Range": wire.range_header(run.start, run.length_bytes)},
+            max_reply_bytes=run.length_bytes,
+        )
+
+    def put_blocks(self, blocks: Sequence[bytes], block_size: int) -> Request:
+        """Store blocks. A zero block is sent as one NUL: a body must not be empty."""
+        # Exactly this content type: with any parameter Synnefo answers 202 and stores nothing. And `update`, or the
+        # container's metadata are wiped.
+        return Request(
+            method="POST",
+            target=f"{self.url.container_path}?update&format=json",
+            headers={"Content-Type": wire.FILE_TYPE},
+            body=join_blocks(blocks, block_size) or b"\0",
+            max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * len(blocks),
+        )
+
+    def put_hashmap(self, name: str, blocks: BlockList, meta: Meta, guard: Guard) -> Request:
+        """Write an object by its hashmap. The reply may list every block as missing."""
+        return Request(
+            method="PUT",
+            target=self._object(name, {"hashmap": "", "format": "json"}),
+            headers={**_object_headers(Kind.FILE, meta), **guard},
+            body=encode_hashmap(blocks),
+            max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * max(1, len(blocks)),
+        )
+
+    def put_body(self, name: str, kind: Kind, data: bytes, meta: Meta, guard: Guard) -> Request:
+        """Write an object by its content."""
+        return Request(
+            method="PUT",
+            target=self._object(name, {}),
+            headers={**_object_headers(kind, meta), **guard},
+            body=data,
+        )
+
+    def set_meta(self, name: str, meta: Meta, guard: Guard) -> Request:
+        """Set the metadata we know, leave others alone (`update`). No content type: that would mean content."""
+        return Request(
+            method="POST",
+            target=self._object(name, {"update": ""}),
+            headers={**wire.meta_headers(wire.encode_meta(meta)), **guard},
+        )
+
+    def move(self, source: str, target: str, guard: Guard) -> Request:
+        """Rename; conditions of `guard` are on the source unless they say otherwise."""
+        return Request(
+            method="MOVE",
+            target=self._object(source, {}),
+            headers={wire.DESTINATION: self.url.object_reference(target), **guard},
+        )
+
+    def move_back(self, source: str, target: str) -> Request:
+        """Rename onto a name that must be free: as a PUT, Pithos checks the condition on the target."""
+        return Request(
+            method="PUT",
+            target=self._object(target, {}),
+            headers={wire.MOVE_FROM: self.url.object_reference(source), "If-None-Match": "*"},
+        )
+
+    def delete(self, name: str, guard: Guard) -> Request:
+        """Delete. Plain Pithos ignores every condition."""
+        return Request(method="DELETE", target=self._object(name, {}), headers=dict(guard))
+
+    def _object(self, name: str, query: Mapping[str, str]) -> str:
+        path = self.url.object_path(name)
+        # Synnefo tells `?hashmap` from `?hashmap=`: only by presence, but other servers may not; write the bare form.
+        text = "&".join(urlencode({key: value}) if value else key for key, value in query.items())
+        return f"{path}?{text}" if text else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Adjacent blocks of one object, to be fetched by one range.
+
+    Attributes:
+        first: Index of the first.
+        count: How many, at least 1.
+        start: First byte in the object.
+        length_bytes: Bytes of all of them; the object's last block may be short.
+    """
+
+    first: int
+    count: int
+    start: int
+    length_bytes: int
+
+
+def runs(indexes: Sequence[int], size_bytes: int, block_size: int, max_bytes: int) -> list[Run]:
+    """Join adjacent indexes to runs.
+
+    Args:
+        indexes: Distinct block indexes, ascending.
+        size_bytes: Of the object.
+        block_size: Bytes of a block.
+        max_bytes: Longest run, except that one block is always allowed.
+    """
+    most = max(1, max_bytes // block_size)
+    found: list[Run] = []
+    at = 0
+    while at < len(indexes):
+        first = indexes[at]
+        count = 1
+        while count < most and at + count < len(indexes) and indexes[at + count] == first + count:
+            count += 1
+        length = (count - 1) * block_size + block_length(first + count - 1, size_bytes, block_size)
+        found.append(Run(first=first, count=count, start=first * block_size, length_bytes=length))
+        at += count
+    return found
+
+
+def version_guard(expect: RemoteTag | None) -> dict[str, str]:
+    """Condition of our own server: exactly this version, or no object."""
+    return {wire.IF_OBJECT_VERSION: str(expect.version if expect else 0)}
+
+
+def etag_guard(etag: str | None) -> dict[str, str]:
+    """Condition of plain Pithos, not atomic with the write: this ETag, or no object."""
+    return {"If-None-Match": "*"} if etag is None else {"If-Match": f'"{etag}"'}
+
+
+def object_name(path: RelPath) -> str:
+    """The object that holds `path`.
+
+    Raises:
+        UnsafeNameError: The remote can't hold such a name, or it is reserved.
+    """
+    if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
+        raise UnsafeNameError(path, "it is reserved for blocksync")
+    return name_from_path(rel_path(path))
+
+
+def trash_name(name: str, tag: RemoteTag) -> str:
+    """Hidden name under which an object waits for its deletion; see `parse_trash_name`."""
+    evidence = f"{TRASH_FOLDER}/{tag.uuid}.{tag.size_bytes}.{tag.etag}"
+    full = f"{evidence}/{name}"
+    return full if len(full) <= MAX_OBJECT_CHARACTERS else evidence
+
+
+def parse_trash_name(name: str) -> tuple[str, str, int, str] | None:
+    """Original name ("" if it was too long), uuid, size and etag of what was to be deleted; None for other names."""
+    evidence, _, original = name.removeprefix(f"{TRASH_FOLDER}/").partition("/")
+    parts = evidence.split(".")
+    if not name.startswith(f"{TRASH_FOLDER}/") or len(parts) != 3 or not parts[1].isdecimal():
+        return None
+    return original, parts[0], int(parts[1]), parts[2]
+
+
+def _pin(version: int | None) -> dict[str, str]:
+    return {} if version is None else {"version": str(version)}
+
+
+def _object_headers(kind: Kind, meta: Meta) -> dict[str, str]:
+    """Type and metadata go with every PUT: Pithos drops metadata that are not sent again."""
+    return {"Content-Type": wire.content_type_of(kind), **wire.meta_headers(wire.encode_meta(meta))}

@@ -1,0 +1,98 @@
+"""What the parts of the Pithos client share: requests, transport, retries, the judge of replies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from syncer.core.model import RelPath, RemoteStat, RemoteTag
+from syncer.errors import ConflictOnRemoteError
+from syncer.protocol.headers import ObjectState
+from syncer.remote.client import ContainerInfo, Counters
+from syncer.remote.conditions import describe
+from syncer.remote.http import Reply, Request, Transport
+from syncer.remote.pithos_replies import Judge, Stamp, stat_of
+from syncer.remote.pithos_requests import Requests
+from syncer.remote.retry import Retry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Current:
+    """An object as a HEAD shows it.
+
+    Attributes:
+        state: What it is.
+        etag: As conditions compare it: not always the object hash.
+    """
+
+    state: ObjectState
+    etag: str
+
+
+class Session:
+    """One container of one server, with everything needed to talk to it.
+
+    Attributes:
+        make: Builds requests.
+        judge: Reads replies.
+        retry: Repeats.
+        counters: Counts; the transport adds to them, too.
+        workers: Requests at once of one transfer.
+    """
+
+    def __init__(self, make: Requests, transport: Transport, retry: Retry, counters: Counters, workers: int) -> None:
+        self.make = make
+        self.judge = Judge(make.url.origin, str(make.url))
+        self.retry = retry
+        self.counters = counters
+        self.workers = workers
+        self._transport = transport
+        self._info: ContainerInfo | None = None
+
+    async def send(self, request: Request) -> Reply:
+        """Send once; any status is returned."""
+        return await self._transport.send(request)
+
+    async def ask(self, request: Request, *expected: int) -> Reply:
+        """Send a request that may be repeated, until it is answered with one of some statuses."""
+
+        async def once() -> Reply:
+            return self.judge.demand(request, await self.send(request), *expected)
+
+        return await self.retry.idempotent(once)
+
+    async def info(self) -> ContainerInfo:
+        """The container as it was when last looked at."""
+        return self._info or await self.fresh_info()
+
+    async def fresh_info(self) -> ContainerInfo:
+        """Look at the container now."""
+        return (await self.look_at_container())[0]
+
+    async def look_at_container(self) -> tuple[ContainerInfo, Stamp]:
+        """The container now, and what would be different if anything in it were."""
+        reply = await self.ask(self.make.head_container(), 204, 200)
+        self._info = self.judge.container_info(reply)
+        return self._info, self.judge.stamp(reply)
+
+    async def current(self, name: str, version: int | None = None) -> Current | None:
+        """One object, now or at a version; None if there is none."""
+        reply = await self.ask(self.make.head(name, version), 200, 404)
+        if reply.status == 404:
+            return None
+        state = self.judge.state(reply)
+        return Current(state=state, etag=reply.headers.get("etag", state.etag).strip('"'))
+
+    async def pinned(self, path: RelPath, name: str, tag: RemoteTag) -> RemoteStat:
+        """One version of an object.
+
+        Raises:
+            ConflictOnRemoteError: No longer readable.
+        """
+        found = await self.current(name, tag.version)
+        if found is None:
+            raise ConflictOnRemoteError(path, describe(tag), "nothing readable")
+        return stat_of(path, found.state)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._transport.close()

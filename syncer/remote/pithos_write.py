@@ -1,0 +1,234 @@
+"""Writing to Pithos. One write is: condition, request, and after a lost reply a look at what happened.
+
+Two kinds of server. Ours checks conditions atomically by version. Synnefo's reads the object before it takes its lock
+(protocol note 0.2), so two writers can both succeed: there we look before (its If-Match can't see appended NULs) and
+after (`pithos_plain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id, canonical
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Kind, Meta, RelPath, RemoteTag
+from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError
+from syncer.protocol import headers as wire
+from syncer.protocol.headers import ObjectState
+from syncer.remote.client import MissingBlocks, PutResult
+from syncer.remote.conditions import describe, require
+from syncer.remote.http import BadReplyError, Reply, Request
+from syncer.remote.pithos_plain import PlainServer
+from syncer.remote.pithos_replies import Written, same_payload, tag_of
+from syncer.remote.pithos_requests import Guard, etag_guard, object_name, version_guard
+from syncer.remote.pithos_session import Session
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Payload:
+    """What a write makes of an object: enough to recognise it afterwards."""
+
+    kind: Kind | None  # None: as it was
+    size_bytes: int
+    etag: str
+    meta: Meta
+
+    def is_in(self, state: ObjectState) -> bool:
+        return same_payload(state, self.kind, self.size_bytes, self.etag, self.meta)
+
+
+class Writer:
+    """The writing half of the client."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._plain = PlainServer(session)
+
+    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
+        """See CloudClient.put_blocks."""
+        assert blocks
+        block_size = (await self._session.info()).block_size
+        assert all(len(block) <= block_size for block in blocks)
+        # The shortest goes last: only there it travels without padding.
+        order = sorted(range(len(blocks)), key=lambda at: len(blocks[at]), reverse=True)
+        sent = [canonical(blocks[at]) for at in order]
+        request = self._session.make.put_blocks(sent, block_size)
+        ids = await trio.to_thread.run_sync(lambda: [block_id(block) for block in sent])
+        self._session.counters.blocks_sent += len(sent)
+        reply = await self._session.ask(request, 202)
+        # Even 202 proves nothing: a wrong content type is answered so, with an empty body.
+        if self._session.judge.stored(reply) != ids:
+            raise BadReplyError(f"{self._session.judge.origin} did not store the blocks that it was sent")
+        places = dict(zip(order, ids, strict=True))
+        return [places[at] for at in range(len(blocks))]
+
+    async def put_object(
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult | MissingBlocks:
+        """See CloudClient.put_object."""
+        name = object_name(path)
+        etag = await trio.to_thread.run_sync(blocks.object_hash.hex)
+        payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
+
+        async def send(guard: Guard) -> Written | MissingBlocks:
+            request = self._session.make.put_hashmap(name, blocks, meta, guard)
+            reply = await self._session.send(request)
+            if reply.status == 409:
+                return MissingBlocks(ids=self._session.judge.missing(request, reply))
+            return self._written(request, reply, path, expect)
+
+        return await self._guarded(path, name, payload, expect, send)
+
+    async def put_small(
+        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult:
+        """See CloudClient.put_small."""
+        assert len(data) <= (await self._session.info()).block_size
+        name = object_name(path)
+        payload = _Payload(kind=kind, size_bytes=len(data), etag=block_id(data).hex(), meta=meta)
+
+        async def send(guard: Guard) -> Written:
+            request = self._session.make.put_body(name, kind, data, meta, guard)
+            return self._written(request, await self._session.send(request), path, expect)
+
+        if kind is Kind.FILE and data:
+            self._session.counters.blocks_sent += 1
+        return await self._guarded(path, name, payload, expect, send)
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
+        """See CloudClient.set_meta."""
+        name = object_name(path)
+        payload = _Payload(kind=None, size_bytes=expect.size_bytes, etag=expect.etag, meta=meta)
+
+        async def send(guard: Guard) -> Written:
+            request = self._session.make.set_meta(name, meta, guard)
+            return self._written(request, await self._session.send(request), path, expect)
+
+        return await self._guarded(path, name, payload, expect, send)
+
+    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
+        """See CloudClient.move."""
+        from_name, to_name = object_name(source), object_name(target)
+        if not (await self._session.info()).atomic:
+            return await self._plain.move(source, target, expect)
+        guard = {**version_guard(expect), wire.IF_DESTINATION_VERSION: "0"}
+        request = self._session.make.move(from_name, to_name, guard)
+
+        async def attempt() -> Written | RemoteTag:
+            return self._written(request, await self._session.send(request), source, expect)
+
+        async def look() -> RemoteTag | None:
+            return await self._plain.moved(to_name, expect)
+
+        done = await self._session.retry.looking(attempt, look)
+        if isinstance(done, Written):
+            done = await self._tag(target, to_name, done, expect, expect.etag, expect.size_bytes)
+        return PutResult(tag=done)
+
+    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
+        """See CloudClient.delete."""
+        name = object_name(path)
+        if not (await self._session.info()).atomic:
+            await self._plain.delete(path, expect)
+            return
+        request = self._session.make.delete(name, version_guard(expect))
+
+        async def attempt() -> bool:
+            reply = await self._session.send(request)
+            if reply.status == 412:
+                raise self._session.judge.conflict(path, expect, reply)
+            self._session.judge.demand(request, reply, 204, 200, 404)
+            return True
+
+        async def look() -> bool | None:
+            return await self._gone(path, name, expect) or None
+
+        try:
+            await self._session.retry.looking(attempt, look)
+        except PreconditionFailedError:
+            # Gone counts as done; only a HEAD tells "gone" from "another version".
+            if not await self._gone(path, name, expect):
+                raise
+
+    async def _gone(self, path: RelPath, name: str, expect: RemoteTag) -> bool:
+        """True: there is no object. False: it is still there.
+
+        Raises:
+            ConflictOnRemoteError: Another version is there.
+        """
+        current = await self._session.current(name)
+        if current is None:
+            return True
+        require(path, expect, tag_of(current.state))
+        return False
+
+    def _written(self, request: Request, reply: Reply, path: RelPath, expect: RemoteTag | None) -> Written:
+        """Read the reply to a conditional write of one object."""
+        if reply.status == 412 or (reply.status == 404 and expect is not None):
+            raise self._session.judge.conflict(path, expect, reply)
+        return self._session.judge.written(self._session.judge.demand(request, reply, 201, 202, 204))
+
+    async def _guarded(
+        self,
+        path: RelPath,
+        name: str,
+        payload: _Payload,
+        expect: RemoteTag | None,
+        send: Callable[[Guard], Awaitable[Written | T]],
+    ) -> PutResult | T:
+        """Write under the condition `expect`, to a known end."""
+        atomic = (await self._session.info()).atomic
+
+        async def attempt() -> Written | RemoteTag | T:
+            return await send(version_guard(expect) if atomic else await self._look_before(path, name, expect))
+
+        async def look() -> RemoteTag | None:
+            current = await self._session.current(name)
+            found = None if current is None else tag_of(current.state)
+            newer = found is not None and found.version > (expect.version if expect else 0)
+            if current is not None and newer and payload.is_in(current.state):
+                return found
+            require(path, expect, found)
+            return None
+
+        done = await self._session.retry.looking(attempt, look)
+        if isinstance(done, Written):
+            done = await self._tag(path, name, done, expect, payload.etag, payload.size_bytes)
+        if not isinstance(done, RemoteTag):
+            return done
+        return PutResult(tag=done, foreign=() if atomic else await self._plain.foreign(path, name, expect, done))
+
+    async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None) -> Guard:
+        """Plain Pithos: compare everything first, then send the condition that it knows."""
+        current = await self._session.current(name)
+        require(path, expect, None if current is None else tag_of(current.state))
+        return etag_guard(None if current is None else current.etag)
+
+    async def _tag(  # the reply and what it should say
+        self, path: RelPath, name: str, written: Written, expect: RemoteTag | None, etag: str, size_bytes: int
+    ) -> RemoteTag:
+        """Name the version that was just written, with a HEAD only for what the reply left out.
+
+        Raises:
+            ConflictOnRemoteError: It was written, and is replaced already.
+            CorruptionError: The server made something else of it.
+        """
+        uuid = written.uuid or (expect.uuid if expect is not None else None)
+        if written.version is not None and uuid and written.etag == etag:
+            return RemoteTag(uuid=uuid, version=written.version, etag=etag, size_bytes=size_bytes)
+        current = await self._session.current(name, written.version)
+        tag = None if current is None else tag_of(current.state)
+        if tag is not None and tag.etag == etag and tag.size_bytes == size_bytes:
+            return tag
+        if written.version is None or tag is None:
+            raise ConflictOnRemoteError(path, "what was just written", describe(tag))
+        raise CorruptionError(
+            f"{path!r} on {self._session.judge.container}: stored with hash {tag.etag}, sent with {etag}"
+        )
