@@ -39,10 +39,9 @@ class Sources:
         bytes_read: Content bytes read from files so far.
     """
 
-    def __init__(self, root: int, device: int, lists: BlockLists, directory: BlockDirectory | None) -> None:
+    def __init__(self, root: int, lists: BlockLists, directory: BlockDirectory | None) -> None:
         """Take over the root's descriptor (not closed here)."""
         self.root = root
-        self.device = device
         self.lists = lists
         self.directory = directory
         self.bytes_read = 0
@@ -67,7 +66,7 @@ class Sources:
             descriptor = open_file(self.root, origin.path)
         except (OSError, LocalChangedError):
             return None
-        if same_but_ctime(tag_of(status(b"", descriptor), self.device), origin.tag):
+        if same_but_ctime(tag_of(status(b"", descriptor)), origin.tag):
             return descriptor
         os.close(descriptor)
         return None
@@ -148,7 +147,7 @@ class Assembly:
             os.utime(self._file, ns=(meta.mtime_ns, meta.mtime_ns))
         # Content, size and times must be on disk before any name says that this is the file.
         os.fsync(self._file)
-        return tag_of(status(b"", self._file), self._sources.device)
+        return tag_of(status(b"", self._file))
 
     def _reflink(self) -> bool:
         for origin in self._wanted.origins[:1]:

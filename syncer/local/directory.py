@@ -29,7 +29,7 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.filehash import hash_file, read_exactly
-from syncer.local.identity import RootIdentity, verify_folder
+from syncer.local.identity import Folder, verify_folder
 from syncer.local.places import (
     DIRECTORY_FLAGS,
     look,
@@ -78,7 +78,7 @@ class LocalDirectory:
     def __init__(
         self,
         path: bytes,
-        identity: RootIdentity,
+        identity: Folder,
         lists: BlockLists,
         block_size: int,
         copy_name: CopyName,
@@ -114,9 +114,8 @@ class LocalDirectory:
         except BaseException:
             os.close(self._root)
             raise
-        self._device = identity.device
-        self._trash = Trash(self._root, self._private.trash, self._device, block_size, copy_name)
-        self._sources = Sources(self._root, self._device, lists, blocks)
+        self._trash = Trash(self._root, self._private.trash, block_size, copy_name)
+        self._sources = Sources(self._root, lists, blocks)
         self._unsynced: dict[int, int] = {}
         self._temps: set[bytes] = set()
         self._hashers = trio.CapacityLimiter(_HASHERS)
@@ -134,7 +133,7 @@ class LocalDirectory:
         """Scan everything; hash the files whose evidence is not the base's."""
         clock_ns = await self._run(self._private.clock_ns)
         returned = await self._run(self._trash.review)
-        found = await self._run(scan, self._root, self._device)
+        found = await self._run(scan, self._root)
         known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
         stats: list[FileStat] = []
         to_hash: list[FileStat] = []
@@ -193,7 +192,7 @@ class LocalDirectory:
         return blocks
 
     def _require(self, descriptor: int, stat: FileStat) -> None:
-        if tag_of(status(b"", descriptor), self._device) != stat.tag:
+        if tag_of(status(b"", descriptor)) != stat.tag:
             raise LocalChangedError(stat.path, "it was written to")
 
     # --- reading for a push
@@ -232,7 +231,7 @@ class LocalDirectory:
 
     def _verify_unchanged(self, stat: FileStat) -> None:
         with parent_directory(self._root, stat.path) as (directory, name):
-            if look(directory, name, stat.path, self._device) != stat.tag:
+            if look(directory, name, stat.path) != stat.tag:
                 raise LocalChangedError(stat.path, "it was written to")
 
     # --- staging
@@ -335,7 +334,7 @@ class LocalDirectory:
             try:
                 os.fchmod(made, mode)
                 self._remember(directory)
-                return Applied(tag=tag_of(status(b"", made), self._device))
+                return Applied(tag=tag_of(status(b"", made)))
             finally:
                 os.close(made)
 
@@ -348,7 +347,7 @@ class LocalDirectory:
         _unlink_if_there(temp, self._private.tmp)
         os.symlink(target, temp, dir_fd=self._private.tmp)
         try:
-            tag = tag_of(status(temp, self._private.tmp), self._device)
+            tag = tag_of(status(temp, self._private.tmp))
             if expect is None:
                 return self._create(path, temp, tag)
             return self._replace(path, temp, tag, expect)
@@ -361,13 +360,13 @@ class LocalDirectory:
 
     def _move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
         with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
-            if not same_inode(look(old, name, source, self._device), expect):
+            if not same_inode(look(old, name, source), expect):
                 raise LocalChangedError(source, "another file took its place")
             self._rename(name, old, wanted, new, target)
             self.step("moved")
             self._remember(old)
             self._remember(new)
-            found = look(new, wanted, target, self._device)
+            found = look(new, wanted, target)
             if not same_inode(found, expect):
                 self._rename(wanted, new, name, old, source)
                 raise LocalChangedError(source, "another file took its place")
@@ -379,7 +378,7 @@ class LocalDirectory:
 
     def _remove_directory(self, path: RelPath, expect: LocalTag) -> None:
         with parent_directory(self._root, path) as (directory, name):
-            if not same_inode(look(directory, name, path, self._device), expect):
+            if not same_inode(look(directory, name, path), expect):
                 raise LocalChangedError(path, "another directory took its place")
             try:
                 os.rmdir(name, dir_fd=directory)
@@ -419,7 +418,7 @@ class LocalDirectory:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         try:
             before = status(b"", descriptor)
-            found = tag_of(before, self._device)
+            found = tag_of(before)
             # A directory's size and times change with every child: only its identity counts.
             self._require_tag(found, found if S_ISDIR(before.mode) and same_inode(found, expect) else expect, path)
             if meta.mode is not None:
@@ -428,7 +427,7 @@ class LocalDirectory:
                 os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
             self.step("meta set")
             os.fsync(descriptor)
-            tag = tag_of(status(b"", descriptor), self._device)
+            tag = tag_of(status(b"", descriptor))
             # A write between the look and the utime would be hidden by our own mtime: make the next cycle hash it.
             return Applied(tag=tag if meta.mtime_ns is None else replace(tag, ctime_ns=0))
         finally:
@@ -489,7 +488,7 @@ class LocalDirectory:
             raise LocalChangedError(path, "it is gone") from None
 
     def _require_entry(self, directory: int, name: bytes, path: RelPath, expect: LocalTag) -> None:
-        self._require_tag(look(directory, name, path, self._device), expect, path)
+        self._require_tag(look(directory, name, path), expect, path)
 
     def _require_tag(self, found: LocalTag, expect: LocalTag, path: RelPath) -> None:
         # ctime 0: evidence that must not be trusted for content, after a change of ours; the inode's other facts count.
@@ -499,7 +498,7 @@ class LocalDirectory:
     def _own_tag(self, directory: int, name: bytes, path: RelPath, staged: LocalTag) -> LocalTag:
         """Evidence of what we just installed: the true one only if nobody touched it since."""
         try:
-            found = look(directory, name, path, self._device)
+            found = look(directory, name, path)
         except LocalChangedError:
             return replace(staged, ctime_ns=0)
         return found if same_but_ctime(found, staged) else replace(staged, ctime_ns=0)

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from syncer.core.paths import PRIVATE
+from syncer.core.safety import RootIdentity, check_root
 from syncer.errors import RootIdentityError
 from syncer.local.places import FILE_FLAGS
 from syncer.local.syscalls import status
@@ -22,22 +23,20 @@ _MARKER_LIMIT: Final = 4096  # bytes; ours has about 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RootIdentity:
-    """Recorded when a root is linked.
+class Folder:
+    """What an ordinary root is recognised by, recorded when it is linked.
 
     Attributes:
-        uuid: In the marker of an ordinary root; the volume's of a blockfs root.
-        blockfs: Which of the two kinds it is.
-        device: st_dev of the folder. Also the device number in all tags of the root. 0 for blockfs.
-        filesystem: f_fsid of the folder: survives a reboot where device numbers don't. 0 for blockfs.
-        ino: Inode of the folder. 0 for blockfs.
+        uuid: In its marker.
+        ino: Inode of the folder.
+        device: Its st_dev.
+        filesystem: Its f_fsid. Device numbers may change at boot, fsids on some filesystems: one of the two must match.
     """
 
     uuid: str
-    blockfs: bool
-    device: int = 0
-    filesystem: int = 0
-    ino: int = 0
+    ino: int
+    device: int
+    filesystem: int
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +46,10 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     uuid: str
 
 
-def look_at_folder(root: int, uuid: str) -> RootIdentity:
-    """The identity that an open folder has, given its marker's UUID."""
+def look_at_folder(root: int, uuid: str) -> Folder:
+    """What an open folder is recognised by, given its marker's UUID."""
     found = status(b"", root)
-    return RootIdentity(
-        uuid=uuid, blockfs=False, device=found.device, filesystem=os.fstatvfs(root).f_fsid, ino=found.ino
-    )
+    return Folder(uuid=uuid, ino=found.ino, device=found.device, filesystem=os.fstatvfs(root).f_fsid)
 
 
 def read_marker(root: int) -> str | None:
@@ -89,23 +86,25 @@ def write_marker(private: int, uuid: str) -> None:
     os.fsync(private)
 
 
-def verify_folder(root: int, path: bytes, expected: RootIdentity) -> None:
+def verify_folder(root: int, path: bytes, linked: Folder) -> None:
     """Check that an open folder is the one that was linked.
 
     Raises:
         RootIdentityError: No marker, another marker, or another folder with a copy of the marker.
     """
+    found = look_at_folder(root, read_marker(root) or "")
     what = f"the folder {os.fsdecode(path)}"
-    marker = read_marker(root)
-    if marker is None:
-        raise RootIdentityError(what, f"root {expected.uuid}", "a folder without .blocksync/root (not mounted?)")
-    if marker != expected.uuid:
-        raise RootIdentityError(what, f"root {expected.uuid}", f"root {marker}")
-    found = look_at_folder(root, marker)
-    same_filesystem = found.device == expected.device or found.filesystem == expected.filesystem
-    if found.ino != expected.ino or not same_filesystem:
+    try:
+        check_root(
+            RootIdentity(marker=linked.uuid, ino=linked.ino, volume=False),
+            RootIdentity(marker=found.uuid, ino=found.ino, volume=False),
+        )
+    except RootIdentityError as error:
+        raise RootIdentityError(what, error.expected, error.found) from None
+    if found.device != linked.device and found.filesystem != linked.filesystem:
+        # The root of a filesystem always has the same inode number, so a backup restored to a new disk gets this far.
         raise RootIdentityError(
             what,
-            f"inode {expected.ino} on device {expected.device}",
-            f"inode {found.ino} on device {found.device}: a copy or a restored backup",
+            f"filesystem {linked.filesystem:x} on device {linked.device}",
+            f"filesystem {found.filesystem:x} on device {found.device}",
         )

@@ -70,15 +70,13 @@ def open_file(root: int, path: RelPath) -> int:
             raise
 
 
-def tag_of(found: Status, device: int) -> LocalTag:
+def tag_of(found: Status) -> LocalTag:
     """The evidence in a status.
 
-    Args:
-        found: What the kernel says.
-        device: The root's recorded device number. All of a root is one filesystem, and its number may change at boot.
+    Its device number is 0: all of a root is one filesystem (the scan sees to that), whose number may change at boot.
     """
     return LocalTag(
-        device=device,
+        device=0,
         ino=found.ino,
         btime_ns=found.btime_ns,
         size_bytes=found.size_bytes,
@@ -97,13 +95,13 @@ def same_but_ctime(found: LocalTag, expect: LocalTag) -> bool:
     return found.inode == expect.inode and found.size_bytes == expect.size_bytes and found.mtime_ns == expect.mtime_ns
 
 
-def look(directory: int, name: bytes, path: RelPath, device: int) -> LocalTag:
+def look(directory: int, name: bytes, path: RelPath) -> LocalTag:
     """The evidence of an entry.
 
     Raises:
         LocalChangedError: There is no such entry.
     """
     try:
-        return tag_of(status(name, directory), device)
+        return tag_of(status(name, directory))
     except FileNotFoundError:
         raise LocalChangedError(path, "it is gone") from None

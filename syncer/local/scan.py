@@ -31,12 +31,11 @@ class Scan:
     problems: list[Problem] = field(default_factory=list)
 
 
-def scan(root: int, device: int) -> Scan:
+def scan(root: int) -> Scan:
     """List everything below a root, the park folder included, the rest of the private folder not.
 
     Args:
         root: Descriptor of the root.
-        device: The root's recorded device number, for the tags.
 
     Returns:
         What is there. A directory that can't be listed, an entry that can't be examined and everything on another
@@ -51,7 +50,7 @@ def scan(root: int, device: int) -> Scan:
     while pending:
         path = pending.pop()
         try:
-            pending += _list_directory(root, path, home, device, found)
+            pending += _list_directory(root, path, home, found)
         except (OSError, LocalChangedError) as error:
             if not path:
                 raise
@@ -59,7 +58,7 @@ def scan(root: int, device: int) -> Scan:
     return found
 
 
-def _list_directory(root: int, path: RelPath, home: int, device: int, found: Scan) -> list[RelPath]:
+def _list_directory(root: int, path: RelPath, home: int, found: Scan) -> list[RelPath]:
     """Report one directory's entries; return the directories among them."""
     descriptor = open_directory(root, path)
     try:
@@ -68,13 +67,13 @@ def _list_directory(root: int, path: RelPath, home: int, device: int, found: Sca
             names = sorted(os.fsencode(entry.name) for entry in entries)
         if not path and PRIVATE in names:
             names.remove(PRIVATE)
-        below = [join(path, name) for name in names if _report(descriptor, join(path, name), home, device, found)]
+        below = [join(path, name) for name in names if _report(descriptor, join(path, name), home, found)]
     finally:
         os.close(descriptor)
     return below if path else [*below, RelPath(PARK_FOLDER)]
 
 
-def _report(directory: int, path: RelPath, home: int, device: int, found: Scan) -> bool:
+def _report(directory: int, path: RelPath, home: int, found: Scan) -> bool:
     """Report one entry; True if it is a directory to be listed."""
     name = path.rpartition(b"/")[2]
     try:
@@ -84,7 +83,7 @@ def _report(directory: int, path: RelPath, home: int, device: int, found: Scan) 
             reason = "it lies on another filesystem (a mount point); link that one as a root of its own"
             found.problems.append(Problem(path=path, reason=reason))
             return False
-        return _report_kind(directory, path, entry, device, found)
+        return _report_kind(directory, path, entry, found)
     except FileNotFoundError:
         return False  # gone between listing and looking: absent is the truth
     except OSError as error:
@@ -92,13 +91,13 @@ def _report(directory: int, path: RelPath, home: int, device: int, found: Scan) 
         return False
 
 
-def _report_kind(directory: int, path: RelPath, entry: Status, device: int, found: Scan) -> bool:
+def _report_kind(directory: int, path: RelPath, entry: Status, found: Scan) -> bool:
     kind = stat.S_IFMT(entry.mode)
     if kind in _SPECIAL:
         found.problems.append(Problem(path=path, reason=f"{_SPECIAL[kind]} is not synced", partly=False))
         return False
     mode = stat.S_IMODE(entry.mode)
-    tag = tag_of(entry, device)
+    tag = tag_of(entry)
     if kind == stat.S_IFDIR:
         found.stats.append(FileStat(path=path, kind=Kind.DIRECTORY, meta=Meta(mode=mode), tag=tag))
         return True

@@ -64,11 +64,10 @@ class Entry:
 class Trash:
     """The trash folder of one root. Blocking; used from worker threads, one entry by one thread at a time."""
 
-    def __init__(self, root: int, trash: int, device: int, block_size: int, copy_name: CopyName) -> None:
-        """Take over descriptors (not closed here) and the device number that tags carry."""
+    def __init__(self, root: int, trash: int, block_size: int, copy_name: CopyName) -> None:
+        """Take over descriptors (not closed here)."""
         self._root = root
         self._trash = trash
-        self._device = device
         self._block_size = block_size
         self._copy_name = copy_name
 
@@ -108,7 +107,7 @@ class Trash:
                 os.unlink(ITEM, dir_fd=folder)
                 self._remove(entry, folder)
                 return None
-            if entry.expect is None or same_but_ctime(tag_of(found, self._device), entry.expect):
+            if entry.expect is None or same_but_ctime(tag_of(found), entry.expect):
                 return None
             kept = self._give_back(folder, RelPath(os.readlink(_ORIGIN, dir_fd=folder)), found.mode)
             self._remove(entry, folder)
@@ -141,7 +140,7 @@ class Trash:
         with os.scandir(self._trash) as listing:
             names = sorted(os.fsencode(entry.name) for entry in listing)
         for name in names:
-            entry = _decode(name, self._device)
+            entry = _decode(name)
             if entry is not None:
                 yield entry
 
@@ -212,7 +211,7 @@ def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) ->
     return f"{made_s}-{nanoseconds:08x}-{fields}".encode()
 
 
-def _decode(name: bytes, device: int) -> Entry | None:
+def _decode(name: bytes) -> Entry | None:
     parts = name.split(b"-")
     if len(parts) not in {2, 3} or not parts[0].isdigit():
         return None
@@ -223,7 +222,7 @@ def _decode(name: bytes, device: int) -> Entry | None:
         ino, btime, size, mtime, staged = (int(field, 16) for field in parts[2].split(b"."))
     except ValueError:
         return None
-    expect = LocalTag(device=device, ino=ino, btime_ns=_signed(btime), size_bytes=size, mtime_ns=_signed(mtime),
+    expect = LocalTag(device=0, ino=ino, btime_ns=_signed(btime), size_bytes=size, mtime_ns=_signed(mtime),
                       ctime_ns=0)  # fmt: skip
     return Entry(name=name, made_s=made_s, expect=expect, staged_ino=staged)
 

@@ -1,0 +1,112 @@
+"""Ordinary roots for tests: a folder with a marker, opened as `LocalDirectory`."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from pathlib import Path
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import BlockId
+from syncer.core.base import BaseIndex
+from syncer.core.conflict import conflict_name
+from syncer.core.model import Content, FileStat, Kind, Meta, Nid, Node, RelPath
+from syncer.local.blocklists import BlockLists
+from syncer.local.directory import LocalDirectory
+from syncer.local.identity import Folder, look_at_folder, write_marker
+from syncer.local.private import PrivateFolder
+from syncer.local.root import Deliver, Fetch, Observation, Origin, Wanted
+
+BLOCK = 4096
+UUID = "11111111-2222-4333-8444-555555555555"
+NO_BASE = BaseIndex()
+
+
+def copy_name(name: bytes, content: Content | None, taken: Container[bytes]) -> bytes:
+    kind = Kind.DIRECTORY if content is None else Kind.FILE
+    node = Node(parent=Nid(0), name=name, kind=kind, content=content)
+    return conflict_name(node, host="here", utc="20260101T000000Z", taken=taken)
+
+
+def adopt(path: Path) -> Folder:
+    """Make a folder a root."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        private = PrivateFolder(descriptor)
+        write_marker(private.top, UUID)
+        private.close()
+        return look_at_folder(descriptor, UUID)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass
+class Place:
+    """A root, its recorded identity and its state folder."""
+
+    path: Path
+    folder: Folder
+    state: Path
+
+    def open(self) -> LocalDirectory:
+        lists = BlockLists(str(self.state / "lists"), BLOCK)
+        return LocalDirectory(os.fsencode(self.path), self.folder, lists, BLOCK, copy_name)
+
+    def visible(self) -> dict[str, bytes]:
+        """Regular files outside the private folder."""
+        found = {}
+        for path in self.path.rglob("*"):
+            if path.is_file() and not path.is_symlink() and ".blocksync" not in path.parts:
+                found[str(path.relative_to(self.path))] = path.read_bytes()
+        return found
+
+    def trashed(self) -> list[bytes]:
+        return [path.read_bytes() for path in sorted((self.path / ".blocksync/trash").glob("*/item"))]
+
+
+def new_place(tmp_path: Path, name: str = "root") -> Place:
+    path = tmp_path / name
+    path.mkdir()
+    return Place(path, adopt(path), tmp_path / f"{name}.state")
+
+
+def blocks_of(data: bytes) -> BlockList:
+    ids = b"".join(block_id(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK))
+    return BlockList(block_size=BLOCK, size_bytes=len(data), ids=ids)
+
+
+@dataclass
+class Elsewhere:
+    """The other side of a fetch: serves `data`, counts what it gave."""
+
+    data: bytes
+    served: int = 0
+
+    async def fetch(self, indexes: list[int], deliver: Deliver) -> None:
+        for index in indexes:
+            piece = self.data[index * BLOCK : (index + 1) * BLOCK]
+            self.served += 1
+            await deliver(index, BlockId(block_id(piece)), piece.rstrip(b"\0"))
+
+
+def wanted(
+    path: bytes,
+    data: bytes,
+    fetch: Fetch,
+    *,
+    meta: Meta = Meta(mode=0o640, mtime_ns=1_000_000_001),  # noqa: B008 - frozen
+    origins: tuple[Origin, ...] = (),
+    holders: Callable[[Content], list[Origin]] = lambda content: [],
+) -> Wanted:
+    return Wanted(path=RelPath(path), blocks=blocks_of(data), meta=meta, origins=origins, holders=holders, fetch=fetch)
+
+
+def by_path(observation: Observation) -> dict[bytes, FileStat]:
+    return {stat.path: stat for stat in observation.stats}
+
+
+def noise(seed: int, size: int) -> bytes:
+    return random.Random(seed).randbytes(size)

@@ -1,0 +1,527 @@
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from syncer.core.base import BaseIndex
+from syncer.core.model import ROOT, BaseRow, Kind, LocalTag, Meta, Nid, Node, RelPath
+from syncer.errors import LocalChangedError, RootIdentityError
+from syncer.local.directory import LocalDirectory
+from syncer.local.root import Origin, content_of, settled
+from tests.unit.syncer.local.folders import (
+    BLOCK,
+    NO_BASE,
+    Elsewhere,
+    Place,
+    adopt,
+    blocks_of,
+    by_path,
+    new_place,
+    noise,
+    wanted,
+)
+
+P = RelPath
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return new_place(tmp_path)
+
+
+def with_root(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        root = place.open()
+        try:
+            await work(root)
+        finally:
+            await root.close()
+
+    trio.run(main)
+
+
+async def look(root: LocalDirectory) -> dict[bytes, Any]:
+    return by_path(await root.observe(NO_BASE, None))
+
+
+async def tag(root: LocalDirectory, path: bytes) -> LocalTag:
+    found: LocalTag = (await look(root))[path].tag
+    return found
+
+
+# --- observing
+
+
+def test_everything_below_the_root_is_seen_with_its_content(place: Place) -> None:
+    (place.path / "a").mkdir(mode=0o750)
+    (place.path / "a" / "file").write_bytes(noise(1, 3 * BLOCK + 5))
+    (place.path / "a" / "file").chmod(0o604)
+    (place.path / "link").symlink_to("a/nowhere")
+    (place.path / "empty").write_bytes(b"")
+
+    async def work(root: LocalDirectory) -> None:
+        found = await look(root)
+        assert set(found) == {b"a", b"a/file", b"link", b"empty"}
+        assert found[b"a"].kind is Kind.DIRECTORY
+        assert found[b"a"].meta.mode == 0o750
+        assert found[b"a/file"].content == content_of(blocks_of(noise(1, 3 * BLOCK + 5)))
+        assert found[b"a/file"].meta.mode == 0o604
+        assert found[b"link"].target == b"a/nowhere"
+        assert found[b"empty"].content.size_bytes == 0
+        assert root.bytes_read == 3 * BLOCK + 5
+
+    with_root(place, work)
+
+
+def test_an_unchanged_file_is_not_read_again(place: Place) -> None:
+    (place.path / "file").write_bytes(noise(1, 9 * BLOCK))
+
+    async def work(root: LocalDirectory) -> None:
+        seen = (await look(root))[b"file"]
+        node = Node(parent=ROOT, name=b"file", kind=Kind.FILE, content=seen.content)
+        base = BaseIndex([BaseRow(nid=Nid(1), node=node, local=seen.tag, remote=None)])
+        before = root.bytes_read
+        assert by_path(await root.observe(base, None))[b"file"].content == seen.content
+        assert root.bytes_read == before
+        os.utime(place.path / "file", ns=(5, 5))
+        assert by_path(await root.observe(base, None))[b"file"].content == seen.content
+        assert root.bytes_read == before + 9 * BLOCK
+
+    with_root(place, work)
+
+
+def test_evidence_from_the_tick_of_the_observation_is_not_trusted(place: Place) -> None:
+    (place.path / "file").write_bytes(b"1")
+
+    async def work(root: LocalDirectory) -> None:
+        observation = await root.observe(NO_BASE, None)
+        found = by_path(observation)[b"file"].tag
+        assert settled(found, found.mtime_ns + 1) == found
+        racy = settled(found, found.mtime_ns)
+        assert racy != found
+        assert racy.inode == found.inode
+
+    with_root(place, work)
+
+
+def test_holes_are_neither_read_nor_hashed(place: Place) -> None:
+    with (place.path / "sparse").open("wb") as file:
+        file.truncate(1 << 34)
+        file.seek(1 << 33)
+        file.write(b"x" * BLOCK)
+
+    async def work(root: LocalDirectory) -> None:
+        found = (await look(root))[b"sparse"]
+        assert found.content.size_bytes == 1 << 34
+        assert root.bytes_read <= 16 * BLOCK
+        blocks = await root.block_list(found)
+        assert await root.read_block(found, blocks, (1 << 33) // BLOCK) == b"x" * BLOCK
+        assert await root.read_block(found, blocks, 0) == b""
+
+    with_root(place, work)
+
+
+def test_a_file_of_too_many_blocks_is_reported_and_not_read(place: Place) -> None:
+    with (place.path / "huge").open("wb") as file:
+        file.truncate((1 << 24) * BLOCK + 1)
+
+    async def work(root: LocalDirectory) -> None:
+        observation = await root.observe(NO_BASE, None)
+        assert by_path(observation)[b"huge"].content is None
+        assert [(problem.path, problem.partly) for problem in observation.problems] == [(b"huge", True)]
+
+    with_root(place, work)
+
+
+def test_special_files_are_noted_and_names_that_are_not_utf8_are_seen(place: Place) -> None:
+    os.mkfifo(place.path / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(place.path)
+        server.bind("socket")
+    with open(os.path.join(os.fsencode(place.path), b"caf\xe9"), "wb") as file:
+        file.write(b"x")
+
+    async def work(root: LocalDirectory) -> None:
+        observation = await root.observe(NO_BASE, None)
+        assert set(by_path(observation)) == {b"caf\xe9"}
+        assert sorted((problem.path, problem.partly) for problem in observation.problems) == [
+            (b"pipe", False),
+            (b"socket", False),
+        ]
+
+    with_root(place, work)
+
+
+def test_an_unreadable_directory_is_unknown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.path / "dark").mkdir()
+    (place.path / "dark" / "inside").write_bytes(b"x")
+    real = os.open
+
+    def refuse(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if path == b"dark":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, flags, *args, **kwargs)
+
+    async def work(root: LocalDirectory) -> None:
+        monkeypatch.setattr(os, "open", refuse)
+        observation = await root.observe(NO_BASE, None)
+        monkeypatch.undo()
+        assert observation.unknown == [b"dark"]
+        assert [problem.path for problem in observation.problems] == [b"dark"]
+
+    with_root(place, work)
+
+
+def test_a_symlink_is_never_followed(place: Place, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_bytes(b"x")
+    (place.path / "door").symlink_to(outside)
+
+    async def work(root: LocalDirectory) -> None:
+        assert set(await look(root)) == {b"door"}
+        elsewhere = Elsewhere(b"data")
+        staged = await root.stage(wanted(b"door/planted", b"data", elsewhere.fetch))
+        with pytest.raises(LocalChangedError):
+            await root.create(P(b"door/planted"), staged)
+        with pytest.raises(LocalChangedError):
+            await root.make_directory(P(b"door/folder"), Meta())
+        assert sorted(os.listdir(outside)) == ["secret"]
+
+    with_root(place, work)
+
+
+def test_a_file_that_changes_while_it_is_read_has_no_content(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.path / "busy").write_bytes(noise(1, BLOCK))
+    real = os.pread
+
+    def write_meanwhile(descriptor: int, length: int, offset: int) -> bytes:
+        data = real(descriptor, length, offset)
+        with (place.path / "busy").open("ab") as file:
+            file.write(b"more")
+        return data
+
+    async def work(root: LocalDirectory) -> None:
+        monkeypatch.setattr(os, "pread", write_meanwhile)
+        observation = await root.observe(NO_BASE, None)
+        monkeypatch.undo()
+        assert by_path(observation)[b"busy"].content is None
+        assert "changes" in observation.problems[0].reason
+
+    with_root(place, work)
+
+
+# --- pushing
+
+
+def test_a_block_of_a_file_that_was_written_to_is_refused(place: Place) -> None:
+    (place.path / "file").write_bytes(noise(1, 4 * BLOCK))
+
+    async def work(root: LocalDirectory) -> None:
+        found = (await look(root))[b"file"]
+        blocks = await root.block_list(found)
+        assert blocks == blocks_of(noise(1, 4 * BLOCK))
+        with (place.path / "file").open("r+b") as file:
+            file.write(b"changed")
+        assert await root.read_block(found, blocks, 1) == noise(1, 4 * BLOCK)[BLOCK : 2 * BLOCK]
+        with pytest.raises(LocalChangedError):
+            await root.read_block(found, blocks, 0)
+        with pytest.raises(LocalChangedError):
+            await root.verify_unchanged(found)
+
+    with_root(place, work)
+
+
+# --- pulling
+
+
+def test_a_new_file_is_fetched_whole_and_has_mode_and_time(place: Place) -> None:
+    data = noise(2, 5 * BLOCK + 77)
+
+    async def work(root: LocalDirectory) -> None:
+        elsewhere = Elsewhere(data)
+        staged = await root.stage(wanted(b"new", data, elsewhere.fetch))
+        assert place.visible() == {}
+        applied = await root.create(P(b"new"), staged)
+        await root.barrier()
+        assert place.visible() == {"new": data}
+        found = os.stat(place.path / "new")
+        assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (0o640, 1_000_000_001)
+        assert applied.tag == await tag(root, b"new")
+        assert elsewhere.served == 6
+
+    with_root(place, work)
+
+
+def test_only_the_changed_block_of_a_replaced_file_is_fetched(place: Place) -> None:
+    old = noise(3, 40 * BLOCK)
+    new = old[: 7 * BLOCK] + noise(4, BLOCK) + old[8 * BLOCK :]
+    (place.path / "image").write_bytes(old)
+
+    async def work(root: LocalDirectory) -> None:
+        found = (await look(root))[b"image"]
+        elsewhere = Elsewhere(new)
+        origin = Origin(path=P(b"image"), tag=found.tag, content=found.content)
+        staged = await root.stage(wanted(b"image", new, elsewhere.fetch, origins=(origin,)))
+        applied = await root.replace(P(b"image"), staged, found.tag)
+        assert elsewhere.served == 1
+        assert applied.copied_to is None
+        assert place.visible() == {"image": new}
+        assert place.trashed() == [old]
+
+    with_root(place, work)
+
+
+def test_blocks_are_taken_from_any_file_of_the_root_and_hashed_again(place: Place) -> None:
+    pieces = [noise(seed, BLOCK) for seed in range(10)]
+    (place.path / "source").write_bytes(b"".join(pieces))
+    data = b"".join(reversed(pieces)) + bytes(3 * BLOCK) + noise(99, 10)
+
+    async def work(root: LocalDirectory) -> None:
+        found = (await look(root))[b"source"]
+        elsewhere = Elsewhere(data)
+        here = [Origin(path=P(b"source"), tag=found.tag, content=found.content)]
+        staged = await root.stage(
+            wanted(b"target", data, elsewhere.fetch, holders=lambda content: here if content == found.content else [])
+        )
+        await root.create(P(b"target"), staged)
+        assert elsewhere.served == 1
+        assert place.visible()["target"] == data
+
+    with_root(place, work)
+
+
+def test_a_source_that_lies_about_its_content_is_not_believed(place: Place) -> None:
+    old, new = noise(3, 8 * BLOCK), noise(5, 8 * BLOCK)
+    (place.path / "image").write_bytes(old)
+
+    async def work(root: LocalDirectory) -> None:
+        found = (await look(root))[b"image"]
+        (place.path / "other").write_bytes(new)
+        (await look(root))[b"other"]
+        elsewhere = Elsewhere(new)
+        liar = Origin(path=P(b"image"), tag=found.tag, content=content_of(blocks_of(new)))
+        staged = await root.stage(wanted(b"image", new, elsewhere.fetch, origins=(liar,)))
+        await root.replace(P(b"image"), staged, found.tag)
+        assert place.visible()["image"] == new
+        assert elsewhere.served == 8
+
+    with_root(place, work)
+
+
+def test_an_interrupted_pull_goes_on_where_it_stopped(place: Place) -> None:
+    data = noise(6, 20 * BLOCK)
+
+    async def work(root: LocalDirectory) -> None:
+        elsewhere = Elsewhere(data)
+
+        async def half(indexes: Any, deliver: Any) -> None:
+            await elsewhere.fetch(indexes[:12], deliver)
+            raise ConnectionError("gone")
+
+        with pytest.raises(ConnectionError):
+            await root.stage(wanted(b"new", data, half))
+        staged = await root.stage(wanted(b"new", data, elsewhere.fetch))
+        await root.create(P(b"new"), staged)
+        assert elsewhere.served == 20
+        assert place.visible() == {"new": data}
+
+    with_root(place, work)
+
+
+def test_a_leftover_temp_file_of_wrong_bytes_is_corrected(place: Place) -> None:
+    data = noise(6, 3 * BLOCK) + bytes(2 * BLOCK) + noise(7, 100)
+
+    async def work(root: LocalDirectory) -> None:
+        elsewhere = Elsewhere(data)
+        staged = await root.stage(wanted(b"new", data, elsewhere.fetch))
+        (name,) = os.listdir(place.path / ".blocksync/tmp")
+        await staged.drop()
+        (place.path / ".blocksync/tmp" / name).write_bytes(noise(8, 30 * BLOCK))
+        staged = await root.stage(wanted(b"new", data, elsewhere.fetch))
+        await root.create(P(b"new"), staged)
+        assert place.visible() == {"new": data}
+
+    with_root(place, work)
+
+
+def test_a_name_that_is_taken_is_never_replaced_by_a_create(place: Place) -> None:
+    async def work(root: LocalDirectory) -> None:
+        staged = await root.stage(wanted(b"new", b"theirs", Elsewhere(b"theirs").fetch))
+        (place.path / "new").write_bytes(b"mine")
+        with pytest.raises(LocalChangedError):
+            await root.create(P(b"new"), staged)
+        with pytest.raises(LocalChangedError):
+            await root.make_directory(P(b"new"), Meta())
+        with pytest.raises(LocalChangedError):
+            await root.make_symlink(P(b"new"), b"x", None)
+        await staged.drop()
+        assert place.visible() == {"new": b"mine"}
+        assert os.listdir(place.path / ".blocksync/tmp") == []
+
+    with_root(place, work)
+
+
+def test_an_edit_between_plan_and_replace_is_left_where_it_is(place: Place) -> None:
+    (place.path / "file").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"file")
+        staged = await root.stage(wanted(b"file", b"theirs", Elsewhere(b"theirs").fetch))
+        (place.path / "file").write_bytes(b"mine, newer")
+        with pytest.raises(LocalChangedError):
+            await root.replace(P(b"file"), staged, expect)
+        with pytest.raises(LocalChangedError):
+            await root.trash(P(b"file"), Kind.FILE, expect)
+        with pytest.raises(LocalChangedError):
+            await root.set_meta(P(b"file"), Meta(mode=0o600), expect)
+        assert place.visible() == {"file": b"mine, newer"}
+
+    with_root(place, work)
+
+
+@pytest.mark.parametrize("rewrite", ["in place", "by rename"])
+def test_an_edit_in_the_last_instant_becomes_a_conflict_copy(place: Place, rewrite: str) -> None:
+    """The look before the exchange can't see it; the look after it must."""
+    (place.path / "file.txt").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"file.txt")
+        staged = await root.stage(wanted(b"file.txt", b"theirs", Elsewhere(b"theirs").fetch))
+
+        def edit(step: str) -> None:
+            if step == "moved to trash entry":
+                target = place.path / ("file.txt" if rewrite == "in place" else "fresh")
+                target.write_bytes(b"mine, newer")
+                os.replace(target, place.path / "file.txt")
+
+        root.step = edit
+        applied = await root.replace(P(b"file.txt"), staged, expect)
+        assert applied.copied_to is not None
+        assert applied.copied_to.startswith(b"file (conflict here ")
+        assert place.visible() == {"file.txt": b"theirs", applied.copied_to.decode(): b"mine, newer"}
+
+    with_root(place, work)
+
+
+def test_a_delete_that_hits_a_fresh_edit_puts_it_back(place: Place) -> None:
+    (place.path / "file").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"file")
+
+        def edit(step: str) -> None:
+            if step == "trash entry made":
+                (place.path / "file").write_bytes(b"mine, newer")
+
+        root.step = edit
+        with pytest.raises(LocalChangedError):
+            await root.trash(P(b"file"), Kind.FILE, expect)
+        assert place.visible() == {"file": b"mine, newer"}
+        assert place.trashed() == []
+
+    with_root(place, work)
+
+
+def test_a_late_write_to_a_displaced_file_is_not_lost(place: Place) -> None:
+    """A program holds the file open and goes on writing after it was displaced."""
+    (place.path / "file").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"file")
+        staged = await root.stage(wanted(b"file", b"theirs", Elsewhere(b"theirs").fetch))
+        with (place.path / "file").open("ab") as writer:
+            await root.replace(P(b"file"), staged, expect)
+            writer.write(b" and more")
+        (kept,) = await root.finish()
+        assert place.visible() == {"file": b"theirs", kept.decode(): b"old and more"}
+
+    with_root(place, work)
+
+
+def test_a_directory_is_only_removed_when_empty(place: Place) -> None:
+    (place.path / "d").mkdir()
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"d")
+        (place.path / "d" / "new").write_bytes(b"x")
+        with pytest.raises(LocalChangedError):
+            await root.trash(P(b"d"), Kind.DIRECTORY, expect)
+        (place.path / "d" / "new").unlink()
+        await root.trash(P(b"d"), Kind.DIRECTORY, expect)
+        assert not (place.path / "d").exists()
+
+    with_root(place, work)
+
+
+def test_moves_and_parking_keep_the_inode_and_refuse_taken_names(place: Place) -> None:
+    (place.path / "a").write_bytes(b"a")
+    (place.path / "b").write_bytes(b"b")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"a")
+        with pytest.raises(LocalChangedError):
+            await root.move(P(b"a"), P(b"b"), expect)
+        parked = await root.move(P(b"a"), P(b".blocksync/park/7-a"), expect)
+        assert set(await look(root)) == {b"b", b".blocksync/park/7-a"}
+        moved = await root.move(P(b".blocksync/park/7-a"), P(b"c"), parked.tag)
+        assert moved.tag == await tag(root, b"c")
+        assert moved.tag.inode == expect.inode
+        with pytest.raises(LocalChangedError):
+            await root.move(P(b"b"), P(b"d"), expect)
+
+    with_root(place, work)
+
+
+def test_a_symlink_is_made_and_replaced(place: Place) -> None:
+    async def work(root: LocalDirectory) -> None:
+        first = await root.make_symlink(P(b"l"), b"one", None)
+        await root.make_symlink(P(b"l"), b"two", first.tag)
+        assert os.readlink(place.path / "l") == "two"
+        assert os.listdir(place.path / ".blocksync/tmp") == []
+
+    with_root(place, work)
+
+
+def test_metadata_is_set_without_touching_content(place: Place) -> None:
+    (place.path / "f").write_bytes(b"x")
+    (place.path / "d").mkdir()
+
+    async def work(root: LocalDirectory) -> None:
+        await root.set_meta(P(b"f"), Meta(mode=0o400, mtime_ns=77), await tag(root, b"f"))
+        found = os.stat(place.path / "f")
+        assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (0o400, 77)
+        directory = await tag(root, b"d")
+        (place.path / "d" / "child").write_bytes(b"")
+        await root.set_meta(P(b"d"), Meta(mode=0o711), directory)
+        assert stat.S_IMODE(os.stat(place.path / "d").st_mode) == 0o711
+
+    with_root(place, work)
+
+
+# --- identity
+
+
+def test_an_empty_mount_point_is_not_the_root(place: Place) -> None:
+    with_root(place, look)  # type: ignore[arg-type]  # its result is of no interest
+    place.path.rename(place.path.with_name("away"))
+    with pytest.raises(RootIdentityError):
+        place.open()
+    place.path.mkdir()
+    with pytest.raises(RootIdentityError):
+        place.open()
+
+
+def test_a_copy_of_the_root_in_its_place_is_not_the_root(place: Place) -> None:
+    place.path.rename(place.path.with_name("away"))
+    place.path.mkdir()
+    adopt(place.path)
+    with pytest.raises(RootIdentityError):
+        place.open()
