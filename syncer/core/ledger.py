@@ -36,7 +36,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.paths import park_name, path_in
+from syncer.core.paths import join, park_name, path_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +92,14 @@ class Ledger:
         assert path is not None
         return path
 
-    def path_of_slot(self, side: Side, parent: Nid, name: bytes) -> RelPath:
-        """Where a `Mkdir`, `Create` or `Move` leads now."""
-        return RelPath(name) if parent == ROOT else RelPath(self.path(side, parent) + b"/" + name)
+    def path_after(self, action: Action) -> RelPath:
+        """Where the node will be when `action` is done now (`Trash`: where it is)."""
+        if isinstance(action, Mkdir | Create | Move):
+            parent = RelPath(b"") if action.parent == ROOT else self.path(action.side, action.parent)
+            return join(parent, action.name)
+        if isinstance(action, Park):
+            return action.path
+        return self.path(action.side, action.nid)
 
     def node(self, side: Side, nid: Nid) -> Node | None:
         """What a side has now."""

@@ -1,0 +1,224 @@
+"""The invariants of docs/design/planner.md section 5, by name."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import count
+
+from syncer.core import merge as merge_module
+from syncer.core.base import BaseIndex
+from syncer.core.conflict import CONFLICT_MARK
+from syncer.core.merge import Policy
+from syncer.core.model import (
+    PARK,
+    ROOT,
+    Action,
+    Create,
+    Identified,
+    Kind,
+    Mkdir,
+    Move,
+    Nid,
+    Node,
+    NoteKind,
+    Park,
+    Plan,
+    SetMeta,
+    Side,
+    Trash,
+    Tree,
+    Update,
+)
+from syncer.core.paths import paths_of
+
+
+class Violated(AssertionError):
+    """An invariant does not hold; the text begins with its number."""
+
+
+def require(condition: bool, text: str) -> None:
+    if not condition:
+        raise Violated(text)
+
+
+def check_tree(tree: Tree) -> None:
+    """I1: no two nodes in one slot, no orphan, no cycle."""
+    require(len({node.slot for node in tree.values()}) == len(tree), "I1 valid tree: two nodes in one slot")
+    require(len(paths_of(tree)) == len(tree), "I1 valid tree: an orphan or a cycle")
+    for node in tree.values():
+        above = tree.get(node.parent)
+        require(above is None or above.kind is Kind.DIRECTORY, "I1 valid tree: a child of a file")
+
+
+def check_plan(
+    base: BaseIndex, local: Identified, remote: Identified, plan: Plan, policy: Policy, rng: random.Random
+) -> None:
+    """What holds for every single plan: I1, I10, frozen nodes untouched; I9, I12 and I13 on a sample."""
+    check_tree(plan.target)
+    check_frozen(plan)
+    for actions, state in ((plan.local, plan.local_state), (plan.remote, plan.remote_state)):
+        if actions:
+            check_minimal(actions, state.tree, plan.target)
+    if rng.random() < 0.06:
+        check_pure(base.tree, local.tree, remote.tree, policy)
+        if not local.frozen and not remote.frozen and not remote.implicit:
+            check_symmetry(base.tree, local.tree, remote.tree, policy)
+
+
+def check_frozen(plan: Plan) -> None:
+    """Unknown nodes are not touched on either side, and nothing above them goes away."""
+    frozen = plan.local_state.frozen.keys() | plan.remote_state.frozen.keys()
+    if not frozen:
+        return
+    untouchable = set(frozen)
+    for state in (plan.local_state, plan.remote_state):
+        for nid in frozen:
+            node = state.tree.get(nid)
+            while node is not None and node.parent not in (ROOT, PARK):
+                untouchable.add(node.parent)
+                node = state.tree.get(node.parent)
+    for action in (*plan.local, *plan.remote):
+        allowed = action.nid not in untouchable
+        require(allowed, f"I5 frozen: {type(action).__name__} on a node that is not known")
+
+
+_ORDER = {Mkdir: 0, Create: 0, Move: 0, Park: 0, Update: 1, SetMeta: 1, Trash: 2}
+
+
+def check_minimal(actions: tuple[Action, ...], tree: Tree, target: Tree) -> None:
+    """I10: at most one action of a kind per node, none without a difference, content only where it differs."""
+    seen = {(type(action), action.nid) for action in actions}
+    doubled = len(seen) != len(actions)
+    if doubled:
+        closed = Counter((type(action), action.nid) for action in actions)
+        doubled = any(number > 1 for number in closed.values())
+    require(not doubled, "I10 minimality: one action twice on a node")
+    for action in actions:
+        before, after = tree.get(action.nid), target.get(action.nid)
+        if isinstance(action, Update):
+            differs = before is not None and after is not None and not before.same_payload(after)
+            require(differs, "I10 minimality: content is sent though it is equal")
+        elif isinstance(action, Move):
+            parked = (Park, action.nid) in seen
+            differs = before is not None and after is not None and before.slot != after.slot
+            require(differs or parked, "I10 minimality: a node is moved to where it is")
+
+
+def check_intent(base: Tree, local: Tree, remote: Tree, plan: Plan) -> None:
+    """I5: what one side changed and the other did not is in the target, unless a note says why not."""
+    notes = {note.kind for note in plan.notes}
+    back = {Side.LOCAL: _renumbered(local, plan.local_state.tree), Side.REMOTE: _renumbered(remote, plan.remote_state.tree)}
+    for nid, was in base.items():
+        here, there, then = local.get(nid), remote.get(nid), plan.target.get(nid)
+        if here is None and there is None:
+            continue
+        if here is None or there is None:
+            _check_deletion(was, here or there, then, nid in back[Side.LOCAL] or nid in back[Side.REMOTE], notes)
+            continue
+        if then is None:
+            require(nid in back[Side.LOCAL] or _twin(plan.target, here, there), "I5 intent: a kept node is missing")
+            continue
+        _check_fields(was, here, there, then)
+        _check_place(was, here, there, then, plan.target, notes)
+
+
+def _renumbered(before: Tree, after: Tree) -> set[Nid]:
+    return before.keys() - after.keys()
+
+
+def _twin(target: Tree, *nodes: Node) -> bool:
+    """Something of equal payload stands for it (absorbed)."""
+    return any(other.same_payload(node) for node in nodes for other in target.values())
+
+
+def _check_deletion(
+    was: Node, kept: Node | None, then: Node | None, renumbered: bool, notes: set[NoteKind]
+) -> None:
+    assert kept is not None
+    untouched = kept.slot == was.slot and kept.same_payload(was)
+    if untouched and then is not None:
+        saved = was.kind is Kind.DIRECTORY and NoteKind.KEPT in notes
+        require(saved, "I5 intent: a deletion was undone")
+    if not untouched and was.kind is not Kind.DIRECTORY:
+        require(then is not None or renumbered, "I5 intent: an edited or moved node was deleted")
+
+
+def _check_fields(was: Node, here: Node, there: Node, then: Node) -> None:
+    ours, theirs = not here.same_payload(was), not there.same_payload(was)
+    if theirs:
+        require(then.same_payload(there), "I5 intent: a remote edit was reverted")
+    elif ours:
+        require(then.same_payload(here), "I5 intent: a local edit was reverted")
+    for name in ("mode", "mtime_ns"):
+        old, mine, other, new = (getattr(node.meta, name) for node in (was, here, there, then))
+        wanted = other if other != old else mine
+        require(new == wanted, f"I5 intent: a change of {name} was reverted")
+
+
+def _check_place(was: Node, here: Node, there: Node, then: Node, target: Tree, notes: set[NoteKind]) -> None:
+    wanted = there if there.slot != was.slot else here
+    if wanted.slot == was.slot and wanted.parent != then.parent and NoteKind.CYCLE in notes:
+        return
+    if wanted.parent != ROOT and wanted.parent not in target:
+        return  # its directory became one with another
+    if wanted is here and NoteKind.CYCLE in notes:
+        return  # the server's places count
+    if CONFLICT_MARK in then.name:
+        require(wanted.parent == then.parent, "I5 intent: a renamed loser changed its directory")
+        return
+    require(then.slot == wanted.slot, "I5 intent: a move was reverted")
+
+
+def check_union(plan: Plan) -> None:
+    """A lost base deletes nothing."""
+    for action in (*plan.local, *plan.remote):
+        if isinstance(action, Trash):
+            require(action.absorbed_by is not None, "I5 intent: a deletion without a base")
+
+
+def check_pure(base: Tree, local: Tree, remote: Tree, policy: Policy) -> None:
+    """I12: merge changes nothing that it is given, and says the same again (I9)."""
+    before = (dict(base), dict(local), dict(remote))
+    first = merge_module.merge(base, local, remote, policy, _counter())
+    second = merge_module.merge(base, local, remote, policy, _counter())
+    require(first == second, "I9 determinism: merge answers differently")
+    require(before == (dict(base), dict(local), dict(remote)), "I12 purity: merge changed its input")
+
+
+def check_symmetry(base: Tree, local: Tree, remote: Tree, policy: Policy) -> None:
+    """I13: with the sides swapped, the same nodes survive and the same payloads exist; only names and priority differ."""
+    one = merge_module.merge(base, local, remote, policy, _counter()).target
+    two = merge_module.merge(base, remote, local, policy, _counter()).target
+    require(_payloads(one) == _payloads(two), "I13 symmetry: other payloads survive when the sides are swapped")
+
+
+def _payloads(tree: Tree) -> set[object]:
+    return {(node.kind, node.content, node.target) for node in tree.values()}
+
+
+def _counter() -> object:
+    numbers = count(1_000_000)
+    return lambda: Nid(next(numbers))
+
+
+def check_convergence(local: object, remote: object) -> None:
+    """I3: at rest both sides are equal."""
+    require(local == remote, f"I3 convergence: {local} != {remote}")
+
+
+def check_no_loss(must: set[int], have: set[int]) -> None:
+    """I4: every version a user wrote and no user replaced is there."""
+    require(must <= have, f"I4 no loss: lost {sorted(must - have)}")
+
+
+def check_base(base: BaseIndex, local: Identified, remote: Identified) -> None:
+    """I3: at rest the base is what both sides are."""
+    require(dict(base.tree) == dict(local.tree), "I3 convergence: base and local differ")
+    require(dict(base.tree) == dict(remote.tree), "I3 convergence: base and remote differ")
+
+
+def check_idempotence(plan: Plan) -> None:
+    """I6, I7: a cycle at rest does nothing, writes nothing, and takes none of our own changes for somebody's."""
+    require(plan.is_empty, "I6 idempotence: a second cycle acts")
+    require(not plan.adopt and not plan.forget, "I7 no echo: a second cycle writes base rows")

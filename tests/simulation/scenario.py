@@ -1,0 +1,363 @@
+"""One scenario from one seed: users on both sides, cycles with crashes and interference, until all is quiet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from syncer.core import identify as identify_module
+from syncer.core import ledger as ledger_module
+from syncer.core import plan as plan_module
+from syncer.core.base import BaseIndex
+from syncer.core.merge import Policy
+from syncer.core.model import (
+    Action,
+    BaseRow,
+    Create,
+    Identified,
+    Kind,
+    Meta,
+    Mkdir,
+    Move,
+    Nid,
+    Node,
+    Park,
+    Plan,
+    RelPath,
+    SetMeta,
+    Side,
+    Trash,
+    Update,
+)
+from tests.simulation import invariants
+from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefused, Contents, Entry, Replica, Users
+
+MAX_CYCLES = 60
+OBJECTS = 1 << 20  # identities that the engine makes are above those of users
+
+
+@dataclass
+class Limits:
+    """How rough a scenario is. Lower limits are tried to shrink a failure."""
+
+    base_steps: int = 6
+    side_steps: int = 4
+    crashes: bool = True
+    interference: bool = True
+    unknown: bool = True
+    lost_base: bool = True
+
+
+@dataclass
+class Scenario:
+    """State of one run."""
+
+    seed: int
+    limits: Limits = field(default_factory=Limits)
+    actions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.users = Users(self.rng)
+        self.local, self.remote = Replica(Side.LOCAL), Replica(Side.REMOTE)
+        self.rows: dict[Nid, BaseRow] = {}
+        self.next_nid = 1
+        self.made = OBJECTS
+        self.base_lost = False
+        self.clean = True  # no crash, no interference, no blind spot so far
+
+    # --- setting up
+
+    def fresh(self) -> Nid:
+        self.next_nid += 1
+        return Nid(self.next_nid)
+
+    def prepare(self) -> None:
+        """A common tree, known to the base; then both sides change."""
+        rng = self.rng
+        for _ in range(rng.randrange(self.limits.base_steps + 1)):
+            self.users.act(self.local)
+        for path in sorted(self.local.entries):
+            entry = self.local.entries[path]
+            self.remote.entries[path] = Entry(
+                entry.identity, entry.kind, entry.payload, entry.mode, entry.mtime, self.remote.tick()
+            )
+        self._write_base()
+        for replica in (self.local, self.remote):
+            for _ in range(rng.randrange(self.limits.side_steps + 1)):
+                self.users.act(replica)
+        if self.limits.lost_base and rng.random() < 0.05:
+            self.rows, self.base_lost = {}, True
+
+    def _write_base(self) -> None:
+        numbers: dict[bytes, Nid] = {b"": Nid(0)}
+        for path in sorted(self.local.entries):
+            entry = self.local.entries[path]
+            parent, _, name = path.rpartition(b"/")
+            nid = numbers[path] = self.fresh()
+            meta = Meta(mode=entry.mode, mtime_ns=entry.mtime)
+            node = Node(
+                parent=numbers[parent],
+                name=name,
+                kind=entry.kind,
+                content=Contents.of(entry.payload) if entry.kind is FILE else None,
+                target=b"%d" % entry.payload if entry.kind is SYMLINK else None,
+                meta=identify_module.synced_meta(entry.kind, meta),
+            )
+            here, there = self.local.tag(path), self.remote.tag(path)
+            assert here is not None
+            assert there is not None
+            self.rows[nid] = BaseRow(
+                nid=nid,
+                node=node,
+                local=identify_module.evidence(entry.kind, here),  # type: ignore[arg-type] # a local tag stays one
+                remote=there,  # type: ignore[arg-type] # a remote replica's tag
+            )
+
+    # --- cycles
+
+    def run(self) -> None:
+        """Cycle until nothing is left to do, then check what must hold at rest."""
+        self.prepare()
+        for cycle in range(MAX_CYCLES):
+            quiet = cycle >= 12  # users and crashes stop: now it must end
+            if self._cycle(cycle, quiet):
+                break
+        else:
+            raise invariants.Violated("I2 termination: still busy after 60 cycles")
+        self._check_rest()
+
+    def _cycle(self, number: int, quiet: bool) -> bool:
+        """One cycle. True if there was nothing to do and nothing hidden."""
+        rng = self.rng
+        unknown = self._blind_spot() if self.limits.unknown and not quiet and rng.random() < 0.1 else set()
+        if unknown:
+            self.clean = False
+        base, local, remote = self.identified(unknown)
+        policy = Policy(host="h", utc=f"t{number}")
+        plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
+        invariants.check_plan(base, local, remote, plan, policy, rng)
+        if number == 0 and not unknown:
+            invariants.check_intent(base.tree, local.tree, remote.tree, plan)
+        if self.base_lost and number == 0:
+            invariants.check_union(plan)
+        finished = self._apply(base, plan, quiet)
+        return finished and plan.is_empty and not unknown
+
+    def identified(self, unknown: set[RelPath]) -> tuple[BaseIndex, Identified, Identified]:
+        base = BaseIndex(self.rows.values())
+        local = identify_module.identify_local(self.local.observe_local(unknown), unknown, base, self.fresh)
+        remote = identify_module.identify_remote(self.remote.observe_remote(), base, self.fresh)
+        return base, local, remote
+
+    def _blind_spot(self) -> set[RelPath]:
+        folders = sorted(path for path, entry in self.local.entries.items() if entry.kind is DIRECTORY)
+        return {RelPath(self.rng.choice(folders))} if folders else set()
+
+    def _apply(self, base: BaseIndex, plan: Plan, quiet: bool) -> bool:
+        """Both ordered streams, interleaved at random; a crash or a user may come at any point."""
+        rng = self.rng
+        ledger = ledger_module.Ledger(base, plan)
+        pending: list[ledger_module.BaseChange] = list(ledger.adoptions())
+        streams = [list(plan.local), list(plan.remote)]
+        total = len(plan.local) + len(plan.remote)
+        crash = self.limits.crashes and not quiet and rng.random() < 0.3
+        stop = rng.randrange(total + 1) if crash else total + 1
+        meddle = self.limits.interference and not quiet and rng.random() < 0.1
+        done = [0, 0]
+        while done[0] < len(streams[0]) or done[1] < len(streams[1]):
+            if sum(done) >= stop:
+                self.clean = False
+                self._crash(pending)
+                return False
+            if meddle and rng.random() < 0.3:
+                self.clean = False
+                self.users.act(rng.choice((self.local, self.remote)))
+            which = rng.randrange(2)
+            if done[which] >= len(streams[which]):
+                which = 1 - which
+            action = streams[which][done[which]]
+            done[which] += 1
+            if not self._step(ledger, action, pending, tear=crash and sum(done) == stop):
+                self._crash(pending)
+                return False
+        self._commit(pending)
+        return True
+
+    def _crash(self, pending: list[ledger_module.BaseChange]) -> None:
+        """The last changes were not committed yet; a user may act before the resume."""
+        rng = self.rng
+        self._commit(pending[: rng.randrange(len(pending) + 1)])
+        self.actions.append("crash")
+        if self.limits.interference and rng.random() < 0.3:
+            self.users.act(rng.choice((self.local, self.remote)))
+
+    def _commit(self, changes: list[ledger_module.BaseChange]) -> None:
+        for change in changes:
+            if isinstance(change, BaseRow):
+                self.rows[change.nid] = change
+            else:
+                self.rows.pop(change.nid, None)
+
+    def _step(
+        self, ledger: ledger_module.Ledger, action: Action, pending: list[ledger_module.BaseChange], *, tear: bool
+    ) -> bool:
+        """One action, as the engine would do it. False: the crash came in the middle of it."""
+        replica = self.local if action.side is Side.LOCAL else self.remote
+        obstacle = ledger.obstacle(action)
+        if obstacle is None:
+            try:
+                torn = self._do(ledger, replica, action, tear)
+            except ActionRefused as refused:
+                obstacle = f"refused {refused}"
+            else:
+                self.actions.append(f"{action.side.value} {type(action).__name__} {action.path!r}")
+                if torn:
+                    return False
+        if obstacle is not None:
+            if self.clean:
+                raise invariants.Violated(f"I1 order: {type(action).__name__} {action.path!r} met {obstacle}")
+            self.actions.append(f"{action.side.value} {type(action).__name__} {action.path!r} failed: {obstacle}")
+            ledger.failed(action)
+            return True
+        gone = isinstance(action, Trash)
+        tag = None if gone else replica.tag(ledger.path_after(action))
+        pending.extend(ledger.applied(action, tag))
+        return True
+
+    def _do(self, ledger: ledger_module.Ledger, replica: Replica, action: Action, tear: bool) -> bool:
+        """Carry out; every step is conditional on what the ledger expects. True: torn by a crash."""
+        new = ledger.path_after(action)
+        if isinstance(action, Mkdir | Create):
+            self._make(replica, new, action)
+            return False
+        old = ledger.path(action.side, action.nid)
+        node = ledger.node(action.side, action.nid)
+        assert node is not None
+        if isinstance(action, Trash) and old not in replica.entries and replica.side is Side.REMOTE:
+            replica.remove(old)  # a directory that never had a marker is gone by itself
+            return False
+        entry = replica.entries.get(old)
+        markerless = entry is None and replica.side is Side.REMOTE and node.kind is DIRECTORY
+        if not markerless:
+            self._expect(replica, old, entry, node, ledger)
+        if isinstance(action, Move | Park):
+            for _ in replica.moves(old, new):
+                if tear and self.rng.random() < 0.5:
+                    return True
+        elif isinstance(action, Trash):
+            replica.remove(old)
+        else:
+            assert entry is not None
+            self._change(replica, entry, action)
+        return False
+
+    def _expect(
+        self, replica: Replica, path: bytes, entry: Entry | None, node: Node, ledger: ledger_module.Ledger
+    ) -> None:
+        if entry is None or entry.kind is not node.kind:
+            raise ActionRefused(path)
+        if entry.kind is FILE and Contents.of(entry.payload) != node.content:
+            raise ActionRefused(path)
+        if entry.kind is SYMLINK and b"%d" % entry.payload != node.target:
+            raise ActionRefused(path)
+
+    def _make(self, replica: Replica, path: bytes, action: Mkdir | Create) -> None:
+        meta = action.meta
+        self.made += 1
+        if isinstance(action, Mkdir):
+            if replica.side is Side.REMOTE and path not in replica.entries:
+                replica.entries[path] = Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick())
+                return
+            replica.put(path, Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick()))
+            return
+        payload = self._payload(action.kind, action.content, action.target)
+        replica.put(path, Entry(self.made, action.kind, payload, _mode(meta), meta.mtime_ns or 0, replica.tick()))
+
+    def _payload(self, kind: Kind, content: object, target: bytes | None) -> int:
+        if kind is SYMLINK:
+            assert target is not None
+            return int(target)
+        number = getattr(content, "size_bytes", None)
+        assert isinstance(number, int)
+        here = self.local.contents() | self.remote.contents()
+        if number not in here:
+            if self.clean:
+                raise invariants.Violated(f"I4 no loss: content {number} was destroyed before it was copied")
+            raise ActionRefused(b"source is gone")
+        return number
+
+    def _change(self, replica: Replica, entry: Entry, action: Action) -> None:
+        if isinstance(action, Update):
+            entry.payload = self._payload(action.kind, action.content, action.target)
+            self.made += 1
+            if replica.side is Side.LOCAL:
+                entry.identity = self.made  # exchanged for a new inode
+        assert isinstance(action, Update | SetMeta)
+        if action.meta.mode is not None:
+            entry.mode = action.meta.mode
+        if action.meta.mtime_ns is not None:
+            entry.mtime = action.meta.mtime_ns
+        entry.version = replica.tick()
+
+    # --- at rest
+
+    def _check_rest(self) -> None:
+        invariants.check_convergence(self.local.state(), self.remote.state())
+        invariants.check_no_loss(self.users.must, self.local.contents())
+        base, local, remote = self.identified(set())
+        invariants.check_base(base, local, remote)
+        plan = plan_module.make_plan(base, local, remote, Policy(host="h", utc="later"), self.fresh)
+        invariants.check_idempotence(plan)
+
+
+def _mode(meta: Meta) -> int:
+    return meta.mode if meta.mode is not None else 0o644
+
+
+def run_seed(seed: int, limits: Limits | None = None) -> Scenario:
+    """Run one scenario; raises what it violates."""
+    scenario = Scenario(seed, limits or Limits())
+    scenario.run()
+    return scenario
+
+
+FAILURES: tuple[type[Exception], ...] = (AssertionError, KeyError, RecursionError, IndexError, AttributeError, TypeError)
+
+
+def failure_of(seed: int, limits: Limits | None = None) -> str | None:
+    """What a seed violates, or None."""
+    try:
+        run_seed(seed, limits)
+    except FAILURES as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def shrink(seed: int, search: int = 3000) -> tuple[int, Limits, str]:
+    """A smaller scenario that violates the same invariant: fewer steps and fewer kinds of trouble, other seeds too."""
+    limits = Limits()
+    first = failure_of(seed, limits)
+    assert first is not None
+    wanted = first.split(":")[1].split(" ")[1] if ":" in first else first
+    best = (seed, limits, first)
+    candidates: list[Callable[[Limits], None]] = [
+        lambda it: setattr(it, "lost_base", False),
+        lambda it: setattr(it, "unknown", False),
+        lambda it: setattr(it, "interference", False),
+        lambda it: setattr(it, "crashes", False),
+        lambda it: setattr(it, "side_steps", max(1, it.side_steps - 2)),
+        lambda it: setattr(it, "base_steps", max(0, it.base_steps - 2)),
+        lambda it: setattr(it, "side_steps", max(1, it.side_steps - 1)),
+        lambda it: setattr(it, "base_steps", max(0, it.base_steps - 2)),
+    ]
+    for change in candidates:
+        smaller = Limits(**vars(best[1]))
+        change(smaller)
+        for other in [best[0], *range(search)]:
+            found = failure_of(other, smaller)
+            if found is not None and wanted in found:
+                best = (other, smaller, found)
+                break
+    return best

@@ -1,0 +1,295 @@
+"""Two replicas, both keyed by path, and the users who work on them. No planner in here: this is the ground truth.
+
+The local replica renames a directory in one step. The remote one is an object store: paths are keys, a directory is
+a marker object (and exists without one while something lies below it), so renaming one is many steps.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from blockfs.blocks.ids import ObjectHash
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, RemoteStat, RemoteTag, Side
+from syncer.core.paths import PARK_FOLDER
+
+NAMES = (b"a", b"b", b"c.x")
+FILE, DIRECTORY, SYMLINK = Kind.FILE, Kind.DIRECTORY, Kind.SYMLINK
+
+
+class ActionRefused(Exception):
+    """The replica is not what the action expects: the conditional apply says no."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One path of a replica. `payload`: content number of a file, target number of a symlink, 0 for a directory."""
+
+    identity: int
+    kind: Kind
+    payload: int
+    mode: int
+    mtime: int
+    version: int
+
+
+class Contents:
+    """Content values by number, made once."""
+
+    known: dict[int, Content] = {}
+
+    @classmethod
+    def of(cls, number: int) -> Content:
+        if number not in cls.known:
+            raw = (number * 0x9E3779B97F4A7C15 % (1 << 256)).to_bytes(32, "big")[::-1]
+            cls.known[number] = Content(size_bytes=number, object_hash=ObjectHash(raw))
+        return cls.known[number]
+
+
+class Replica:
+    """Entries by path."""
+
+    def __init__(self, side: Side) -> None:
+        self.side = side
+        self.entries: dict[bytes, Entry] = {}
+        self.clock = 0
+
+    def copy(self) -> Replica:
+        twin = Replica(self.side)
+        twin.entries = {path: replace(entry) for path, entry in self.entries.items()}
+        twin.clock = self.clock
+        return twin
+
+    # --- queries
+
+    def below(self, path: bytes) -> list[bytes]:
+        prefix = path + b"/"
+        return [each for each in self.entries if each.startswith(prefix)]
+
+    def is_directory(self, path: bytes) -> bool:
+        if path in (b"", PARK_FOLDER):
+            return True
+        entry = self.entries.get(path)
+        if entry is not None:
+            return entry.kind is DIRECTORY
+        return self.side is Side.REMOTE and bool(self.below(path))
+
+    def occupied(self, path: bytes) -> bool:
+        return path in self.entries or (self.side is Side.REMOTE and bool(self.below(path)))
+
+    def state(self) -> dict[bytes, tuple[Kind, int, int, int]]:
+        """What must be equal on both sides in the end."""
+        return {
+            path: (e.kind, e.payload, 0 if e.kind is SYMLINK else e.mode, e.mtime if e.kind is FILE else 0)
+            for path, e in self.entries.items()
+        }
+
+    def contents(self) -> set[int]:
+        return {entry.payload for entry in self.entries.values() if entry.kind is FILE}
+
+    # --- steps
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def put(self, path: bytes, entry: Entry) -> None:
+        parent = path.rpartition(b"/")[0]
+        if self.occupied(path) or (self.side is Side.LOCAL and not self.is_directory(parent)):
+            raise ActionRefused(path)
+        self.entries[path] = entry
+
+    def moves(self, old: bytes, new: bytes) -> Iterator[None]:
+        """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely."""
+        if self.occupied(new) or new == old or new.startswith(old + b"/"):
+            raise ActionRefused(new)
+        if self.side is Side.LOCAL and not self.is_directory(new.rpartition(b"/")[0]):
+            raise ActionRefused(new)
+        paths = sorted(self.below(old), reverse=True) + ([old] if old in self.entries else [])
+        for path in paths:
+            self.entries[new + path[len(old) :]] = self.entries.pop(path)
+            if self.side is Side.REMOTE:
+                self.entries[new + path[len(old) :]].version = self.tick()
+                yield
+        if self.side is Side.LOCAL:
+            yield
+
+    def remove(self, path: bytes) -> None:
+        if self.below(path):
+            raise ActionRefused(path)
+        self.entries.pop(path, None)
+
+    # --- observations
+
+    def tag(self, path: bytes) -> LocalTag | RemoteTag | None:
+        entry = self.entries.get(path)
+        if entry is None:
+            return None
+        if self.side is Side.REMOTE:
+            return RemoteTag(uuid=f"u{entry.identity}", version=entry.version, etag="", size_bytes=0)
+        return LocalTag(
+            device=1, ino=entry.identity, btime_ns=0, size_bytes=0, mtime_ns=entry.mtime, ctime_ns=entry.version
+        )
+
+    def observe_local(self, unknown: set[RelPath]) -> list[FileStat]:
+        hidden = tuple(path + b"/" for path in unknown)
+        seen = []
+        for path, e in self.entries.items():
+            if hidden and path.startswith(hidden):
+                continue
+            tag = self.tag(path)
+            assert isinstance(tag, LocalTag)
+            seen.append(
+                FileStat(
+                    path=RelPath(path),
+                    kind=e.kind,
+                    meta=Meta(mode=e.mode, mtime_ns=e.mtime),
+                    content=Contents.of(e.payload) if e.kind is FILE else None,
+                    target=b"%d" % e.payload if e.kind is SYMLINK else None,
+                    tag=tag,
+                )
+            )
+        return seen
+
+    def observe_remote(self) -> list[RemoteStat]:
+        seen = []
+        for path, e in self.entries.items():
+            tag = self.tag(path)
+            assert isinstance(tag, RemoteTag)
+            seen.append(
+                RemoteStat(
+                    path=RelPath(path),
+                    kind=e.kind,
+                    meta=Meta(mode=e.mode, mtime_ns=e.mtime) if e.kind is FILE else Meta(mode=e.mode),
+                    content=Contents.of(e.payload) if e.kind is FILE else None,
+                    target=b"%d" % e.payload if e.kind is SYMLINK else None,
+                    tag=tag,
+                )
+            )
+        return seen
+
+
+@dataclass(slots=True)
+class UserWork:
+    """What a user did to a replica, so that a scenario can be printed, replayed and shrunk."""
+
+    side: Side
+    text: str
+
+
+class Users:
+    """Random edits. Keeps the account of versions that must not get lost (I4)."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.identities = 0
+        self.payloads = 1
+        self.must: set[int] = set()
+        self.log: list[UserWork] = []
+
+    def identity(self) -> int:
+        self.identities += 1
+        return self.identities
+
+    def new_payload(self) -> int:
+        if self.rng.random() < 0.12:
+            return 1  # equal content made independently
+        self.payloads += 1
+        return self.payloads
+
+    def act(self, replica: Replica) -> None:
+        """One random operation; it may turn out to be impossible, then nothing happens."""
+        choice = self.rng.random()
+        if choice < 0.24 or not replica.entries:
+            self._create(replica)
+            return
+        path = self.rng.choice(sorted(replica.entries))
+        if path.startswith(b".blocksync"):
+            return  # users leave the private folder alone
+        entry = replica.entries[path]
+        if choice < 0.44 and entry.kind is not DIRECTORY:
+            self._edit(replica, path, entry)
+        elif choice < 0.72:
+            self._move(replica, path)
+        elif choice < 0.84:
+            self._delete(replica, path)
+        elif choice < 0.90:
+            self._change_kind(replica, path, entry)
+        else:
+            self._touch(replica, path, entry)
+
+    def _note(self, replica: Replica, text: str) -> None:
+        self.log.append(UserWork(replica.side, text))
+
+    def _folder(self, replica: Replica) -> bytes:
+        folders = [b""] + sorted(
+            path for path, e in replica.entries.items() if e.kind is DIRECTORY and not path.startswith(b".blocksync")
+        )
+        return self.rng.choice(folders)
+
+    def _slot(self, replica: Replica) -> bytes:
+        folder, name = self._folder(replica), self.rng.choice(NAMES)
+        return folder + b"/" + name if folder else name
+
+    def _entry(self, replica: Replica) -> Entry:
+        roll = self.rng.random()
+        kind = DIRECTORY if roll < 0.4 else SYMLINK if roll < 0.5 else FILE
+        payload = self.new_payload() if kind is not DIRECTORY else 0
+        return Entry(self.identity(), kind, payload, self.rng.choice((0o644, 0o755)), self.identities, replica.tick())
+
+    def _create(self, replica: Replica) -> None:
+        path, entry = self._slot(replica), self._entry(replica)
+        if replica.occupied(path):
+            return
+        self._note(replica, f"create {entry.kind.value} {path!r} payload {entry.payload}")
+        replica.put(path, entry)
+        if entry.kind is FILE:
+            self.must.add(entry.payload)
+
+    def _edit(self, replica: Replica, path: bytes, entry: Entry) -> None:
+        payload = self.new_payload()
+        self._note(replica, f"edit {path!r} {entry.payload} -> {payload}")
+        if entry.kind is FILE:
+            self.must.discard(entry.payload)
+            self.must.add(payload)
+        entry.payload, entry.version = payload, replica.tick()
+        entry.mtime = 1000 + payload
+        if self.rng.random() < 0.5:  # many editors replace the file
+            entry.identity = self.identity()
+
+    def _move(self, replica: Replica, path: bytes) -> None:
+        new = self._slot(replica)
+        if replica.occupied(new) or new.startswith(path + b"/"):
+            return
+        self._note(replica, f"move {path!r} -> {new!r}")
+        for _ in replica.moves(path, new):
+            pass
+
+    def _delete(self, replica: Replica, path: bytes) -> None:
+        self._note(replica, f"delete {path!r}")
+        for each in [*replica.below(path), path]:
+            if replica.entries[each].kind is FILE:
+                self.must.discard(replica.entries[each].payload)
+            del replica.entries[each]
+
+    def _change_kind(self, replica: Replica, path: bytes, entry: Entry) -> None:
+        if replica.below(path):
+            return
+        self._delete(replica, path)
+        if not replica.is_directory(path.rpartition(b"/")[0]):
+            return
+        new = self._entry(replica)
+        if new.kind is not entry.kind and not replica.occupied(path):
+            self._note(replica, f"replace {path!r} by {new.kind.value} payload {new.payload}")
+            replica.put(path, new)
+            if new.kind is FILE:
+                self.must.add(new.payload)
+
+    def _touch(self, replica: Replica, path: bytes, entry: Entry) -> None:
+        self._note(replica, f"touch {path!r}")
+        if self.rng.random() < 0.5:
+            entry.mode = self.rng.choice((0o600, 0o640, 0o755))
+        elif entry.kind is FILE:
+            entry.mtime = 2000 + self.rng.randrange(1000)
+        entry.version = replica.tick()
