@@ -17,20 +17,26 @@ from blockfs.runtime.units import format_size
 @json_option
 @click.pass_context
 def command(context: click.Context, path: bytes, as_json: bool) -> None:
-    """Hash all stored blocks. Exit code 0: clean, 15: blocks are corrupt or missing; each is named."""
+    """Hash all stored blocks. Exit code 0: clean, 15: something is damaged; each corrupt block is named."""
     result = _scrub(path)
-    corrupt = [block_id.hex() for block_id in result.corrupt]
-    missing = [block_id.hex() for block_id in result.missing]
-    clean = not corrupt and not missing
     if as_json:
-        fields = {"blocks_checked": result.blocks_checked, "bytes_read": result.bytes_read}
-        json_line("scrub", {"clean": clean, **fields, "corrupt": list(corrupt), "missing": list(missing)})
+        json_line(
+            "scrub",
+            {
+                "clean": result.clean,
+                "blocks_checked": result.blocks_checked,
+                "bytes_read": result.bytes_read,
+                "corrupt": [block_id.hex() for block_id in result.corrupt],
+                "findings": list(result.findings),
+            },
+        )
     else:
-        for kind, ids in (("corrupt", corrupt), ("missing", missing)):
-            for block_id in ids:
-                click.echo(f"{kind}: {block_id}")
-        note(f"{result.blocks_checked} blocks checked, {format_size(result.bytes_read)} read, {len(corrupt)} corrupt")
-    if not clean:
+        for block_id in result.corrupt:
+            click.echo(f"corrupt: {block_id.hex()}")
+        for finding in result.findings:
+            click.echo(finding)
+        note(f"{result.blocks_checked} blocks checked, {format_size(result.bytes_read)} read, {len(result.corrupt)} corrupt")
+    if not result.clean:
         context.exit(ExitCode.CORRUPTION)
 
 

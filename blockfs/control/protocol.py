@@ -422,7 +422,7 @@ class Refused(_Message, frozen=True, kw_only=True):
 
 
 class GcReply(_Message, frozen=True, kw_only=True):
-    """What a collection removed."""
+    """What a collection removed; bytes_freed is what the host filesystem got back."""
 
     blocks_removed: int
     bytes_freed: int
@@ -436,12 +436,19 @@ class FsckReply(_Message, frozen=True, kw_only=True):
 
 
 class ScrubReply(_Message, frozen=True, kw_only=True):
-    """What scrub read. `corrupt` and `missing` are ids; both empty: clean."""
+    """What scrub found.
 
+    Attributes:
+        clean: Nothing was wrong.
+        corrupt: Ids (32 bytes) of blocks whose stored content is not what the id says; they are quarantined.
+        findings: Other damage, one sentence each.
+    """
+
+    clean: bool
     blocks_checked: int
     bytes_read: int
     corrupt: list[bytes]
-    missing: list[bytes]
+    findings: list[str]
 
 
 class ErrorReply(_Message, frozen=True, kw_only=True):

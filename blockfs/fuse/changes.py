@@ -1,0 +1,127 @@
+"""What the syncer reads over the control socket: changes, object hashes, block lists. Durable state only."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from blockfs.blocks.extents import block_count
+from blockfs.blocks.ids import LeafKey
+from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
+from blockfs.tree.committed import CommittedView
+from blockfs.tree.merkle import hash_file
+from blockfs.tree.schema import ROOT_INO, Cursor, Inode, Kind
+
+Writers = Callable[[int], int]
+"""Inode → handles that are open for writing now."""
+
+
+class ChangeListing:
+    """Pages of one listing, all from one snapshot."""
+
+    def __init__(self, view: CommittedView, cursor: CursorMsg | None) -> None:
+        """Begin. The view belongs to the listing from now on."""
+        self._view = view
+        self._cursor = view.cursor
+        self._changed: list[int] | None = None  # ascending; None: a complete listing
+        if cursor is not None:
+            since = Cursor(mount_generation=cursor.mount_generation, sequence=cursor.sequence)
+            changes = view.changes(since)
+            if changes is not None:
+                self._changed, self._cursor = sorted(changes[0]), changes[1]
+
+    def close(self) -> None:
+        """Let the snapshot go."""
+        self._view.close()
+
+    def page(self, after: int, limit: int, writers: Writers) -> ChangesReply:
+        """Up to `limit` inodes with an ino greater than `after`."""
+        rows: list[NodeRow] = []
+        gone: list[int] = []
+        last = after
+        candidates = list(islice(self._candidates(after), limit + 1))
+        for ino, inode in candidates[:limit]:
+            last = ino
+            row = None if inode is None else node_row(self._view, inode, writers)
+            if row is not None:
+                rows.append(row)
+            elif self._changed is not None:
+                gone.append(ino)
+        cursor = CursorMsg(mount_generation=self._cursor.mount_generation, sequence=self._cursor.sequence)
+        return ChangesReply(
+            full=self._changed is None,
+            rows=rows,
+            gone=gone,
+            cursor=cursor,
+            after=last,
+            more=len(candidates) > limit,
+        )
+
+    def _candidates(self, after: int) -> Iterator[tuple[int, Inode | None]]:
+        if self._changed is None:
+            return ((inode.ino, inode) for inode in self._view.inodes(after))
+        first = bisect.bisect_right(self._changed, after)
+        return ((ino, self._view.inode(ino)) for ino in self._changed[first:])
+
+
+def node_row(view: CommittedView, inode: Inode, writers: Writers) -> NodeRow | None:
+    """An inode with its places; None if it has no name any more."""
+    places = list(view.places(inode.ino))
+    if not places and inode.ino != ROOT_INO:
+        return None
+    return NodeRow(
+        ino=inode.ino,
+        places=places,
+        kind=inode.kind.name.lower(),
+        mode=inode.mode,
+        uid=inode.uid,
+        gid=inode.gid,
+        size_bytes=inode.size_bytes,
+        mtime_ns=inode.mtime_ns,
+        ctime_ns=inode.ctime_ns,
+        btime_ns=inode.btime_ns,
+        version=inode.version,
+        content_version=inode.content_version,
+        nlink=inode.nlink,
+        target=view.symlink_target(inode.ino),
+        writers=writers(inode.ino) if inode.kind is Kind.FILE else 0,
+    )
+
+
+def sealed_file(view: CommittedView, ino: int, content_version: int) -> Inode | None:
+    """A file whose leaves are, durably, the content of this version; None if it changed or has staged data."""
+    inode = view.inode(ino)
+    if inode is None or inode.kind is not Kind.FILE or inode.content_version != content_version:
+        return None
+    return None if next(view.generations(ino), None) is not None else inode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hashed:
+    """Object hashes in the order asked for, and roots of leaves that were worked out for them."""
+
+    hashes: list[bytes | None]
+    computed: dict[LeafKey, bytes]
+
+
+def hash_contents(view: CommittedView, items: list[tuple[int, int]], block_size: int) -> Hashed:
+    """Object hashes of (inode, content version); None where that is not the sealed content."""
+    hashes: list[bytes | None] = []
+    computed: dict[LeafKey, bytes] = {}
+    for ino, content_version in items:
+        inode = sealed_file(view, ino, content_version)
+        if inode is None:
+            hashes.append(None)
+            continue
+        done = hash_file(view, ino, inode.size_bytes, block_size)
+        computed.update(done.computed)
+        hashes.append(done.object_hash)
+    return Hashed(hashes=hashes, computed=computed)
+
+
+def block_ids(view: CommittedView, inode: Inode, first: int, count: int, block_size: int) -> bytes:
+    """Ids of a run of a file's blocks, cut at its end."""
+    count = max(0, min(count, block_count(inode.size_bytes, block_size) - first))
+    return view.block_ids(inode.ino, first, count)

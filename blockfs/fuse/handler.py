@@ -1,0 +1,109 @@
+"""Answers control requests: wires the engine to the socket and tells the kernel what changed behind its back.
+
+All methods run in the control server's threads, without the engine's lock.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from functools import singledispatchmethod
+from typing import Protocol
+
+from blockfs.control import protocol
+from blockfs.control.protocol import ChangedReply, CursorMsg, Done, ErrorReply, Reply
+from blockfs.engine.filesystem import Filesystem
+from blockfs.fuse import changes
+
+
+class Kernel(Protocol):
+    """What a front-end can tell the kernel."""
+
+    def forget_entry(self, parent: int, name: bytes) -> None:
+        """A directory entry has changed."""
+        ...
+
+    def forget_attributes(self, ino: int) -> None:
+        """An inode's attributes have changed."""
+        ...
+
+
+class MountHandler:
+    """The `Handler` of a mount."""
+
+    def __init__(self, filesystem: Filesystem, kernel: Kernel, mountpoint: bytes, unmount: Callable[[], None]) -> None:
+        self.filesystem = filesystem
+        self.kernel = kernel
+        self.mountpoint = mountpoint
+        self.unmount = unmount
+
+    def session(self) -> MountSession:
+        """Begin a conversation."""
+        return MountSession(self)
+
+
+class MountSession:
+    """One connection's conversation with the mount."""
+
+    def __init__(self, mount: MountHandler) -> None:
+        self._mount = mount
+        self._filesystem = mount.filesystem
+        self._listing: changes.ChangeListing | None = None
+
+    def close(self) -> None:
+        """Drop the snapshot and the prepared files."""
+        self._drop_listing()
+
+    def answer(self, request: protocol.Request) -> Reply:
+        """Do what is asked."""
+        return self._answer(request)
+
+    @singledispatchmethod
+    def _answer(self, request: object) -> Reply:
+        raise AssertionError(f"no answer to {type(request).__name__}")
+
+    @_answer.register
+    def _(self, _request: protocol.Status) -> Reply:
+        filesystem = self._filesystem
+        with filesystem.tree.committed() as view:
+            cursor = view.cursor
+        return protocol.StatusReply(
+            pid=os.getpid(),
+            program_version=importlib.metadata.version("blocksync"),
+            volume=filesystem.volume.path,
+            uuid=filesystem.volume.uuid,
+            mountpoint=self._mount.mountpoint,
+            block_size=filesystem.volume.block_size,
+            cursor=CursorMsg(mount_generation=cursor.mount_generation, sequence=cursor.sequence),
+            staged_bytes=0,
+        )
+
+    @_answer.register
+    def _(self, request: protocol.Shutdown) -> Reply:
+        if request.seal:
+            self._filesystem.files.flush()
+        else:
+            # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
+            self._filesystem.commit()
+        self._mount.unmount()
+        return Done()
+
+    # --- changes ---
+
+    @_answer.register
+    def _(self, request: protocol.Changes) -> Reply:
+        if request.after == 0 or self._listing is None:
+            if request.after:
+                raise ValueError("a listing begins with after = 0")
+            self._drop_listing()
+            self._listing = changes.ChangeListing(self._filesystem.tree.open_view(), request.cursor)
+        page = self._listing.page(request.after, request.limit, self._filesystem.files.writers)
+        if not page.more:
+            self._drop_listing()
+        return page
+
+    def _drop_listing(self) -> None:
+        if self._listing is not None:
+            self._listing.close()
+            self._listing = None

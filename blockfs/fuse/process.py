@@ -1,0 +1,232 @@
+"""The mount process: takes the volume and the mountpoint, serves FUSE and the control socket, ends cleanly.
+
+Start: fork (before any thread) → volume lock and recovery → mountpoint → mount → control socket → loop → "ready" to
+the parent.
+End, whoever asks (umount, SIGTERM, the control socket): kernel writes its dirty pages and unmounts → the loop ends →
+control socket closed → everything committed → lock released → process gone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+import trio
+
+from blockfs.control.server import ControlServer
+from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import BlockfsError
+from blockfs.fuse import mountpoints
+from blockfs.fuse.handler import MountHandler
+from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.linux import syncfs_descriptor
+from blockfs.runtime.logs import log_to, open_log
+from blockfs.runtime.output import shown
+
+if TYPE_CHECKING:
+    from blockfs.fuse.pyfuse3_frontend import Pyfuse3Frontend
+
+LOG_NAME: Final = b"mount.log"
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountOptions:
+    """What to mount where. Both paths absolute and real."""
+
+    volume: bytes
+    mountpoint: bytes
+    allow_other: bool = False
+    debug: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What the mount process tells its parent: ready (exit_code 0) or why not."""
+
+    exit_code: int
+    message: str = ""
+
+
+class StartError(BlockfsError):
+    """The mount process could not start; carries its exit code."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.exit_code = outcome.exit_code
+        super().__init__(outcome.message)
+
+
+def run_foreground(options: MountOptions) -> None:
+    """Serve until unmounted or interrupted; logs go to stderr."""
+    mountpoints.check_places(options.volume, options.mountpoint)
+    log_to(sys.stderr, debug=options.debug)
+    _serve(options, ready=lambda: None)
+
+
+def run_daemon(options: MountOptions) -> None:
+    """Start a mount process and return when the mount answers.
+
+    Raises:
+        BlockfsError: It could not start; the process is gone.
+    """
+    mountpoints.check_places(options.volume, options.mountpoint)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        os._exit(_child(options, writer))
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        told = pipe.read()
+    if not told:
+        _, status = os.waitpid(pid, 0)
+        path = shown(os.path.join(options.volume, LOG_NAME))
+        message = f"the mount process ended with status {os.waitstatus_to_exitcode(status)}; see {path}"
+        raise StartError(Outcome(exit_code=ExitCode.UNEXPECTED, message=message))
+    outcome = msgspec.json.decode(told, type=Outcome)
+    if outcome.exit_code != ExitCode.DONE:
+        os.waitpid(pid, 0)
+        raise StartError(outcome)
+    os.stat(options.mountpoint)  # the first request: its answer is the proof that the mount works
+
+
+def _child(options: MountOptions, writer: int) -> int:
+    """Body of the forked process; returns its exit code."""
+    os.setsid()
+    os.chdir("/")  # a daemon must not keep the directory it was started from busy
+    os.umask(0o077)
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal writer
+        if writer >= 0:
+            with open(writer, "wb") as pipe:
+                pipe.write(msgspec.json.encode(outcome))
+            writer = -1
+
+    def ready() -> None:
+        _detach(options)
+        tell(Outcome(exit_code=ExitCode.DONE))
+
+    try:
+        log_to(open_log(os.path.join(options.volume, LOG_NAME)), debug=options.debug)
+        _serve(options, ready=ready)
+    except (BlockfsError, OSError) as error:
+        log.error("mount.failed", reason=str(error))  # noqa: TRY400 - an expected failure has no use for a traceback
+        code = error.exit_code if isinstance(error, BlockfsError) else ExitCode.UNEXPECTED
+        tell(Outcome(exit_code=code, message=str(error)))
+        return code
+    return ExitCode.DONE
+
+
+def _detach(options: MountOptions) -> None:
+    """Let go of the terminal. Only now: what libfuse has to say about a failed mount goes to the user."""
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    with open_log(os.path.join(options.volume, LOG_NAME)) as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+
+
+def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
+    """Open the volume, mount it, serve until unmounted, commit.
+
+    Raises:
+        BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
+    """
+    frontends = _frontend_module()
+    filesystem = Filesystem.open(options.volume)
+    try:
+        mountpoints.take(options.mountpoint)
+        frontend = frontends.Pyfuse3Frontend(filesystem)
+        frontend.mount(options.volume, options.mountpoint, allow_other=options.allow_other)
+        mounted = True
+        try:
+            end = _Ending(options.mountpoint, frontend)
+            handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount)
+            server = ControlServer(options.volume, handler)
+            try:
+                log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
+                trio.run(_run_loop, frontend, end, ready)
+                mounted = False
+            finally:
+                server.stop()
+        finally:
+            frontend.close(unmount=mounted)
+    finally:
+        filesystem.close()
+    log.info("mount.ended", volume=options.volume)
+
+
+def _frontend_module() -> ModuleType:
+    """Load the FUSE library late: a host without it can use every other command.
+
+    Raises:
+        MountError: It is not installed, or the kernel has no FUSE.
+    """
+    if not os.path.exists("/dev/fuse"):
+        raise mountpoints.MountError("/dev/fuse is missing: load the kernel's fuse module (`modprobe fuse`)")
+    try:
+        return importlib.import_module("blockfs.fuse.pyfuse3_frontend")
+    except ModuleNotFoundError as error:
+        raise mountpoints.MountError(
+            f"{error.name} is not installed: install blocksync with its `fuse` extra (needs libfuse3-dev, a compiler)"
+        ) from None
+
+
+async def _run_loop(frontend: Pyfuse3Frontend, end: _Ending, ready: Callable[[], None]) -> None:
+    """Serve requests until the kernel has unmounted."""
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            nursery.start_soon(_end_on_signal, signals, end)
+            ready()
+            await frontend.serve()
+            nursery.cancel_scope.cancel()
+
+
+async def _end_on_signal(signals: AsyncIterator[int], end: _Ending) -> None:
+    async for number in signals:
+        log.info("mount.signalled", signal=signal.Signals(number).name)
+        # In a thread: the kernel writes dirty pages back through this very loop before it lets go.
+        await trio.to_thread.run_sync(end.now)
+
+
+class _Ending:
+    """The ways to end a mount. Called from threads, never from the loop: unmounting needs the loop to answer."""
+
+    def __init__(self, mountpoint: bytes, frontend: Pyfuse3Frontend) -> None:
+        self._mountpoint = mountpoint
+        self._frontend = frontend
+
+    def unmount(self) -> None:
+        """Unmount if nobody uses it.
+
+        Raises:
+            MountBusyError: Somebody does; the mount goes on.
+        """
+        mountpoints.unmount(self._mountpoint)
+
+    def now(self) -> None:
+        """Unmount; if somebody uses it, take what the kernel holds and cut it off: open files fail with ENOTCONN."""
+        try:
+            self.unmount()
+        except mountpoints.MountError as error:
+            # Someone detached it lazily before us: it lives only for files that are still open.
+            log.warning("mount.not_unmounted", reason=str(error))
+            self._frontend.terminate()
+        except mountpoints.MountBusyError:
+            log.warning("mount.cut_off", mountpoint=self._mountpoint)
+            descriptor = os.open(self._mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                mountpoints.unmount(self._mountpoint, lazy=True)
+                syncfs_descriptor(descriptor)  # after the detach: nobody new can come and write
+            finally:
+                os.close(descriptor)
+            self._frontend.terminate()

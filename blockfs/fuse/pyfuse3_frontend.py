@@ -1,0 +1,400 @@
+"""Front-end 1: pyfuse3. Translates requests into engine calls and back; holds no rules.
+
+A request is first tried inline, in the event loop: a thread hop costs more than most requests (40-70 µs against 10).
+When a disk would have to be waited for, the engine says `WouldBlock`, and the call is repeated in a thread.
+
+The kernel caches entries, attributes and pages for as long as it likes, because this process is the only writer. With
+the writeback cache it also owns size and times of regular files it knows, and it reads pages to complete them, also
+through handles that were opened for writing only: handles carry no rights here, the kernel has checked them.
+What changes behind its back (clones, applied changes) must be told: `forget_entry`, `forget_attributes`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, ParamSpec, Self, TypeVar
+
+import pyfuse3
+import trio
+from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
+
+from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.listing import Listing
+from blockfs.errors import FsError, WouldBlock
+from blockfs.fuse.errnos import EXPECTED, errno_of
+from blockfs.fuse.mountpoints import MountError
+from blockfs.runtime.output import shown
+from blockfs.tree.schema import Kind
+
+CACHE_S: Final = 86400.0
+"""How long the kernel trusts entries and attributes. This process is the only writer, and tells what it changes."""
+
+BLOCKING_CALLS: Final = 16  # threads that may wait for disks; the kernel itself has 12 background requests under way
+
+_KINDS: Final = {kind.value: kind for kind in Kind}
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """What a file handle stands for."""
+
+    ino: int
+    handle: int
+
+
+class Pyfuse3Frontend:
+    """A mount through libfuse. One per process: pyfuse3 keeps its session in globals."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._operations = Operations(filesystem)
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    def mount(self, volume: bytes, mountpoint: bytes, *, allow_other: bool) -> None:
+        """Mount. Requests wait until `serve` runs.
+
+        Raises:
+            MountError: Refused; libfuse has said why on stderr.
+        """
+        options: set[str] = {
+            _Option(b"default_permissions"),
+            _Option(b"subtype=blocksync"),
+            _Option(b"fsname=" + volume.replace(b"\\", b"\\\\").replace(b",", b"\\,")),
+        }
+        if allow_other:
+            options.add(_Option(b"allow_other"))
+        try:
+            pyfuse3.init(self._operations, os.fsdecode(mountpoint), options)
+        except RuntimeError as error:
+            raise MountError(f"{shown(mountpoint)}: can't mount: {error}") from None
+
+    async def serve(self) -> None:
+        """Answer requests until the kernel has unmounted or `terminate` is called."""
+        self._token = trio.lowlevel.current_trio_token()
+        await pyfuse3.main()
+
+    def terminate(self) -> None:
+        """Make `serve` return while the mount is still there. From any thread."""
+        assert self._token is not None
+        trio.from_thread.run_sync(pyfuse3.terminate, trio_token=self._token)
+
+    def close(self, *, unmount: bool) -> None:
+        """Free the session, unmounting first if the kernel has not done so."""
+        pyfuse3.close(unmount=unmount)
+
+    def forget_entry(self, parent: int, name: bytes) -> None:
+        """Tell the kernel that a directory entry has changed, and that its directory's times have.
+
+        From a thread without the engine's lock: the kernel may write pages back through the loop before it answers.
+        """
+        _notify(pyfuse3.invalidate_entry, parent, name)
+        self.forget_attributes(parent)
+
+    def forget_attributes(self, ino: int) -> None:
+        """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""
+        _notify(pyfuse3.invalidate_inode, ino, True)
+
+
+def _notify(call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    try:
+        call(*args, **kwargs)
+    except OSError as error:
+        # The kernel does not know it (any more), or the mount is just ending: either way there is nothing to forget.
+        if error.errno not in {errno.ENOENT, errno.ENOTCONN, errno.ENODEV, errno.EBADF}:
+            raise
+
+
+class _Option(str):
+    """A mount option of any bytes. pyfuse3 encodes options as ASCII; a volume's path need not be."""
+
+    __slots__ = ()
+
+    def __new__(cls, text: bytes) -> Self:
+        return super().__new__(cls, os.fsdecode(text))
+
+    def encode(self, encoding: str = "", errors: str = "") -> bytes:
+        """The bytes it was made of."""
+        return os.fsencode(str(self))
+
+
+class Operations(pyfuse3.Operations):
+    """The request handlers. pyfuse3 calls them from one task per request, in one thread."""
+
+    supports_dot_lookup = True
+    enable_writeback_cache = True
+    # flush is left to the base class (ENOSYS): the kernel writes its pages back at close without it, and then saves
+    # a round trip for each. access is never sent with default_permissions.
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        super().__init__()
+        self._filesystem = filesystem
+        self._names = filesystem.namespace
+        self._files = filesystem.files
+        self._threads = trio.CapacityLimiter(BLOCKING_CALLS)
+        self._handles: dict[int, OpenFile] = {}
+        self._listings: dict[int, tuple[int, Listing]] = {}
+        self._next_handle = 1
+
+    # --- names ---
+
+    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        """Find an entry; that there is none is remembered by the kernel too."""
+        try:
+            return self._entry(lambda: self._names.lookup(parent_inode, name))
+        except FsError as error:
+            if error.errno != errno.ENOENT:
+                raise FUSEError(error.errno) from None
+            missing = EntryAttributes()
+            missing.st_ino = 0
+            missing.entry_timeout = CACHE_S
+            return missing
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        """The kernel dropped inodes from its memory."""
+        for ino, count in inode_list:
+            self._names.forget(ino, count)
+
+    async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
+        """Make a regular or special file."""
+        kind = _KINDS[stat.S_IFMT(mode)]
+        return self._made(
+            lambda: self._names.mknod(parent_inode, name, kind=kind, mode=mode, caller=_caller(ctx), rdev=rdev)
+        )
+
+    async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
+        """Make a directory."""
+        return self._made(lambda: self._names.mkdir(parent_inode, name, mode=mode, caller=_caller(ctx)))
+
+    async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
+        """Make a symlink."""
+        return self._made(lambda: self._names.symlink(parent_inode, name, target=target, caller=_caller(ctx)))
+
+    async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
+        """Give a file one more name."""
+        return self._made(lambda: self._names.link(inode, new_parent_inode, new_name))
+
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
+    ) -> tuple[FileInfo, EntryAttributes]:
+        """Make and open a regular file."""
+        entry = self._made(lambda: self._names.create(parent_inode, name, mode=mode, caller=_caller(ctx)))
+        return self._opened(entry.st_ino, flags), entry
+
+    async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        """Remove a name."""
+        _translated(self._names.unlink, parent_inode, name)
+
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
+        """Remove an empty directory."""
+        _translated(self._names.rmdir, parent_inode, name)
+
+    async def rename(
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: RequestContext,
+    ) -> None:
+        """Move or exchange."""
+        call = partial(self._names.rename, parent_inode_old, name_old, parent_inode_new, name_new)
+        if flags & ~(RenameFlags.NOREPLACE | RenameFlags.EXCHANGE):
+            raise FUSEError(errno.EINVAL)  # RENAME_WHITEOUT: overlayfs makes do without
+        await self._patiently(partial(call, flags=RenameFlags(flags)))
+
+    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
+        """Target of a symlink."""
+        return _translated(self._names.readlink, inode)
+
+    # --- attributes ---
+
+    async def getattr(self, inode: int, ctx: RequestContext | None = None) -> EntryAttributes:
+        """What stat(2) shows."""
+        return _attributes(_translated(self._names.getattr, inode))
+
+    async def setattr(
+        self,
+        inode: int,
+        attr: EntryAttributes,
+        fields: SetattrFields,
+        fh: int | None,
+        ctx: RequestContext,
+    ) -> EntryAttributes:
+        """chmod, chown, truncate, utimens, and the times the kernel kept for written files."""
+        if fields.update_size:
+            await self._patiently(partial(self._files.truncate, inode, attr.st_size))
+        changes = AttributeChanges(
+            mode=stat.S_IMODE(attr.st_mode) if fields.update_mode else None,
+            uid=attr.st_uid if fields.update_uid else None,
+            gid=attr.st_gid if fields.update_gid else None,
+            atime_ns=attr.st_atime_ns if fields.update_atime else None,
+            mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
+            ctime_ns=attr.st_ctime_ns if fields.update_ctime else None,
+        )
+        if changes == AttributeChanges():
+            return _attributes(_translated(self._names.getattr, inode))
+        return _attributes(_translated(self._names.setattr, inode, changes))
+
+    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
+        """Value of an extended attribute."""
+        return _translated(self._names.getxattr, inode, name)
+
+    async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
+        """Names of the extended attributes."""
+        return _translated(self._names.listxattr, inode)
+
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
+        """Set an extended attribute. XATTR_CREATE and XATTR_REPLACE are done by pyfuse3, with a getxattr before."""
+        _translated(self._names.setxattr, inode, name, value)
+
+    async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
+        """Remove an extended attribute."""
+        _translated(self._names.removexattr, inode, name)
+
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        """Room on the host."""
+        numbers = _translated(self._names.statfs)
+        data = StatvfsData()
+        data.f_bsize = data.f_frsize = numbers.fragment_bytes
+        data.f_blocks, data.f_bfree, data.f_bavail = numbers.blocks, numbers.blocks_free, numbers.blocks_available
+        data.f_files, data.f_ffree, data.f_favail = numbers.files, numbers.files_free, numbers.files_free
+        data.f_namemax = numbers.name_max
+        return data
+
+    # --- files ---
+
+    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        """Open a file. O_TRUNC comes with it (FUSE_ATOMIC_O_TRUNC), O_APPEND is the kernel's business."""
+        opened = self._opened(inode, flags)
+        if flags & os.O_TRUNC:
+            try:
+                await self._patiently(partial(self._files.truncate, inode, 0))
+            except FUSEError:
+                await self.release(opened.fh)
+                raise
+        return opened
+
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        """Read; short only at the end of the file."""
+        return await self._patiently(partial(self._files.read, self._handles[fh].ino, off, size))
+
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        """Write all of it, or fail."""
+        return await self._patiently(partial(self._files.write, self._handles[fh].ino, off, buf))
+
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        """Make a file durable; always waits for a disk."""
+        await self._in_thread(partial(self._files.fsync, self._handles[fh].ino, datasync=datasync))
+
+    async def release(self, fh: int) -> None:
+        """The last copy of a handle is closed."""
+        opened = self._handles.pop(fh)
+        _translated(self._files.release, opened.handle)
+
+    def _opened(self, ino: int, flags: int) -> FileInfo:
+        handle = _translated(self._files.open, ino, flags & ~os.O_TRUNC)
+        fh = self._take_handle()
+        self._handles[fh] = OpenFile(ino, handle)
+        return FileInfo(fh=fh, keep_cache=True)
+
+    # --- directories ---
+
+    async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        """Begin to read a directory."""
+        listing = _translated(self._names.listing, inode)
+        fh = self._take_handle()
+        self._listings[fh] = (inode, listing)
+        return fh
+
+    async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
+        """Fill a buffer with entries and their attributes; each one counts as a lookup."""
+        _, listing = self._listings[fh]
+        with self._filesystem.lock:
+            _translated(self._fill, listing, start_id, token)
+
+    def _fill(self, listing: Listing, position: int, token: ReaddirToken) -> None:
+        for entry in listing.read(position, dots=True):
+            attributes = _attributes(entry.attributes)
+            if not pyfuse3.readdir_reply(token, entry.name, attributes, entry.next_position):
+                return
+            if entry.name not in {b".", b".."}:
+                self._names.remember(entry.attributes.ino)
+
+    async def releasedir(self, fh: int) -> None:
+        """A directory handle is closed."""
+        del self._listings[fh]
+
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        """Make names durable."""
+        await self._in_thread(self._filesystem.commit)
+
+    # --- calling the engine ---
+
+    async def _patiently(self, call: Callable[..., R]) -> R:
+        """Inline if nothing has to be waited for, else in a thread."""
+        try:
+            return call(may_block=False)
+        except WouldBlock:
+            return await self._in_thread(partial(call, may_block=True))
+        except EXPECTED as error:
+            raise FUSEError(errno_of(error)) from None
+
+    async def _in_thread(self, call: Callable[[], R]) -> R:
+        try:
+            return await trio.to_thread.run_sync(call, limiter=self._threads)
+        except EXPECTED as error:
+            raise FUSEError(errno_of(error)) from None
+
+    def _entry(self, find: Callable[[], Attributes]) -> EntryAttributes:
+        """Answer an entry. The kernel's reference begins under the same hold of the lock: it can't go in between."""
+        with self._filesystem.lock:
+            found = find()
+            self._names.remember(found.ino)
+        return _attributes(found)
+
+    def _made(self, make: Callable[[], Attributes]) -> EntryAttributes:
+        return _translated(self._entry, make)
+
+    def _take_handle(self) -> int:
+        fh, self._next_handle = self._next_handle, self._next_handle + 1
+        return fh
+
+
+def _translated(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the engine; its errors become errno."""
+    try:
+        return call(*args, **kwargs)
+    except EXPECTED as error:
+        raise FUSEError(errno_of(error)) from None
+
+
+def _caller(ctx: RequestContext) -> Caller:
+    return Caller(uid=ctx.uid, gid=ctx.gid)
+
+
+def _attributes(found: Attributes) -> EntryAttributes:
+    entry = EntryAttributes()
+    entry.st_ino = found.ino
+    entry.generation = 0  # inos are never reused
+    entry.entry_timeout = entry.attr_timeout = CACHE_S
+    entry.st_mode = found.st_mode
+    entry.st_nlink = found.nlink
+    entry.st_uid = found.uid
+    entry.st_gid = found.gid
+    entry.st_rdev = found.rdev
+    entry.st_size = found.size_bytes
+    entry.st_blksize = 4096  # the kernel's page: a larger one becomes i_blkbits, which its buffered writes trip over
+    entry.st_blocks = found.allocated_bytes // 512
+    entry.st_atime_ns = found.atime_ns
+    entry.st_mtime_ns = found.mtime_ns
+    entry.st_ctime_ns = found.ctime_ns
+    return entry
