@@ -132,6 +132,23 @@ class Ledger:
         self._sides[action.side].apply(action, tag, meta)
         return list(self._judge(action.nid))
 
+    def below(self, side: Side, nid: Nid) -> list[Nid]:
+        """Every node below a directory on a side, deepest first."""
+        tree = self._sides[side].tree
+        children: dict[Nid, list[Nid]] = {}
+        for child, node in tree.items():
+            children.setdefault(node.parent, []).append(child)
+        found = sorted(children.get(nid, ()))
+        for inner in found:  # grows while it is walked: breadth first
+            found += sorted(children.get(inner, ()))
+        return found[::-1]
+
+    def retagged(self, side: Side, nid: Nid, tag: Tag) -> list[BaseChange]:
+        """Book new evidence of a node that is as it was: its object was moved along with its directory."""
+        state = self._sides[side]
+        state.tags[nid] = evidence(state.tree[nid].kind, tag)
+        return list(self._judge(nid))
+
     def adoptions(self) -> list[BaseChange]:
         """The plan's `adopt` and `forget` as base changes: what needs no action at all."""
         changes: list[BaseChange] = []
@@ -230,7 +247,8 @@ class _SideState:
         if meta is not None:
             node = replace(node, meta=meta)
         self._put(nid, node)
-        self.markerless.discard(nid)
+        if isinstance(action, Mkdir):
+            self.markerless.discard(nid)
         if tag is not None:
             self.tags[nid] = evidence(node.kind, tag)
 
