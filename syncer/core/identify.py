@@ -248,10 +248,13 @@ class _Identify(Generic[_Stat]):
                 yield path, stat
 
     def _by_identity(self) -> None:
-        for path, stat in self._unmatched():
-            nids = self._candidates(self.side.by_identity(self.base, stat), stat.kind)
+        for path, stat in self.seen.items():
+            if path in self.nids:
+                continue
+            kind = stat.kind if stat is not None else Kind.DIRECTORY
+            nids = self._candidates(self.side.by_identity(self.base, stat), kind) if stat is not None else []
             if not nids and path.startswith(PARK_FOLDER + b"/"):
-                nids = self._parked_number(path, stat.kind)
+                nids = self._parked_number(path, kind)
             if nids:
                 self._take(path, nids[0])
 

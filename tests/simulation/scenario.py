@@ -30,6 +30,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.paths import remote_objection
 from tests.simulation import invariants
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefused, Contents, Entry, Replica, Users
 
@@ -65,6 +66,7 @@ class Scenario:
         self.next_nid = 1
         self.made = OBJECTS
         self.base_lost = False
+        self.refusing = self.rng.random() < 0.04  # the server does not take some name, for a while
         self.clean = True  # no crash, no interference, no blind spot so far
 
     # --- setting up
@@ -84,6 +86,8 @@ class Scenario:
                 entry.identity, entry.kind, entry.payload, entry.mode, entry.mtime, self.remote.tick()
             )
         self._write_base()
+        if 1 in self.local.contents():
+            self.users.copies_count = False
         for replica in (self.local, self.remote):
             for _ in range(rng.randrange(self.limits.side_steps + 1)):
                 self.users.act(replica)
@@ -131,29 +135,37 @@ class Scenario:
     def _cycle(self, number: int, quiet: bool) -> bool:
         """One cycle. True if there was nothing to do and nothing hidden."""
         rng = self.rng
-        unknown = self._blind_spot() if self.limits.unknown and not quiet and rng.random() < 0.1 else set()
-        if unknown:
-            self.clean = False
-        base, local, remote = self.identified(unknown)
-        policy = Policy(host="h", utc=f"t{number}")
+        unknown, unstable = self._blind_spots(quiet)
+        base, local, remote = self.identified(unknown, unstable)
+        refusing = number < 2 and self.refusing
+        policy = Policy(host="h", utc=f"t{number}", remote_objection=_refuses_c if refusing else remote_objection)
         plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
         invariants.check_plan(base, local, remote, plan, policy, rng)
-        if number == 0 and not unknown:
+        if number == 0 and not unknown and not unstable and not refusing:
             invariants.check_intent(base.tree, local.tree, remote.tree, plan)
         if self.base_lost and number == 0:
             invariants.check_union(plan)
+        self.users.copies_count = False
         finished = self._apply(base, plan, quiet)
-        return finished and plan.is_empty and not unknown
+        return finished and plan.is_empty and not unknown and not unstable and not refusing
 
-    def identified(self, unknown: set[RelPath]) -> tuple[BaseIndex, Identified, Identified]:
+    def identified(
+        self, unknown: set[RelPath], unstable: set[RelPath]
+    ) -> tuple[BaseIndex, Identified, Identified]:
         base = BaseIndex(self.rows.values())
-        local = identify_module.identify_local(self.local.observe_local(unknown), unknown, base, self.fresh)
+        local = identify_module.identify_local(self.local.observe_local(unknown, unstable), unknown, base, self.fresh)
         remote = identify_module.identify_remote(self.remote.observe_remote(), base, self.fresh)
         return base, local, remote
 
-    def _blind_spot(self) -> set[RelPath]:
-        folders = sorted(path for path, entry in self.local.entries.items() if entry.kind is DIRECTORY)
-        return {RelPath(self.rng.choice(folders))} if folders else set()
+    def _blind_spots(self, quiet: bool) -> tuple[set[RelPath], set[RelPath]]:
+        """Sometimes a directory can't be read, or a file changes while it is hashed."""
+        if not self.limits.unknown or quiet or self.rng.random() >= 0.12 or not self.local.entries:
+            return set(), set()
+        path = RelPath(self.rng.choice(sorted(self.local.entries)))
+        kind = self.local.entries[path].kind
+        unknown, unstable = {path} if kind is DIRECTORY else set(), {path} if kind is FILE else set()
+        self.clean = self.clean and not unknown
+        return unknown, unstable
 
     def _apply(self, base: BaseIndex, plan: Plan, quiet: bool) -> bool:
         """Both ordered streams, interleaved at random; a crash or a user may come at any point."""
@@ -239,7 +251,7 @@ class Scenario:
             replica.remove(old)  # a directory that never had a marker is gone by itself
             return False
         entry = replica.entries.get(old)
-        markerless = entry is None and replica.side is Side.REMOTE and node.kind is DIRECTORY
+        markerless = entry is None and replica.is_directory(old) and isinstance(action, Move | Park)
         if not markerless:
             self._expect(replica, old, entry, node, ledger)
         if isinstance(action, Move | Park):
@@ -306,10 +318,14 @@ class Scenario:
     def _check_rest(self) -> None:
         invariants.check_convergence(self.local.state(), self.remote.state())
         invariants.check_no_loss(self.users.must, self.local.contents())
-        base, local, remote = self.identified(set())
+        base, local, remote = self.identified(set(), set())
         invariants.check_base(base, local, remote)
         plan = plan_module.make_plan(base, local, remote, Policy(host="h", utc="later"), self.fresh)
         invariants.check_idempotence(plan)
+
+
+def _refuses_c(name: bytes) -> str | None:
+    return "not today" if name == b"c.x" else None
 
 
 def _mode(meta: Meta) -> int:

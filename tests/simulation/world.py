@@ -75,6 +75,13 @@ class Replica:
             return entry.kind is DIRECTORY
         return self.side is Side.REMOTE and bool(self.below(path))
 
+    def can_hold(self, folder: bytes) -> bool:
+        """Locally a directory; an object store needs none, but takes nothing below an object that is none."""
+        if self.side is Side.LOCAL:
+            return self.is_directory(folder)
+        entry = self.entries.get(folder)
+        return entry is None or entry.kind is DIRECTORY
+
     def occupied(self, path: bytes) -> bool:
         return path in self.entries or (self.side is Side.REMOTE and bool(self.below(path)))
 
@@ -96,7 +103,7 @@ class Replica:
 
     def put(self, path: bytes, entry: Entry) -> None:
         parent = path.rpartition(b"/")[0]
-        if self.occupied(path) or (self.side is Side.LOCAL and not self.is_directory(parent)):
+        if self.occupied(path) or not self.can_hold(parent):
             raise ActionRefused(path)
         self.entries[path] = entry
 
@@ -104,7 +111,7 @@ class Replica:
         """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely."""
         if self.occupied(new) or new == old or new.startswith(old + b"/"):
             raise ActionRefused(new)
-        if self.side is Side.LOCAL and not self.is_directory(new.rpartition(b"/")[0]):
+        if not self.can_hold(new.rpartition(b"/")[0]):
             raise ActionRefused(new)
         paths = sorted(self.below(old), reverse=True) + ([old] if old in self.entries else [])
         for path in paths:
@@ -132,7 +139,7 @@ class Replica:
             device=1, ino=entry.identity, btime_ns=0, size_bytes=0, mtime_ns=entry.mtime, ctime_ns=entry.version
         )
 
-    def observe_local(self, unknown: set[RelPath]) -> list[FileStat]:
+    def observe_local(self, unknown: set[RelPath], unstable: set[RelPath]) -> list[FileStat]:
         hidden = tuple(path + b"/" for path in unknown)
         seen = []
         for path, e in self.entries.items():
@@ -145,7 +152,7 @@ class Replica:
                     path=RelPath(path),
                     kind=e.kind,
                     meta=Meta(mode=e.mode, mtime_ns=e.mtime),
-                    content=Contents.of(e.payload) if e.kind is FILE else None,
+                    content=Contents.of(e.payload) if e.kind is FILE and path not in unstable else None,
                     target=b"%d" % e.payload if e.kind is SYMLINK else None,
                     tag=tag,
                 )
@@ -186,6 +193,7 @@ class Users:
         self.identities = 0
         self.payloads = 1
         self.must: set[int] = set()
+        self.copies_count = True  # False once the base may know content 1: then a second 1 may be a moved first one
         self.log: list[UserWork] = []
 
     def identity(self) -> int:
@@ -222,6 +230,10 @@ class Users:
     def _note(self, replica: Replica, text: str) -> None:
         self.log.append(UserWork(replica.side, text))
 
+    def _account(self, new: Entry) -> None:
+        if new.kind is FILE and (new.payload != 1 or self.copies_count):
+            self.must.add(new.payload)
+
     def _folder(self, replica: Replica) -> bytes:
         folders = [b""] + sorted(
             path for path, e in replica.entries.items() if e.kind is DIRECTORY and not path.startswith(b".blocksync")
@@ -244,11 +256,11 @@ class Users:
             return
         self._note(replica, f"create {entry.kind.value} {path!r} payload {entry.payload}")
         replica.put(path, entry)
-        if entry.kind is FILE:
-            self.must.add(entry.payload)
+        self._account(entry)
 
     def _edit(self, replica: Replica, path: bytes, entry: Entry) -> None:
-        payload = self.new_payload()
+        self.payloads += 1
+        payload = self.payloads
         self._note(replica, f"edit {path!r} {entry.payload} -> {payload}")
         if entry.kind is FILE:
             self.must.discard(entry.payload)
@@ -283,10 +295,14 @@ class Users:
         if new.kind is not entry.kind and not replica.occupied(path):
             self._note(replica, f"replace {path!r} by {new.kind.value} payload {new.payload}")
             replica.put(path, new)
-            if new.kind is FILE:
-                self.must.add(new.payload)
+            self._account(new)
 
     def _touch(self, replica: Replica, path: bytes, entry: Entry) -> None:
+        if replica.side is Side.REMOTE and entry.kind is DIRECTORY and self.rng.random() < 0.3:
+            if replica.below(path):  # some clients never make markers, or lose them
+                self._note(replica, f"drop the marker of {path!r}")
+                del replica.entries[path]
+            return
         self._note(replica, f"touch {path!r}")
         if self.rng.random() < 0.5:
             entry.mode = self.rng.choice((0o600, 0o640, 0o755))
