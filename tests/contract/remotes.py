@@ -1,0 +1,205 @@
+"""The implementations of CloudClient that the contract suite runs against, behind one shape."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from syncer.core.model import Meta, RelPath, RemoteStat
+from syncer.remote.client import CloudClient, Counters, PutResult
+from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
+from syncer.remote.memory import MemoryClient, MemoryContainer
+from syncer.remote.pithos import PithosClient, open_pithos
+from syncer.remote.retry import Retry, RetryPolicy
+from syncer.remote.upload import upload_file
+from syncer.remote.url import parse_url
+from tests.fakes.pithos import FakePithos
+
+BLOCK = 4096
+META = Meta(mode=0o640, mtime_ns=1_700_000_000_123_456_789)
+QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline_s=30)
+
+Scenario = Callable[[CloudClient], Awaitable[None]]
+
+
+class Remote(Protocol):
+    """One implementation. Every call of `new_container` starts an empty container that does not exist yet."""
+
+    name: str
+
+    def new_container(self) -> None: ...
+
+    def client(self) -> CloudClient:
+        """Another device of the container. Called inside trio."""
+        ...
+
+
+class MemoryRemote:
+    name = "memory"
+
+    def new_container(self) -> None:
+        self.container = MemoryContainer(block_size=BLOCK, exists=False)
+
+    def client(self) -> CloudClient:
+        return MemoryClient(self.container)
+
+
+class FakeRemote:
+    """A fake Synnefo: not atomic, listings without metadata."""
+
+    name = "fake"
+
+    def __init__(self, server: FakePithos) -> None:
+        self.server = server
+        self.token = server.token
+        self._numbers = itertools.count(1)
+
+    def new_container(self) -> None:
+        self.box_name = f"box{next(self._numbers)}"
+
+    @property
+    def url(self) -> str:
+        return self.server.url(container=self.box_name)
+
+    def client(self, policy: RetryPolicy = QUICK, settings: HttpSettings | None = None) -> PithosClient:
+        return open_pithos(self.url, self.token, policy=policy, settings=settings)
+
+
+class ServeRemote:
+    """A real `blocksync serve` process."""
+
+    name = "serve"
+
+    def __init__(self, address: str, token: str, account: str) -> None:
+        self._base = f"pithos+http://{address}/v1/{account}"
+        self.token = token
+        self._numbers = itertools.count(1)
+
+    def new_container(self) -> None:
+        self.box_name = f"box{next(self._numbers)}"
+
+    @property
+    def url(self) -> str:
+        return f"{self._base}/{self.box_name}"
+
+    def client(self) -> PithosClient:
+        return open_pithos(self.url, self.token, policy=QUICK)
+
+
+class Loss(Enum):
+    """What happens to one message."""
+
+    BEFORE = "request lost"
+    AFTER = "reply lost"
+    STATUS = "answered 500"
+
+
+class LossyTransport:
+    """Loses one message of a client, chosen by its number."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._loss: Loss | None = None
+        self._place: int | None = None
+        self.sent = 0
+
+    def lose(self, loss: Loss, place: int | None) -> None:
+        """Count from here on, and lose message number `place` (None: none)."""
+        self._loss, self._place, self.sent = loss, place, 0
+
+    async def send(self, request: Request) -> Reply:
+        hit = self.sent == self._place
+        self.sent += 1
+        if hit and self._loss is Loss.BEFORE:
+            raise ReplyLostError("lost by the test")
+        reply = await self._inner.send(request)
+        if hit and self._loss is Loss.AFTER:
+            raise ReplyLostError("lost by the test")
+        return Reply(status=500, headers={}, body=b"") if hit else reply
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def lossy(remote: FakeRemote | ServeRemote) -> tuple[PithosClient, LossyTransport]:
+    """A client with a transport that loses messages."""
+    url, counters = parse_url(remote.url), Counters()
+    transport = LossyTransport(HttpTransport(url, remote.token, HttpSettings(), counters))
+    retry = Retry(policy=QUICK, draw=lambda: 0.5, host="test")
+    return PithosClient(url, transport, retry, counters, 4), transport
+
+
+@contextlib.contextmanager
+def serve_process(folder: Path) -> Iterator[ServeRemote]:
+    """Run the real server as long as the context lasts."""
+    tokens = folder / "tokens"
+    tokens.write_text("contract-token alice\n")
+    tokens.chmod(0o600)
+    command = [
+        *(str(Path(sys.executable).parent / "blocksync"), "serve", str(folder / "store")),
+        *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", "4KiB"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            ready = next((line for line in process.stdout if "listening on http://" in line), None)
+            assert ready, "the server ended before it was ready"
+            yield ServeRemote(ready.split("http://")[1].strip(), "contract-token", "alice")
+        finally:
+            process.terminate()
+
+
+def run(remote: Remote, scenario: Scenario) -> None:
+    """Run a scenario with a client of the current container, which is created first."""
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            client = remote.client()
+            await client.create_container()
+            await scenario(client)
+            await client.close()
+
+    trio.run(main)
+
+
+def path(text: str) -> RelPath:
+    return RelPath(text.encode())
+
+
+async def store(client: CloudClient, where: str, data: bytes, replace: RemoteStat | None = None) -> PutResult:
+    """Upload `data` the way the engine does."""
+    block_size = (await client.container_info()).block_size
+    scratch = MemoryContainer(block_size=block_size)
+    blocks = scratch.store_all(data)
+
+    async def read(index: int, _block_id: bytes) -> bytes:
+        return data[index * block_size : (index + 1) * block_size]
+
+    return await upload_file(client, path(where), blocks, read, META, None if replace is None else replace.tag)
+
+
+async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
+    """Download one version the way the engine does."""
+    blocks = await client.block_list(stat.path, stat.tag)
+    content = bytearray(blocks.size_bytes)
+
+    async def keep(index: int, _block_id: bytes, data: bytes) -> None:
+        start = index * blocks.block_size
+        content[start : start + len(data)] = data
+
+    await client.read_blocks(stat.path, stat.tag, blocks, range(len(blocks)), keep)
+    return bytes(content)
+
+
+async def must_head(client: CloudClient, where: str) -> RemoteStat:
+    found = await client.head(path(where))
+    assert found is not None
+    return found

@@ -1,0 +1,493 @@
+"""The contract of `CloudClient`: one suite for the in-memory fake, a fake Synnefo Pithos and our real server."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import ZERO_BLOCK
+from syncer.core.model import Kind, Meta, RemoteStat
+from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
+from syncer.remote.client import CloudClient, MissingBlocks, PutResult
+from syncer.remote.upload import upload_file
+from tests.contract.remotes import (
+    BLOCK,
+    META,
+    FakeRemote,
+    Loss,
+    MemoryRemote,
+    Remote,
+    ServeRemote,
+    fetch,
+    lossy,
+    must_head,
+    path,
+    run,
+    serve_process,
+    store,
+)
+from tests.fakes.pithos import FakePithos
+
+SALT = [0]
+"""Other bytes in every test: servers keep the blocks of earlier ones."""
+
+
+def content(seed: int, size: int) -> bytes:
+    return hashlib.shake_128(b"%d %d" % (SALT[0], seed)).digest(size)
+
+
+@pytest.fixture(scope="module")
+def remotes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
+    with FakePithos(block_size=BLOCK, listing_limit=7) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
+        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+
+
+@pytest.fixture(params=["memory", "fake", "serve"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    found = remotes[request.param]
+    found.new_container()
+    SALT[0] += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 40 * BLOCK + 17], ids=lambda size: f"{size}B"
+)
+def test_a_file_comes_back_as_it_was_sent(remote: Remote, size: int) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(size, size)
+        done = await store(client, "folder/file", data)
+        stat = await must_head(client, "folder/file")
+        assert stat.tag == done.tag
+        assert stat.kind is Kind.FILE
+        assert stat.meta == META
+        assert await fetch(client, stat) == data
+        assert done.foreign == ()
+
+    run(remote, scenario)
+
+
+def test_nul_bytes_at_the_end_count(remote: Remote) -> None:
+    """The object hash does not see them; only the size does."""
+
+    async def scenario(client: CloudClient) -> None:
+        short, long = b"A" * 100, b"A" * 100 + bytes(50)
+        await store(client, "file", short)
+        before = await must_head(client, "file")
+        await store(client, "file", long, replace=before)
+        after = await must_head(client, "file")
+        assert after.tag.etag == before.tag.etag
+        assert await fetch(client, after) == long
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", b"B", replace=before)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.delete(path("file"), before.tag)
+        assert await fetch(client, await must_head(client, "file")) == long
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("data", [bytes(5), bytes(3 * BLOCK), b"A" * BLOCK + bytes(BLOCK) + b"B", bytes(BLOCK) + b"C"])
+def test_zero_blocks_travel_as_nothing(remote: Remote, data: bytes) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "sparse", data)
+        stat = await must_head(client, "sparse")
+        blocks = await client.block_list(stat.path, stat.tag)
+        before = client.counters.snapshot()
+        assert await fetch(client, stat) == data
+        received = client.counters.since(before)
+        assert received.blocks_received == sum(name != ZERO_BLOCK for name in blocks)
+
+    run(remote, scenario)
+
+
+def test_only_missing_blocks_are_sent(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(1, 20 * BLOCK)
+        await store(client, "first", data)
+        changed = data[: 5 * BLOCK] + content(2, BLOCK) + data[6 * BLOCK :]
+        before = client.counters.snapshot()
+        await store(client, "second", changed)
+        assert client.counters.since(before).blocks_sent == 1
+        before = client.counters.snapshot()
+        await store(client, "copy", data)
+        assert client.counters.since(before).blocks_sent == 0
+
+    run(remote, scenario)
+
+
+def test_put_object_names_the_missing_blocks_and_writes_nothing(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        known, unknown, other = content(1, BLOCK), content(2, BLOCK), content(3, BLOCK)
+        await client.put_blocks([known])
+        ids = [block_id(part) for part in (unknown, known, other, unknown)]
+        blocks = BlockList(block_size=BLOCK, size_bytes=4 * BLOCK, ids=b"".join(ids))
+        result = await client.put_object(path("file"), blocks, META, None)
+        assert result == MissingBlocks(ids=(ids[0], ids[2]))
+        assert await client.head(path("file")) is None
+
+    run(remote, scenario)
+
+
+def test_blocks_are_stored_under_their_ids_in_any_form(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        blocks = [content(1, BLOCK), b"", b"short", b"padded" + bytes(100), content(2, 10), bytes(BLOCK)]
+        assert await client.put_blocks(blocks) == [block_id(block) for block in blocks]
+        assert await client.put_blocks([b""]) == [ZERO_BLOCK]
+
+    run(remote, scenario)
+
+
+def test_old_versions_stay_readable_while_they_are_replaced(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        old, new = content(1, 5 * BLOCK), content(2, 6 * BLOCK)
+        await store(client, "file", old)
+        before = await must_head(client, "file")
+        await store(client, "file", new, replace=before)
+        assert await fetch(client, before) == old
+        assert await fetch(client, await must_head(client, "file")) == new
+
+    run(remote, scenario)
+
+
+def test_uuid_stays_through_updates_and_moves(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(1, 3 * BLOCK)
+        first = await store(client, "a/file", data)
+        second = await store(client, "a/file", data + b"!", replace=await must_head(client, "a/file"))
+        before = client.counters.snapshot()
+        third = await client.move(path("a/file"), path("b/other"), second.tag)
+        assert client.counters.since(before).blocks_sent == 0
+        assert first.tag.uuid == second.tag.uuid == third.tag.uuid != ""
+        assert first.tag.version < second.tag.version < third.tag.version
+        assert await client.head(path("a/file")) is None
+        moved = await must_head(client, "b/other")
+        assert moved.tag == third.tag
+        assert moved.meta == META
+        assert await fetch(client, moved) == data + b"!"
+
+    run(remote, scenario)
+
+
+def test_a_create_does_not_replace(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", b"first")
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", b"second")
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", content(1, 2 * BLOCK))
+        assert await fetch(client, await must_head(client, "file")) == b"first"
+
+    run(remote, scenario)
+
+
+def test_a_stale_expectation_changes_nothing(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", b"one")
+        stale = await must_head(client, "file")
+        await store(client, "file", b"two", replace=stale)
+        current = await must_head(client, "file")
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", b"three", replace=stale)
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", content(3, 3 * BLOCK), replace=stale)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.move(path("file"), path("elsewhere"), stale.tag)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.set_meta(path("file"), Meta(mode=0o600), stale.tag)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.delete(path("file"), stale.tag)
+        assert await must_head(client, "file") == current
+        assert await client.head(path("elsewhere")) is None
+
+    run(remote, scenario)
+
+
+def test_what_is_gone_can_not_be_changed(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", b"data")
+        gone = await must_head(client, "file")
+        await client.delete(path("file"), gone.tag)
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", b"new", replace=gone)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.move(path("file"), path("other"), gone.tag)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.set_meta(path("file"), Meta(mode=0o600), gone.tag)
+        assert (await client.list_objects()).objects == []
+
+    run(remote, scenario)
+
+
+def test_deleting_twice_is_fine_and_a_new_life_has_a_new_uuid(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        first = await store(client, "file", b"data")
+        await client.delete(path("file"), first.tag)
+        await client.delete(path("file"), first.tag)
+        assert await client.head(path("file")) is None
+        second = await store(client, "file", b"data")
+        assert second.tag.uuid != first.tag.uuid
+        assert second.foreign == ()
+        with pytest.raises(ConflictOnRemoteError):
+            await client.delete(path("file"), first.tag)
+
+    run(remote, scenario)
+
+
+def test_a_move_does_not_replace_its_target(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        moving = await store(client, "moving", b"moving")
+        await store(client, "taken", b"taken")
+        with pytest.raises(ConflictOnRemoteError):
+            await client.move(path("moving"), path("taken"), moving.tag)
+        assert await fetch(client, await must_head(client, "moving")) == b"moving"
+        assert await fetch(client, await must_head(client, "taken")) == b"taken"
+
+    run(remote, scenario)
+
+
+def test_metadata_change_without_content(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(1, 3 * BLOCK)
+        made = await store(client, "file", data)
+        before = client.counters.snapshot()
+        meta = Meta(mode=0o755, mtime_ns=-5)
+        done = await client.set_meta(path("file"), meta, made.tag)
+        assert client.counters.since(before).bytes_sent == 0
+        stat = await must_head(client, "file")
+        assert (stat.tag, stat.meta) == (done.tag, meta)
+        assert done.tag.version > made.tag.version
+        assert await fetch(client, stat) == data
+
+    run(remote, scenario)
+
+
+def test_metadata_survive_a_new_content(remote: Remote) -> None:
+    """Pithos drops metadata that a PUT does not send again."""
+
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", content(1, 2 * BLOCK))
+        await store(client, "file", content(2, 2 * BLOCK), replace=await must_head(client, "file"))
+        assert (await must_head(client, "file")).meta == META
+
+    run(remote, scenario)
+
+
+def test_directories_and_symlinks_keep_their_kinds(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", Meta(mode=0o750), None)
+        await client.put_small(path("link"), Kind.SYMLINK, b"../target \xff", Meta(), None)
+        folder = await must_head(client, "folder")
+        assert (folder.kind, folder.content, folder.target, folder.tag) == (Kind.DIRECTORY, None, None, made.tag)
+        assert folder.meta == Meta(mode=0o750)
+        link = await must_head(client, "link")
+        assert (link.kind, link.content, link.target) == (Kind.SYMLINK, None, b"../target \xff")
+        moved = await client.move(path("link"), path("folder/link"), link.tag)
+        assert await must_head(client, "folder/link") == await client.resolve(await must_head(client, "folder/link"))
+        await client.delete(path("folder/link"), moved.tag)
+        await client.delete(path("folder"), made.tag)
+        assert (await client.list_objects()).objects == []
+
+    run(remote, scenario)
+
+
+def test_the_listing_is_complete_sorted_and_resolvable(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        names = [f"d{index % 3}/f{index:02}" for index in range(23)] + ["d1", "Ünïcode ✓/%2F", "link", "z~!'()*+,;=:@"]
+        for name in names:
+            if name == "link":
+                await client.put_small(path(name), Kind.SYMLINK, b"target", Meta(), None)
+            else:
+                await store(client, name, name.encode())
+        listing = await client.list_objects()
+        assert [stat.path for stat in listing.objects] == sorted(name.encode() for name in names)
+        assert listing.refused == []
+        for stat in listing.objects:
+            resolved = await client.resolve(stat)
+            assert resolved == await client.head(stat.path)
+        assert listing.info == await client.container_info()
+
+    run(remote, scenario)
+
+
+def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        made = await store(client, "file", b"data")
+        parked = await client.move(path("file"), path(".blocksync/park/7-file"), made.tag)
+        assert [stat.path for stat in (await client.list_objects()).objects] == [b".blocksync/park/7-file"]
+        await client.move(path(".blocksync/park/7-file"), path("back"), parked.tag)
+        assert [stat.path for stat in (await client.list_objects()).objects] == [b"back"]
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize(
+    "name", [b"../x", b"a/../b", b"/abs", b"a//b", b"a/", b"a\0b", b"a\nb", b"caf\xe9", b"x" * 2000]
+)
+def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remote: Remote, name: bytes) -> None:
+    if remote.name == "memory":
+        return  # its names never travel
+
+    async def scenario(client: CloudClient) -> None:
+        where = path("ok")
+        made = await store(client, "ok", b"data")
+        before = client.counters.snapshot()
+        bad = type(where)(name)
+        with pytest.raises(UnsafeNameError):
+            await client.put_small(bad, Kind.FILE, b"data", META, None)
+        with pytest.raises(UnsafeNameError):
+            await client.move(where, bad, made.tag)
+        with pytest.raises(UnsafeNameError):
+            await client.head(bad)
+        assert client.counters.since(before).requests == 0
+
+    run(remote, scenario)
+
+
+WRITES: dict[str, Callable[[CloudClient, RemoteStat], Awaitable[PutResult | None]]] = {
+    "create small": lambda client, made: store(client, "new", b"new"),
+    "create large": lambda client, made: store(client, "new", content(7, 3 * BLOCK)),
+    "create directory": lambda client, made: client.put_small(path("new"), Kind.DIRECTORY, b"", Meta(mode=0o700), None),
+    "replace": lambda client, made: store(client, "file", content(8, 2 * BLOCK), replace=made),
+    "same content again": lambda client, made: store(client, "file", content(9, 2 * BLOCK), replace=made),
+    "move": lambda client, made: client.move(path("file"), path("new"), made.tag),
+    "delete": lambda client, made: client.delete(path("file"), made.tag),
+    "metadata": lambda client, made: client.set_meta(path("file"), Meta(mode=0o600, mtime_ns=1), made.tag),
+}
+
+
+@pytest.mark.parametrize("loss", [Loss.BEFORE, Loss.AFTER, Loss.STATUS], ids=lambda loss: loss.value)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write: str, loss: Loss) -> None:
+    """Every message of the write is lost once, in turn: the end is as if none had been."""
+    if not isinstance(remote, FakeRemote | ServeRemote):
+        return  # the memory has no messages
+
+    async def once(place: int | None) -> tuple[int, list[object]]:
+        remote.new_container()
+        client, transport = lossy(remote)
+        await client.create_container()
+        await store(client, "file", content(9, 2 * BLOCK))
+        made = await must_head(client, "file")
+        transport.lose(loss, place)
+        result = await WRITES[write](client, made)
+        sent = transport.sent
+        if isinstance(result, PutResult):
+            where = "file" if write in {"replace", "same content again", "metadata"} else "new"
+            assert (await must_head(client, where)).tag == result.tag
+            assert result.foreign == ()
+        listing = await client.list_objects()
+        # Versions relative to the first one: a repeated write would have used up another serial.
+        final: list[object] = [
+            (stat.path, stat.kind, stat.content, (await client.resolve(stat)).meta, stat.tag.version - made.tag.version)
+            for stat in listing.objects
+        ]
+        await client.close()
+        return sent, final
+
+    async def main() -> None:
+        sent, undisturbed = await once(None)
+        for place in range(sent):
+            assert (await once(place))[1] == undisturbed, f"message {place} lost"
+
+    trio.run(main)
+
+
+def test_two_devices_see_each_other(remote: Remote) -> None:
+    async def scenario(first: CloudClient) -> None:
+        second = remote.client()
+        await store(first, "file", b"from the first")
+        (seen,) = (await second.list_objects()).objects
+        await store(second, "file", b"from the second", replace=seen)
+        with pytest.raises(ConflictOnRemoteError):
+            await store(first, "file", b"again", replace=seen)
+        assert await fetch(first, await must_head(first, "file")) == b"from the second"
+        assert (await first.container_info()).identity == (await second.container_info()).identity
+        await second.close()
+
+    run(remote, scenario)
+
+
+def test_the_serial_of_the_container_never_sinks(remote: Remote) -> None:
+    """What rollback detection rests on: a deletion raises it, too."""
+
+    async def scenario(client: CloudClient) -> None:
+        made = await store(client, "file", b"data")
+        after_create = (await client.list_objects()).max_version
+        await client.delete(path("file"), made.tag)
+        after_delete = (await client.list_objects()).max_version
+        if remote.name == "fake":
+            assert after_create == after_delete == 0  # plain Pithos does not tell
+        else:
+            assert made.tag.version <= after_create < after_delete
+
+    run(remote, scenario)
+
+
+def test_an_unknown_container_is_not_found(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        remote.new_container()
+        other = remote.client()
+        with pytest.raises(NotFoundError):
+            await other.container_info()
+        with pytest.raises(NotFoundError):
+            await other.list_objects()
+        await other.create_container()
+        await other.create_container()
+        assert (await other.list_objects()).objects == []
+        assert (await other.container_info()).block_size == BLOCK
+        await other.close()
+
+    run(remote, scenario)
+
+
+def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        parts = [content(1, BLOCK), content(2, 99)]
+        ids = b"".join(block_id(part) for part in parts)
+        blocks = BlockList(block_size=BLOCK, size_bytes=BLOCK + 99, ids=ids)
+
+        async def read(index: int, _block_id: bytes) -> bytes:
+            return [parts[0], b"changed"][index]
+
+        with pytest.raises(LocalChangedError):
+            await upload_file(client, path("file"), blocks, read, META, None)
+        assert await client.head(path("file")) is None
+
+    run(remote, scenario)
+
+
+def test_single_blocks_are_read_by_index(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(1, 10 * BLOCK + 9)
+        await store(client, "file", data)
+        stat = await must_head(client, "file")
+        blocks = await client.block_list(stat.path, stat.tag)
+        assert await client.read_block(stat.path, stat.tag, blocks, 10) == data[10 * BLOCK :].rstrip(b"\0")
+        seen: dict[int, bytes] = {}
+
+        async def keep(index: int, _block_id: bytes, piece: bytes) -> None:
+            seen[index] = piece
+
+        await client.read_blocks(stat.path, stat.tag, blocks, [9, 2, 4, 3], keep)
+        assert seen == {at: data[at * BLOCK : (at + 1) * BLOCK].rstrip(b"\0") for at in (2, 3, 4, 9)}
+
+    run(remote, scenario)
+
+
+def test_looking_changes_nothing(remote: Remote) -> None:
+    """An idle cycle must cost no mutating request."""
+
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", content(1, 2 * BLOCK))
+        before = client.counters.snapshot()
+        for stat in (await client.list_objects()).objects:
+            await fetch(client, await client.resolve(stat))
+        assert client.counters.since(before).mutating_requests == 0
+
+    run(remote, scenario)
