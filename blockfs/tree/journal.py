@@ -48,6 +48,11 @@ class Numbers:
         self._next_ino = row.next_ino
         self._reserved = reserved
 
+    @property
+    def last_sequence(self) -> int:
+        """The greatest sequence handed out so far."""
+        return self._sequence
+
     def take_sequence(self) -> int:
         """A sequence greater than all before."""
         self._sequence += 1

@@ -201,6 +201,12 @@ class Tree(TreeReader):
         """Inodes as of the last commit."""
         return self._store.row_count(Table.INODES)
 
+    @property
+    def last_sequence(self) -> int:
+        """The greatest sequence handed out so far: after a commit, everything up to it is durable."""
+        assert self._numbers is not None, "begin_mount first"
+        return self._numbers.last_sequence
+
     def new_ino(self) -> int:
         """An ino that was never used."""
         return self._issue().take_ino()
@@ -301,15 +307,13 @@ class Tree(TreeReader):
         old = self.leaf_key(ino, index)
         if old == new:
             return
-        # First add, then drop: a leaf that moves within one file never touches zero.
-        allocated = 0
+        # Drop first: if the old leaf is not counted, the refusal leaves everything as it was.
+        allocated = -self._unrefer(old) if old is not None else 0
         if new is not None:
             allocated += self._refer(new, ids)
             self._store.put(Table.LEAF_MAP, map_key, new)
         else:
             self._store.delete(Table.LEAF_MAP, map_key)
-        if old is not None:
-            allocated -= self._unrefer(old)
         if allocated:
             self._set_allocated(ino, self.allocated_blocks(ino) + allocated)
 
@@ -357,6 +361,7 @@ class Tree(TreeReader):
 
     def clone_leaves(self, src: int, dst: int) -> None:
         """Give `dst` exactly the leaves of `src`. No block is copied: 40 bytes per 256 blocks."""
+        assert src != dst
         self.truncate_leaves(dst, 0)
         for index, key in list(self.leaf_keys(src)):
             self._set_leaf_key(dst, index, key, None)
