@@ -130,7 +130,11 @@ class _Diff:
         if occupant is None or occupant == nid:
             return
         node = self.tree[occupant]
-        self._place(occupant, node.placed(PARK, park_name(occupant, node.name)))
+        name, attempt = park_name(occupant, node.name), 0
+        while (PARK, name) in self.occupants:
+            attempt += 1
+            name = park_name(occupant, node.name, attempt)
+        self._place(occupant, node.placed(PARK, name))
         self.places.append(
             Park(side=self.side, nid=occupant, path=self._path(occupant), expected=self.state.tags.get(occupant))
         )

@@ -36,7 +36,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.paths import join, park_name, path_in
+from syncer.core.paths import join, path_in, split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +280,7 @@ def _after(action: Action, old: Node | None) -> Node:
     if isinstance(action, Move):
         return old.placed(action.parent, action.name)
     if isinstance(action, Park):
-        return old.placed(PARK, park_name(action.nid, old.name))
+        return old.placed(PARK, split(action.path)[1])
     if isinstance(action, Update):
         return replace(old, content=action.content, target=action.target, meta=_overlaid(old.meta, action.meta))
     assert isinstance(action, SetMeta)

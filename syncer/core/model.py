@@ -309,7 +309,7 @@ class Move(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park(Action):
-    """Move out of the way, to `path`, which is `paths.park_path(nid, name)`. Needs an intent row (StateDB rule B)."""
+    """Move out of the way, to `path`, which lies in `paths.PARK_FOLDER`. Needs an intent row (StateDB rule B)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

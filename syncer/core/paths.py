@@ -89,15 +89,16 @@ def ancestors(path: RelPath) -> Iterator[RelPath]:
         at = path.rfind(b"/", 0, at)
 
 
-def park_name(nid: Nid, name: bytes) -> bytes:
-    """Name of a parked node: its number, and as much of its name as fits (a crash may leave nothing else of it)."""
-    prefix = b"%d-" % nid
+def park_name(nid: Nid, name: bytes, attempt: int = 0) -> bytes:
+    """Name of a parked node: its number, and as much of its name as fits (a crash may leave nothing else of it).
+
+    Args:
+        nid: The node.
+        name: The name it has.
+        attempt: How many such names were found taken, by the torn half of an earlier remote move.
+    """
+    prefix = b"%d-" % nid + b"~" * attempt
     return prefix + name[: NAME_BYTES - len(prefix)]
-
-
-def park_path(nid: Nid, name: bytes) -> RelPath:
-    """Where a parked node waits."""
-    return RelPath(PARK_FOLDER + b"/" + park_name(nid, name))
 
 
 def parse_park_name(raw: bytes) -> tuple[Nid | None, bytes]:

@@ -236,6 +236,11 @@ class Scenario:
         gone = isinstance(action, Trash)
         tag = None if gone else replica.tag(ledger.path_after(action))
         pending.extend(ledger.applied(action, tag))
+        if isinstance(action, Move | Park) and replica.side is Side.REMOTE:
+            for nid in ledger.below(Side.REMOTE, action.nid):  # their objects have new versions now
+                moved = replica.tag(ledger.path(Side.REMOTE, nid))
+                if moved is not None:
+                    pending.extend(ledger.retagged(Side.REMOTE, nid, moved))
         return True
 
     def _do(self, ledger: ledger_module.Ledger, replica: Replica, action: Action, tear: bool) -> bool:
@@ -279,7 +284,7 @@ class Scenario:
         meta = action.meta
         self.made += 1
         if isinstance(action, Mkdir):
-            if replica.side is Side.REMOTE and path not in replica.entries:
+            if replica.side is Side.REMOTE and path not in replica.entries and replica.below(path):
                 replica.entries[path] = Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick())
                 return
             replica.put(path, Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick()))
