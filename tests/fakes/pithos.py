@@ -11,7 +11,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -66,6 +66,7 @@ class FakePithos:
         self.listing_limit = listing_limit
         self.lock = threading.RLock()
         self.requests: list[tuple[str, str]] = []
+        self.on_request: Callable[[str, str], None] | None = None
         self._faults: list[tuple[Fault, object]] = []
         handler = type("Handler", (_Handler,), {"fake": self})
         self._http = _QuietServer(("127.0.0.1", 0), handler)
@@ -96,9 +97,16 @@ class FakePithos:
             snapshot = {key: self._rows(box) for key, box in self.store.containers.items()}
             self._faults.append((fault, snapshot))
 
+    def clear_faults(self) -> None:
+        """Disarm all."""
+        with self.lock:
+            self._faults.clear()
+
     def take_fault(self, method: str, target: str) -> tuple[Fault | None, object]:
         with self.lock:
             self.requests.append((method, target))
+            if self.on_request is not None:
+                self.on_request(method, target)
             for at, (fault, snapshot) in enumerate(self._faults):
                 if fault.method in {None, method} and fault.containing in target:
                     fault.times -= 1
@@ -135,10 +143,19 @@ class FakePithos:
             if headers.get("content-type") != "application/octet-stream":
                 return Answer(202, {})  # stores nothing and says so only by its empty body
             return _json(202, self.store.put_blocks(body))
-        self.store.container(*key)
+        box = self.store.container(*key)
         if method == "HEAD":
-            sizes = {"X-Container-Block-Size": str(self.store.block_size), "X-Container-Block-Hash": "sha256"}
-            return Answer(204, sizes)
+            live = box.live().values()
+            return Answer(
+                204,
+                {
+                    "X-Container-Block-Size": str(self.store.block_size),
+                    "X-Container-Block-Hash": "sha256",
+                    "X-Container-Object-Count": str(len(live)),
+                    "X-Container-Bytes-Used": str(sum(version.size for version in live)),
+                    "Last-Modified": box.last_modified(),
+                },
+            )
         raise RefusedError(405, "notAllowed", f"Method not allowed: {method}")
 
     def _listing(self, key: tuple[str, str], query: dict[str, str], stale: object) -> Answer:

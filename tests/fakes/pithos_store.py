@@ -10,6 +10,7 @@ import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from email.utils import formatdate
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 META = "x-object-meta-"
@@ -66,6 +67,11 @@ class Container:
     def current(self, name: str) -> Version | None:
         versions = self.history.get(name)
         return versions[-1] if versions and not versions[-1].deleted else None
+
+    def last_modified(self) -> str:
+        """Time of the last change, any; seconds are serials here, so that it is exact."""
+        serial = max((versions[-1].serial for versions in self.history.values()), default=0)
+        return formatdate(1795169379 + serial, usegmt=True)
 
     def live(self) -> dict[str, Version]:
         found = ((name, self.current(name)) for name in sorted(self.history))
