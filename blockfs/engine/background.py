@@ -1,0 +1,83 @@
+"""The threads of a mount: one that commits, one that publishes, and those that seal.
+
+They only decide when; what is done is the same as on demand. A failure is logged and tried again: it has lost nothing,
+and whoever calls fsync meets it as an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from blockfs.engine.committer import Committer
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.publisher import Publisher
+from blockfs.engine.sealer import Sealer
+from blockfs.errors import BlockfsError
+
+log = structlog.get_logger()
+
+_SEAL_LOOK_S: Final = 1.0  # how often a sealing thread looks for files that have become quiet
+_FAILED_PAUSE_S: Final = 2.0  # a full host is not asked more often than this
+
+
+class Background:
+    """Runs until `stop`."""
+
+    def __init__(self, config: EngineConfig, committer: Committer, publisher: Publisher, sealer: Sealer) -> None:
+        self._config = config
+        self._committer = committer
+        self._publisher = publisher
+        self._sealer = sealer
+        self._stopping = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._commit, name="blocksync-commit", daemon=True),
+            threading.Thread(target=self._publish, name="blocksync-publish", daemon=True),
+            *(
+                threading.Thread(target=self._seal, name=f"blocksync-seal-{number}", daemon=True)
+                for number in range(config.seal_workers)
+            ),
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads and wait for what they are doing. Idempotent."""
+        self._stopping.set()
+        self._sealer.kick()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _commit(self) -> None:
+        while not self._stopping.wait(self._config.commit_s):
+            self._try("commit", self._committer.commit)
+
+    def _publish(self) -> None:
+        while not self._stopping.wait(self._config.publish_s / 4):
+            self._try("publish", lambda: self._publisher.publish_older(self._config.publish_s))
+
+    def _seal(self) -> None:
+        sealed = False
+        while not self._stopping.is_set():
+            if not sealed:
+                self._sealer.wanted.wait(_SEAL_LOOK_S)
+                self._sealer.wanted.clear()
+            sealed = False
+            if not self._stopping.is_set():
+                sealed = self._try("seal", self._sealer.seal_due)
+
+    def _try(self, what: str, work: Callable[[], bool | None]) -> bool:
+        """Do some work; a failure is logged, and the thread rests a little."""
+        try:
+            return bool(work())
+        except (BlockfsError, OSError) as error:
+            log.warning("engine.failed", doing=what, reason=str(error))
+            self._stopping.wait(_FAILED_PAUSE_S)
+            return False

@@ -1,0 +1,71 @@
+"""Grouped commits of metadata: whoever needs one makes it, and takes along what the others have changed.
+
+Order within a commit: freeze the change set (lock) → one fully synced LMDB transaction (no lock) → retire it (lock) →
+unlink staging files that it made superfluous. The blocks that a set refers to were durable before they came into it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from blockfs.engine.filestate import Stores
+
+
+class Committer:
+    """Commits the tree of one mount. Thread-safe."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._one_at_a_time = threading.Lock()
+        self._begun = 0  # commits begun, under the engine's lock
+        self._done = 0  # the newest begun commit that succeeded
+        self._durable_sequence = stores.tree.last_sequence
+
+    def commit(self) -> None:
+        """Make everything durable that was changed before this call. Without the engine's lock.
+
+        Raises:
+            NoSpaceError: The host is full. Nothing is lost: the changes go with the next commit.
+            TreeIoError: The host failed; likewise.
+        """
+        with self._stores.lock:
+            begun_before = self._begun
+        with self._one_at_a_time:
+            # A commit that began after our call has taken our changes along; one that had begun already may not.
+            if self._done <= begun_before:
+                self._run()
+
+    def commit_up_to(self, sequence: int) -> None:
+        """Make the row of this version durable, if it isn't.
+
+        Raises:
+            NoSpaceError: See `commit`.
+            TreeIoError: See `commit`.
+        """
+        if not self.is_durable(sequence):
+            self.commit()
+
+    def is_durable(self, sequence: int) -> bool:
+        """Whether the rows of versions up to this one are durable."""
+        return sequence <= self._durable_sequence
+
+    def _run(self) -> None:
+        tree, lock, checkpoint = self._stores.tree, self._stores.lock, self._stores.config.checkpoint
+        with lock:
+            self._begun += 1
+            begun = self._begun
+            sequence = tree.last_sequence
+            change_set = tree.freeze()
+        if change_set is not None:
+            checkpoint("tree.write")
+            written = False
+            try:
+                tree.write(change_set)
+                written = True
+            finally:
+                with lock:
+                    (tree.retire if written else tree.thaw)(change_set)
+        self._done = begun
+        self._durable_sequence = sequence
+        # Only now: the generations that these files belong to have left the durable tree.
+        self._stores.staging.sweep()

@@ -1,0 +1,349 @@
+"""Contents of regular files: handles, reads and writes.
+
+The fast path is one pwrite and some arithmetic on bit masks. A write goes to the newest staged generation, whole pages
+at a time: a page that is written in part is completed first from what lies below it, so that after a crash every staged
+page is complete by itself. Staged zeros are written: a page that SEEK_DATA finds is staged, one that it doesn't is not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import Final
+
+from blockfs.engine.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
+from blockfs.engine.pagemap import PAGE
+from blockfs.engine.publisher import Publisher
+from blockfs.engine.reader import Reader
+from blockfs.engine.resize import Resizer
+from blockfs.engine.sealer import Sealer
+from blockfs.engine.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
+from blockfs.errors import FsError, MissingBlockError, NoSpaceError, WouldBlock
+from blockfs.tree.schema import Inode
+
+_RESERVE_CHECK_PAGES: Final = 256  # 1 MiB: a statvfs(2) costs as much as staging 16 KiB
+
+Edges = dict[int, bytes]
+"""Page number → present content, up to the end of the file, of pages that a write changes in part."""
+
+
+class Files:
+    """Open, read, write and truncate. Thread-safe; see the package for `may_block`."""
+
+    def __init__(self, stores: Stores, table: FileTable, reader: Reader, publisher: Publisher, sealer: Sealer) -> None:
+        self._stores = stores
+        self._table = table
+        self._reader = reader
+        self._publisher = publisher
+        self._sealer = sealer
+        self._resizer = Resizer(stores, table)
+        self._handles: dict[int, tuple[FileState, bool]] = {}
+        self._last_handle = 0
+        self._unchecked_pages = _RESERVE_CHECK_PAGES
+        host = os.statvfs(stores.staging.path)
+        self._reserve_bytes = min(stores.config.reserve_bytes, host.f_blocks * host.f_frsize // 64)
+
+    # --- handles ---
+
+    def open(self, ino: int, flags: int = os.O_RDONLY) -> int:
+        """Open a file. O_TRUNC is the caller's: `truncate`.
+
+        Returns:
+            A handle, for `release`.
+
+        Raises:
+            FsError: ENOENT, EISDIR, or EINVAL for what is no regular file.
+        """
+        writes = (flags & os.O_ACCMODE) != os.O_RDONLY
+        with self._stores.lock:
+            state = self._table.get(ino)
+            state.handles += 1
+            state.writers += writes
+            self._last_handle += 1
+            self._handles[self._last_handle] = (state, writes)
+            return self._last_handle
+
+    def release(self, handle: int) -> None:
+        """Close a handle. Whether an unlinked inode goes now is the namespace's to say."""
+        with self._stores.lock:
+            state, writes = self._handles.pop(handle)
+            state.handles -= 1
+            state.writers -= writes
+            if not state.discarded:
+                self._table.settle(state)
+
+    def writers(self, ino: int) -> int:
+        """Handles that are open for writing."""
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            return 0 if state is None else state.writers
+
+    # --- reading ---
+
+    def read(self, ino: int, offset: int, length: int, *, may_block: bool = False) -> bytes:
+        """Read up to `length` bytes; fewer only at the end of the file.
+
+        Raises:
+            WouldBlock: Not all is in the page cache and `may_block` is false.
+            FsError: No such file.
+            MissingBlockError: A block is not stored.
+            CorruptBlockError: A block is quarantined or unreadable.
+            HostIoError: The host failed.
+        """
+        try:
+            return self._read_once(ino, offset, length, may_block=may_block)
+        except MissingBlockError:
+            # The block may have been sealed anew and collected between the lookup and the read. Twice is a fault.
+            return self._read_once(ino, offset, length, may_block=may_block)
+
+    def _read_once(self, ino: int, offset: int, length: int, *, may_block: bool) -> bytes:
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            size = self._table.row(ino).size_bytes if state is None else state.size_bytes
+            length = min(length, size - offset)
+            if length <= 0:
+                return b""
+            segments = self._reader.resolve(ino, state.generations if state is not None else [], offset, length)
+        return self._reader.gather(segments, may_block=may_block)
+
+    # --- writing ---
+
+    def write(self, ino: int, offset: int, data: bytes | memoryview, *, may_block: bool = False) -> int:
+        """Write at a byte offset; the file grows as needed.
+
+        Returns:
+            Bytes written; fewer than given only if the host became full on the way.
+
+        Raises:
+            WouldBlock: A page must be completed from a cold disk, or too much is staged, and `may_block` is false.
+            FsError: EFBIG beyond 2**63-1; no such file.
+            NoSpaceError: The host is full, or nearly so.
+            HostIoError: The host failed.
+        """
+        end = offset + len(data)
+        if end > MAX_SIZE:
+            raise FsError(errno.EFBIG, f"inode {ino}: a write to {end}")
+        if not data:
+            return 0
+        known: tuple[int, Edges | None] = (-1, None)
+        while True:
+            self._wait_for_room(len(data), may_block=may_block)
+            with self._stores.lock:
+                state = self._table.get(ino)
+                stamp, edges = known
+                pages = _edge_pages(state, offset, end)
+                if stamp != state.stamp:
+                    edges = self._read_edges(state, pages, may_block=may_block)
+                if edges is not None:
+                    return self._stage(state, offset, data, edges)
+                stamp = state.stamp
+            # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
+            known = (stamp, {page: self.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
+
+    def _wait_for_room(self, length: int, *, may_block: bool) -> None:
+        """Hold writers back while too much is staged, and refuse them when the host is nearly full."""
+        table = self._table
+        staged_bytes = table.staged_bytes
+        limit = self._stores.config.staged_limit_bytes
+        if staged_bytes > limit // 2:
+            self._sealer.kick()
+        if staged_bytes and staged_bytes + length > limit:
+            if not may_block:
+                raise WouldBlock("too much is staged")
+            self._sealer.make_room(length)
+        if self._unchecked_pages >= _RESERVE_CHECK_PAGES:
+            host = os.statvfs(self._stores.staging.path)
+            if host.f_bavail * host.f_frsize < self._reserve_bytes + length:
+                raise NoSpaceError("the host filesystem is nearly full; the rest is kept for sealing and metadata")
+            self._unchecked_pages = 0
+
+    def _read_edges(self, state: FileState, pages: list[int], *, may_block: bool) -> Edges | None:
+        """Contents of pages from the page cache; None if that takes a disk and the caller can wait."""
+        try:
+            return {page: self._cached_page(state, page) for page in pages}
+        except WouldBlock:
+            if not may_block:
+                raise
+            return None
+
+    def _cached_page(self, state: FileState, page: int) -> bytes:
+        length = min(PAGE, state.size_bytes - page * PAGE)
+        segments = self._reader.resolve(state.ino, state.generations, page * PAGE, length)
+        return self._reader.gather(segments, may_block=False)
+
+    def _stage(self, state: FileState, offset: int, data: bytes | memoryview, edges: Edges) -> int:
+        """Write into the newest generation. Under the lock: what `edges` say is still so."""
+        row = self._table.row(state.ino)
+        generation = self._table.open_generation(state)
+        end = offset + len(data)
+        parts: list[bytes | memoryview] = [data]
+        start = offset
+        first_page, last_page = offset // PAGE, end // PAGE
+        if first_page in edges:
+            start = first_page * PAGE
+            parts.insert(0, edges[first_page][: offset - start].ljust(offset - start, b"\0"))
+        if last_page in edges:
+            parts.append(edges[last_page][end - last_page * PAGE :])
+        length = sum(len(part) for part in parts)
+        written = self._write_parts(state, generation, start, parts, length)
+        done = min(written - (offset - start), len(data))
+        if done <= 0:
+            raise NoSpaceError("staging: the host filesystem is full")
+        added = generation.pages.add(start // PAGE, (start + written - 1) // PAGE - start // PAGE + 1)
+        self._table.staged_pages += added
+        self._unchecked_pages += added
+        state.touch(row, time.time_ns(), time.monotonic())
+        state.size_bytes = max(state.size_bytes, offset + done)
+        return done
+
+    def _write_parts(
+        self,
+        state: FileState,
+        generation: StagedGeneration,
+        start: int,
+        parts: list[bytes | memoryview],
+        length: int,
+    ) -> int:
+        """Write to the staging files, cut where a 1 TiB range ends; returns bytes that are certain."""
+        range_index, within = start >> RANGE_SHIFT, start & (RANGE - 1)
+        if within + length <= RANGE:
+            return self._write_range(state, generation, range_index, within, parts)
+        first = RANGE - within
+        joined = memoryview(b"".join(parts))
+        written = self._write_range(state, generation, range_index, within, [joined[:first]])
+        if written < first:
+            return written
+        return first + self._write_range(state, generation, range_index + 1, 0, [joined[first:]])
+
+    def _write_range(
+        self,
+        state: FileState,
+        generation: StagedGeneration,
+        range_index: int,
+        within: int,
+        parts: list[bytes | memoryview],
+    ) -> int:
+        file = self._table.staging_file(state, generation, range_index)
+        generation.unsynced.add(range_index)
+        with self._stores.staging.using(file) as fd, translated("staging"):
+            length = sum(len(part) for part in parts)
+            try:
+                written = write_pages(fd, parts, within)
+            except OSError:
+                _clear_unstaged(generation, file, fd, within, length)
+                raise
+            if written < length:
+                # Whole pages only: a page that is staged in part would be completed with NUL bytes by a recovery.
+                whole = max(0, (within + written) // PAGE * PAGE - within)
+                _clear_unstaged(generation, file, fd, within + whole, length - whole)
+                return whole
+            return written
+
+    # --- size ---
+
+    def truncate(self, ino: int, size_bytes: int, *, may_block: bool = False) -> None:
+        """Set the size: cut, or extend by a hole.
+
+        Raises:
+            WouldBlock: The last block must be cut, and `may_block` is false.
+            FsError: EFBIG beyond 2**63-1; EINVAL below 0; no such file.
+            NoSpaceError: The cut block could not be stored.
+        """
+        self._resizer.truncate(ino, size_bytes, may_block=may_block)
+
+    # --- durability ---
+
+    def fsync(self, ino: int, *, datasync: bool = False) -> None:
+        """Make a file's content, size and names durable. Waits for disks: call it in a thread.
+
+        Args:
+            ino: Any inode.
+            datasync: Leave out times, as fdatasync(2) does.
+
+        Raises:
+            NoSpaceError: The host is full; nothing is lost that was durable.
+            HostIoError: The host failed.
+            TreeIoError: The host failed.
+        """
+        self._publisher.fsync(ino, datasync=datasync)
+
+    def flush(self, ino: int | None = None) -> None:
+        """Seal one file, or all, and commit durably. Waits for disks: call it in a thread.
+
+        Raises:
+            NoSpaceError: The host is full; what was staged stays staged.
+            BlockfsError: A block below staged data is missing or corrupt.
+        """
+        if ino is None:
+            self._sealer.seal_all()
+        else:
+            self._sealer.seal([ino])
+        self._publisher.commit()
+
+    # --- FileSizes, for the namespace: called under the engine's lock ---
+
+    def live(self, inode: Inode) -> Inode:
+        """The inode as readers see it: unpublished size and mtime, and the later of both ctimes."""
+        state = self._table.peek(inode.ino)
+        return inode if state is None else state.live(inode)
+
+    def staged_bytes(self, ino: int) -> int:
+        """Bytes that are staged and not sealed yet."""
+        state = self._table.peek(ino)
+        return 0 if state is None else sum(generation.pages.count for generation in state.generations) * PAGE
+
+    def forget_times(self, ino: int) -> None:
+        """The namespace set an explicit mtime in the tree: an unpublished one is void."""
+        state = self._table.peek(ino)
+        if state is not None:
+            state.mtime_ns = None
+            self._publisher.note_times(state)
+
+    def discard(self, ino: int) -> None:
+        """The inode is being removed: drop its staged data and state."""
+        state = self._table.peek(ino)
+        if state is not None:
+            self._table.discard(state)
+
+    def publish_before_replace(self, ino: int, *, may_block: bool) -> None:
+        """Make sure that the size in the tree is the present one, its data being flushed.
+
+        "Write a temporary file, rename it over the old one" must never end as an empty file. Only the renamed file is
+        flushed: nobody waits for somebody else's data.
+
+        Raises:
+            WouldBlock: Data must be flushed first, and `may_block` is false.
+        """
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            if state is None or state.is_published:
+                return
+        if not may_block:
+            raise WouldBlock("data must be flushed before the rename")
+        self._publisher.publish(state)
+
+
+def _edge_pages(state: FileState, offset: int, end: int) -> list[int]:
+    """Pages that a write to [offset, end) changes in part and that are not staged in the newest generation.
+
+    Where there is nothing but NUL bytes, at and beyond the end of the file, there is nothing to complete: the rest of a
+    fresh page of a staging file is NUL.
+    """
+    pages = []
+    newest = state.newest
+    first, last = offset // PAGE, end // PAGE
+    size = state.size_bytes
+    if offset % PAGE and first * PAGE < size and not (newest and newest.pages.has(first)):
+        pages.append(first)
+    if end % PAGE and end < size and not (newest and newest.pages.has(last)) and last not in pages:
+        pages.append(last)
+    return pages
+
+
+def _clear_unstaged(generation: StagedGeneration, file: StagingFile, fd: int, within: int, length: int) -> None:
+    """After a failed write: make pages holes again that are not staged, or a recovery would take them for data."""
+    base = file.key[1] << RANGE_SHIFT
+    for page in range(within // PAGE, -(-(within + length) // PAGE)):
+        if not generation.pages.has(base // PAGE + page):
+            punch(fd, page * PAGE, PAGE)

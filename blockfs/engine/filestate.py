@@ -1,0 +1,315 @@
+"""What the engine knows of a file beyond its row in the tree: live size and times, staged generations, handles.
+
+A file has a `FileState` while it is open, has staged data, or has changes the tree does not know yet. All fields are
+guarded by the engine's lock, unless they say otherwise.
+
+Three stamps order a file's changes. `stamp` counts changes of content or size. `flushed_stamp` is the newest one whose
+data are on disk. `published_stamp` is the newest one that the inode's row tells of. A change is published only after
+its data are flushed or sealed: that is what keeps a crash from showing a size without its bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.pagemap import PAGE, Layer, PageMap
+from blockfs.engine.staging import StagingDirectory, StagingFile
+from blockfs.errors import FsError
+from blockfs.tree.schema import NO_LIMIT, Generation, Inode, Kind
+from blockfs.tree.store import Tree
+
+MAX_SIZE: Final = 2**63 - 1  # loff_t
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stores:
+    """What all parts of the engine work on.
+
+    Attributes:
+        lock: Guards the tree's change sets and all file states. Never held across fdatasync, a cold read, hashing or an
+            LMDB write.
+    """
+
+    tree: Tree
+    blocks: BlockDirectory
+    staging: StagingDirectory
+    lock: threading.RLock
+    config: EngineConfig
+
+    @property
+    def block_size(self) -> int:
+        """Bytes of a block."""
+        return self.blocks.block_size
+
+
+class StagedGeneration:
+    """Data staged between two closings, at most one staging file per 1 TiB range.
+
+    Attributes:
+        number: Higher is newer; unique within the volume.
+        pages: Which pages it has.
+        files: Range index → staging file.
+        named: Ranges whose row is in the tree. A row comes only after the file's name and data are durable.
+        unsynced: Ranges written since their last fdatasync began.
+        valid_below: Byte offset in the file from where on it is void.
+    """
+
+    __slots__ = ("files", "named", "number", "pages", "unsynced", "valid_below")
+
+    def __init__(self, number: int, block_size: int) -> None:
+        self.number = number
+        self.pages = PageMap(block_size)
+        self.files: dict[int, StagingFile] = {}
+        self.named: set[int] = set()
+        self.unsynced: set[int] = set()
+        self.valid_below = NO_LIMIT
+
+    @property
+    def layer(self) -> Layer:
+        """For `pagemap.plan`."""
+        return Layer(self.pages, self.valid_below)
+
+    def row(self, ino: int, range_index: int) -> Generation:
+        """Its row in the tree for one range."""
+        return Generation(ino=ino, range_index=range_index, generation=self.number, valid_below=self.valid_below)
+
+
+class LowWater:
+    """The smallest size a file had since this was made: what a flush or seal that began then may still publish."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+
+class FileState:
+    """One file.
+
+    Attributes:
+        ino: The inode.
+        size_bytes: Live size.
+        mtime_ns: Of the last write or truncate, while the row doesn't know it; None: the row's counts.
+        ctime_ns: Of the last write or truncate; the row's counts if it is later.
+        generations: Oldest first.
+        is_open: Whether the newest generation takes writes. Closed ones never change, but for being cut.
+        stamp: See the module.
+        flushed_stamp: See the module.
+        published_stamp: See the module.
+        changed_at_s: Monotonic time of the oldest unpublished change.
+        written_at_s: Monotonic time of the newest write.
+        times_version: Version of the row if all that it has over the durable one are times; else of no meaning.
+        low_waters: Of flushes and seals under way.
+        handles: Open handles.
+        writers: Those of them that may write.
+        discarded: The inode is removed: whoever finds this after a wait lets go.
+        publishing: Held by the one thread that flushes this file. Taken before the engine's lock.
+        sealing: Held by the one thread that seals this file. Taken before `publishing` and the engine's lock.
+    """
+
+    __slots__ = (
+        "changed_at_s",
+        "ctime_ns",
+        "discarded",
+        "flushed_stamp",
+        "generations",
+        "handles",
+        "ino",
+        "is_open",
+        "low_waters",
+        "mtime_ns",
+        "published_stamp",
+        "publishing",
+        "sealing",
+        "size_bytes",
+        "stamp",
+        "times_version",
+        "writers",
+        "written_at_s",
+    )
+
+    def __init__(self, inode: Inode) -> None:
+        self.ino = inode.ino
+        self.size_bytes = inode.size_bytes
+        self.mtime_ns: int | None = None
+        self.ctime_ns = 0
+        self.generations: list[StagedGeneration] = []
+        self.is_open = False
+        self.stamp = 0
+        self.flushed_stamp = 0
+        self.published_stamp = 0
+        self.changed_at_s = 0.0
+        self.written_at_s = 0.0
+        self.times_version = 0
+        self.low_waters: list[LowWater] = []
+        self.handles = 0
+        self.writers = 0
+        self.discarded = False
+        self.publishing = threading.Lock()
+        self.sealing = threading.Lock()
+
+    @property
+    def layers(self) -> list[Layer]:
+        """For `pagemap.plan`: newest first."""
+        return [generation.layer for generation in reversed(self.generations)]
+
+    @property
+    def newest(self) -> StagedGeneration | None:
+        """The generation that takes writes, if there is one."""
+        return self.generations[-1] if self.is_open else None
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the inode's row tells of every change."""
+        return self.published_stamp >= self.stamp
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the row in the tree says all there is to say."""
+        return not (self.handles or self.generations or self.low_waters) and self.is_published
+
+    def touch(self, row: Inode, now_ns: int, now_s: float) -> None:
+        """Note a change of content or size. The clock may step back; ctime does not."""
+        if self.is_published:
+            self.changed_at_s = now_s
+        self.written_at_s = now_s
+        self.stamp += 1
+        self.mtime_ns = now_ns
+        self.ctime_ns = max(now_ns, self.ctime_ns, row.ctime_ns)
+
+    def live(self, row: Inode) -> Inode:
+        """The row as it would be if everything were published."""
+        return replace(
+            row,
+            size_bytes=self.size_bytes,
+            mtime_ns=row.mtime_ns if self.mtime_ns is None else self.mtime_ns,
+            ctime_ns=max(row.ctime_ns, self.ctime_ns),
+        )
+
+    def published(self, stamp: int) -> None:
+        """Note that the row tells of all changes up to `stamp`, whose data are on disk."""
+        self.published_stamp = max(self.published_stamp, stamp)
+        self.flushed_stamp = max(self.flushed_stamp, stamp)
+        if self.is_published:
+            self.mtime_ns = None
+
+    def watch(self) -> LowWater:
+        """Begin to note the smallest size from now on; end it with `unwatch`."""
+        mark = LowWater(self.size_bytes)
+        self.low_waters.append(mark)
+        return mark
+
+    def unwatch(self, mark: LowWater) -> None:
+        """End a watch. Idempotent."""
+        self.low_waters = [other for other in self.low_waters if other is not mark]
+
+
+class FileTable:
+    """All file states of a mount, and how much is staged. Guarded by the engine's lock."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._states: dict[int, FileState] = {}
+        self._last_generation = 0
+        self.staged_pages = 0
+        self.room = threading.Condition(stores.lock)
+        """Notified when staged data went away."""
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of all staged pages."""
+        return self.staged_pages * PAGE
+
+    def all(self) -> list[FileState]:
+        """The states of now: a copy, to be looked through without the lock."""
+        return list(self._states.values())
+
+    def peek(self, ino: int) -> FileState | None:
+        """The state of a file, if it has one."""
+        return self._states.get(ino)
+
+    def get(self, ino: int) -> FileState:
+        """The state of a file; made from its row if it has none.
+
+        Raises:
+            FsError: ENOENT: no such inode; EISDIR or EINVAL: not a regular file.
+        """
+        state = self._states.get(ino)
+        if state is None:
+            state = self._states[ino] = FileState(self.row(ino))
+        return state
+
+    def row(self, ino: int) -> Inode:
+        """The inode's row of a regular file.
+
+        Raises:
+            FsError: ENOENT: no such inode; EISDIR or EINVAL: not a regular file.
+        """
+        inode = self._stores.tree.inode(ino)
+        if inode is None:
+            raise FsError(errno.ENOENT, f"inode {ino}")
+        if inode.kind is not Kind.FILE:
+            raise FsError(errno.EISDIR if inode.kind is Kind.DIRECTORY else errno.EINVAL, f"inode {ino}")
+        return inode
+
+    def settle(self, state: FileState) -> None:
+        """Forget a state that says nothing the tree doesn't."""
+        if state.is_idle:
+            self._states.pop(state.ino, None)
+
+    # --- staged generations ---
+
+    def adopt(self, generation: StagedGeneration) -> None:
+        """Count a generation that recovery found."""
+        self._last_generation = max(self._last_generation, generation.number)
+        self.staged_pages += generation.pages.count
+
+    def open_generation(self, state: FileState) -> StagedGeneration:
+        """The generation that takes a file's writes; a new one if there is none."""
+        if not state.is_open:
+            self._last_generation += 1
+            state.generations.append(StagedGeneration(self._last_generation, self._stores.block_size))
+            state.is_open = True
+        return state.generations[-1]
+
+    def staging_file(self, state: FileState, generation: StagedGeneration, range_index: int) -> StagingFile:
+        """The staging file of a range; made if there is none.
+
+        Raises:
+            NoSpaceError: The host is full.
+        """
+        file = generation.files.get(range_index)
+        if file is None:
+            file = self._stores.staging.create((state.ino, range_index, generation.number))
+            generation.files[range_index] = file
+        return file
+
+    def drop_generations(self, state: FileState, dropped: list[StagedGeneration]) -> None:
+        """Take generations out of a file whose data are elsewhere, or void.
+
+        Their rows go with the current change set; their files go when that is durable: a crash before finds both.
+        """
+        tree, staging = self._stores.tree, self._stores.staging
+        for generation in dropped:
+            for range_index in generation.named:
+                tree.drop_generation(generation.row(state.ino, range_index))
+            self.staged_pages -= generation.pages.count
+            for file in generation.files.values():
+                tree.on_durable(partial(staging.doom, file))
+        numbers = {generation.number for generation in dropped}
+        if state.is_open and state.generations[-1].number in numbers:
+            state.is_open = False
+        state.generations = [kept for kept in state.generations if kept.number not in numbers]
+        self.room.notify_all()
+
+    def discard(self, state: FileState) -> None:
+        """Drop everything of a file whose inode is being removed."""
+        state.discarded = True
+        self.drop_generations(state, list(state.generations))
+        self._states.pop(state.ino, None)

@@ -1,0 +1,158 @@
+"""One mounted volume, without a front-end: the facade that FUSE, the control socket and offline tools are wired to.
+
+It owns the parts and their order of birth and death. It has no rules of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import ExitStack
+from functools import partial
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.engine.background import Background
+from blockfs.engine.committer import Committer
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.files import Files
+from blockfs.engine.filestate import FileTable, Stores
+from blockfs.engine.namespace import Namespace
+from blockfs.engine.publisher import Publisher
+from blockfs.engine.reader import Reader
+from blockfs.engine.recovery import Recovered, recover
+from blockfs.engine.sealer import Sealer
+from blockfs.engine.staging import StagingDirectory, probe
+from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.tree.store import Tree
+
+
+class Filesystem:
+    """A volume that this process has mounted.
+
+    Attributes:
+        volume: What it is.
+        recovered: What the mount found staged.
+        tree: For committed views; changes go through the parts below.
+        blocks: The block directory.
+        lock: The engine's: hold it to make several calls one step. Never while waiting for a disk.
+        namespace: Names and attributes.
+        files: Contents.
+    """
+
+    def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, *, was_clean: bool) -> None:
+        """Use `open`."""
+        self.volume = volume
+        self.tree = stores.tree
+        self.blocks = stores.blocks
+        self.lock = stores.lock
+        self._volume_lock = lock
+        self._stores = stores
+        self._table = FileTable(stores)
+        self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
+        self._committer = Committer(stores)
+        self._publisher = Publisher(stores, self._table, self._committer)
+        reader = Reader(stores)
+        self._sealer = Sealer(stores, self._table, reader)
+        self.files = Files(stores, self._table, reader, self._publisher, self._sealer)
+        self.namespace = Namespace(
+            stores.tree,
+            self.files,
+            lock=stores.lock,
+            now_ns=time.time_ns,
+            block_size=stores.block_size,
+            space=partial(os.statvfs, volume.path),
+        )
+        self._background = Background(stores.config, self._committer, self._publisher, self._sealer)
+        self._is_open = True
+
+    @classmethod
+    def open(cls, path: bytes, config: EngineConfig | None = None) -> Filesystem:
+        """Mount the volume at `path`: lock it, recover what is staged, start the threads.
+
+        Raises:
+            NotFoundError: No volume there.
+            LockedError: Another process has it.
+            FormatTooNewError: Made by a newer blocksync.
+            CorruptionError: Metadata or staged data are damaged.
+            NoSpaceError: The host is full.
+            UsageError: The host filesystem can't tell data from holes.
+        """
+        config = config or EngineConfig()
+        volume = Volume.load(path)
+        with ExitStack() as undo:
+            lock = VolumeLock.acquire(volume.path)
+            undo.callback(lock.release)
+            probe(volume.staging_path)
+            blocks = BlockDirectory.open(volume.blocks_path)
+            undo.callback(blocks.close)
+            tree = Tree.open(volume.tree_path)
+            undo.callback(tree.close)
+            staging = StagingDirectory(
+                volume.staging_path, open_files=config.open_staging_files, checkpoint=config.checkpoint
+            )
+            undo.callback(staging.close)
+            was_clean = tree.begin_mount()
+            stores = Stores(tree=tree, blocks=blocks, staging=staging, lock=threading.RLock(), config=config)
+            filesystem = cls(volume, lock, stores, was_clean=was_clean)
+            undo.pop_all()
+        if config.background:
+            filesystem._background.start()
+        return filesystem
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes that were written and are not sealed yet."""
+        return self._table.staged_bytes
+
+    def commit(self) -> None:
+        """Make all metadata durable that were changed before the call. Waits for a disk.
+
+        Raises:
+            NoSpaceError: The host is full; nothing is lost.
+            TreeIoError: The host failed; nothing is lost.
+        """
+        self._committer.commit()
+
+    def sync(self) -> None:
+        """Make everything durable without sealing it: syncfs(2).
+
+        Raises:
+            NoSpaceError: The host is full; nothing is lost.
+            HostIoError: The host failed.
+            TreeIoError: The host failed.
+        """
+        self._publisher.publish_older(0.0)
+        self._committer.commit()
+
+    def close(self, *, seal: bool = False) -> None:
+        """Unmount: commit everything and let go of the volume. Idempotent. Staged data stay staged unless `seal`.
+
+        Raises:
+            BlockfsError: The last commit (or sealing) failed. The volume is let go nevertheless; what was not durable
+                is lost as by a crash.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._background.stop()
+        with ExitStack() as parts:
+            parts.callback(self._volume_lock.release)
+            parts.callback(self.blocks.close)
+            parts.callback(self.tree.close)
+            parts.callback(self._stores.staging.close)
+            if seal:
+                self._sealer.seal_all()
+            self.sync()
+            self.tree.end_mount()
+
+    def abandon(self) -> None:
+        """Let go of the volume as a killed process would: nothing is flushed or committed. For tests."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._background.stop()
+        self._stores.staging.close()
+        self.tree.close()
+        self.blocks.close()
+        self._volume_lock.release()

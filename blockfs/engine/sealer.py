@@ -1,0 +1,333 @@
+"""Sealing: turning staged data into blocks.
+
+Order, per file: close its newest generation (lock) → compose and put each touched block (no lock) → fdatasync of the
+segments and index commit → leaves, size and the removal of the generations' rows in one change set (lock) → commit →
+unlink the staging files. A crash before the commit finds the generations; after it, the blocks. What is written
+meanwhile goes to a new generation and lies over the sealed blocks.
+
+Many small files share one group sync.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Final
+
+from blockfs.blocks.epochs import EpochHold
+from blockfs.blocks.ids import BlockId
+from blockfs.engine.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
+from blockfs.engine.leaves import set_blocks
+from blockfs.engine.pagemap import PAGE, staged_blocks
+from blockfs.engine.publisher import publish_size
+from blockfs.engine.reader import Reader
+from blockfs.engine.staging import translated
+from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError
+
+_READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's best size, and bounded memory
+_GROUP_PAGES: Final = (64 << 20) // PAGE
+_GROUP_FILES: Final = 256
+_TRIES: Final = 3  # puts of a block that the host lost before its sync
+_RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
+
+Spliced = Callable[[FileState, int], None]
+"""Called under the engine's lock when a file's leaves are exactly its content at the time its sealing began, with the
+size of that content."""
+
+
+class _Job:
+    """The sealing of one file: made under the lock, worked on without it, ended under it.
+
+    Attributes:
+        frozen: Its generations when it began; all closed.
+        ids: Block index → id, of what was composed so far.
+        cut_at: Size that the block with the end of the file was composed for.
+    """
+
+    __slots__ = ("cut_at", "frozen", "hold", "ids", "low_water", "size_bytes", "stamp", "state")
+
+    def __init__(self, state: FileState, hold: EpochHold) -> None:
+        state.is_open = False
+        self.state = state
+        self.hold = hold
+        self.frozen: list[StagedGeneration] = list(state.generations)
+        self.size_bytes = state.size_bytes
+        self.cut_at = state.size_bytes
+        self.stamp = state.stamp
+        self.low_water: LowWater = state.watch()
+        self.ids: dict[int, BlockId] = {}
+
+
+class Sealer:
+    """Seals files of one mount. Thread-safe; every public method waits for disks."""
+
+    def __init__(self, stores: Stores, table: FileTable, reader: Reader) -> None:
+        self._stores = stores
+        self._table = table
+        self._reader = reader
+        self._choosing = threading.Lock()
+        self._claimed: set[int] = set()
+        self._failed_at_s: dict[int, float] = {}
+        self._failure: BlockfsError | None = None
+        self.wanted = threading.Event()
+        """Set when there is something to seal before it is quiet."""
+
+    # --- on demand ---
+
+    def seal(self, inos: Iterable[int], spliced: Spliced | None = None) -> None:
+        """Seal files; what is written after the call may stay staged.
+
+        Args:
+            inos: Regular files; those that have nothing staged cost nothing.
+            spliced: Called for each file, also for those with nothing staged.
+
+        Raises:
+            NoSpaceError: The host is full; everything stays staged.
+            BlockfsError: A block below staged data is missing or corrupt; that file stays staged, the others are done.
+        """
+        with self._stores.lock:
+            states = [self._table.get(ino) for ino in sorted(inos)]
+        failures: list[BlockfsError] = []
+        for group in self._groups(states):
+            failures += self._seal_group(group, spliced)
+        if failures:
+            raise failures[0]
+
+    def seal_all(self) -> None:
+        """Seal every file.
+
+        Raises:
+            NoSpaceError: See `seal`.
+            BlockfsError: See `seal`.
+        """
+        with self._stores.lock:
+            inos = [state.ino for state in self._table.all() if state.generations]
+        failures: list[BlockfsError] = []
+        for state_group in self._groups(self._existing(inos)):
+            failures += self._seal_group(state_group, None)
+        if failures:
+            raise failures[0]
+
+    def _existing(self, inos: Iterable[int]) -> list[FileState]:
+        with self._stores.lock:
+            return [state for ino in sorted(inos) if (state := self._table.peek(ino)) is not None]
+
+    # --- in the background ---
+
+    def kick(self) -> None:
+        """Wake the background threads: much is staged."""
+        self.wanted.set()
+
+    def seal_due(self) -> bool:
+        """Seal one group of files that are quiet, or, when more than half of the limit is staged, the quietest ones.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            BlockfsError: See `seal`. The failed files are left alone for a while.
+        """
+        with self._choosing:
+            chosen = self._choose()
+            self._claimed.update(state.ino for state in chosen)
+        if not chosen:
+            return False
+        failures: list[BlockfsError] = []
+        try:
+            failures = self._seal_group(chosen, None)
+        except BlockfsError as error:
+            failures = [error]
+            now_s = time.monotonic()
+            self._failed_at_s.update({state.ino: now_s for state in chosen})
+        finally:
+            with self._choosing:
+                self._claimed.difference_update(state.ino for state in chosen)
+        self._failure = failures[0] if failures else None
+        if failures:
+            raise failures[0]
+        return True
+
+    def _choose(self) -> list[FileState]:
+        """The next group for the background. One file that fails must not keep the others from being sealed."""
+        now_s = time.monotonic()
+        with self._stores.lock:
+            presses = self._table.staged_bytes > self._stores.config.staged_limit_bytes // 2
+            self._failed_at_s = {ino: at for ino, at in self._failed_at_s.items() if now_s - at < _RETRY_S}
+            quiet_before_s = now_s - self._stores.config.quiet_s
+            due = [
+                state
+                for state in self._table.all()
+                if state.generations
+                and (presses or state.written_at_s <= quiet_before_s)
+                and state.ino not in self._claimed
+                and state.ino not in self._failed_at_s
+            ]
+        due.sort(key=lambda state: state.written_at_s)
+        return next(self._groups(due), [])
+
+    def make_room(self, length: int) -> None:
+        """Wait until `length` more bytes may be staged.
+
+        Raises:
+            NoSpaceError: Sealing can't go on because the host is full.
+            BlockfsError: Sealing can't go on for another reason.
+        """
+        while not self._has_room(length):
+            if self._stores.config.background:
+                self.kick()
+                with self._table.room:
+                    if not self._has_room(length):
+                        self._table.room.wait(timeout=0.5)
+                if self._failure is not None and not self._has_room(length):
+                    raise self._failure
+            else:
+                self.seal_all()
+
+    def _has_room(self, length: int) -> bool:
+        staged_bytes = self._table.staged_bytes
+        return not staged_bytes or staged_bytes + length <= self._stores.config.staged_limit_bytes
+
+    # --- the work ---
+
+    def _groups(self, states: Iterable[FileState]) -> Iterator[list[FileState]]:
+        """Files that share one sync: enough to pay for it, not so many that a group takes long."""
+        group: list[FileState] = []
+        pages = 0
+        for state in states:
+            group.append(state)
+            pages += sum(generation.pages.count for generation in state.generations)
+            if pages >= _GROUP_PAGES or len(group) >= _GROUP_FILES:
+                yield group
+                group, pages = [], 0
+        if group:
+            yield group
+
+    def _seal_group(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+        """Seal files with one sync; returns the failures of single files."""
+        for attempt in range(_TRIES):
+            try:
+                return self._seal_group_once(states, spliced)
+            except CorruptBlockError:
+                # The host lost blocks between put and sync. They are still staged: put them again.
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def _seal_group_once(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+        failures: list[BlockfsError] = []
+        jobs: list[_Job] = []
+        with ExitStack() as held:
+            for state in sorted(states, key=lambda one: one.ino):  # one order for everybody: no deadlock
+                held.enter_context(state.sealing)
+            try:
+                for state in states:
+                    job = self._begin(state, spliced)
+                    if job is not None:
+                        jobs.append(job)
+                for job in list(jobs):
+                    try:
+                        self._store(job)
+                    except (MissingBlockError, CorruptBlockError) as error:
+                        failures.append(error)
+                        self._failed_at_s[job.state.ino] = time.monotonic()
+                        jobs.remove(job)
+                        self._abandon(job)
+                self._sync_blocks()
+                while jobs:
+                    self._splice(jobs[0], spliced)
+                    jobs.pop(0)
+            finally:
+                for job in jobs:
+                    self._abandon(job)
+        return failures
+
+    def _begin(self, state: FileState, spliced: Spliced | None) -> _Job | None:
+        hold = self._stores.blocks.hold()
+        with self._stores.lock:
+            if state.discarded:
+                hold.release()
+                return None
+            if state.generations:
+                return _Job(state, hold)
+            hold.release()
+            if spliced is not None:
+                spliced(state, state.size_bytes)
+            return None
+
+    def _abandon(self, job: _Job) -> None:
+        """Leave everything staged."""
+        job.hold.release()
+        with self._stores.lock:
+            job.state.unwatch(job.low_water)
+
+    def _sync_blocks(self) -> None:
+        self._stores.config.checkpoint("blocks.sync")
+        with translated("block directory"):
+            self._stores.blocks.sync()
+
+    def _store(self, job: _Job) -> None:
+        """Compose and put all blocks of a job."""
+        block_size = self._stores.block_size
+        with self._stores.lock:
+            indices = staged_blocks(generation.pages for generation in job.frozen)
+        for first, count in _runs(indices, max(1, _READ_BYTES // block_size)):
+            self._store_run(job, first, count, job.low_water.size_bytes)
+
+    def _store_run(self, job: _Job, first: int, count: int, limit: int) -> None:
+        """Compose and put adjacent blocks, as far as they lie below byte `limit`."""
+        blocks, block_size = self._stores.blocks, self._stores.block_size
+        start = first * block_size
+        end = min(start + count * block_size, job.size_bytes, limit)
+        with self._stores.lock:
+            if start >= end or job.state.discarded:
+                return
+            segments = self._reader.resolve(job.state.ino, job.frozen, start, end - start)
+        data = self._reader.gather(segments, may_block=True)
+        self._stores.config.checkpoint("blocks.put")
+        with translated("block directory"):
+            for at in range(0, len(data), block_size):
+                job.ids[first + at // block_size] = blocks.put(data[at : at + block_size], job.hold)
+
+    def _splice(self, job: _Job, spliced: Spliced | None) -> None:
+        """Put a job's result into the current change set."""
+        while True:
+            with self._stores.lock:
+                if job.state.discarded:
+                    job.hold.release()
+                    return
+                index, within = divmod(job.low_water.size_bytes, self._stores.block_size)
+                limit = job.low_water.size_bytes
+                if not within or index not in job.ids or limit >= job.cut_at:
+                    self._replace(job, limit, spliced)
+                    return
+            # The file was cut inside a block that was composed with the tail: compose it again, without.
+            self._store_run(job, index, 1, limit)
+            self._sync_blocks()
+            job.cut_at = limit
+
+    def _replace(self, job: _Job, limit: int, spliced: Spliced | None) -> None:
+        """Leaves, size and generations of one file, all in one change set."""
+        stores, state = self._stores, job.state
+        valid = {index: block_id for index, block_id in job.ids.items() if index * stores.block_size < limit}
+        set_blocks(stores.tree, state.ino, valid)
+        stores.tree.keep(job.hold)
+        publish_size(stores, self._table.row(state.ino), state, job.stamp, job.size_bytes, job.low_water)
+        state.unwatch(job.low_water)
+        frozen = {generation.number for generation in job.frozen}
+        self._table.drop_generations(state, [one for one in state.generations if one.number in frozen])
+        if spliced is not None:
+            spliced(state, min(job.size_bytes, limit))
+        self._table.settle(state)
+
+
+def _runs(indices: list[int], most: int) -> Iterator[tuple[int, int]]:
+    """Runs of adjacent numbers as (first, count), of at most `most` each."""
+    at = 0
+    while at < len(indices):
+        count = 1
+        while count < most and at + count < len(indices) and indices[at + count] == indices[at] + count:
+            count += 1
+        yield indices[at], count
+        at += count
