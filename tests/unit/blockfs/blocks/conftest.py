@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from blockfs.blocks.directory import BlockDirectory
+
+BLOCK_SIZE = 4096
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> Iterator[BlockDirectory]:
+    """An empty block directory of 4 KiB blocks."""
+    with BlockDirectory.create(str(tmp_path / "blocks"), block_size=BLOCK_SIZE) as directory:
+        yield directory

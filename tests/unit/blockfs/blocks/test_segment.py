@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blockfs.blocks.ids import BlockId
+from blockfs.blocks.segment import (
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SIDECAR_HEADER_BYTES,
+    Record,
+    align,
+    check_segment_header,
+    check_sidecar_header,
+    decode_records,
+    encode_record,
+    encode_segment_header,
+    encode_sidecar_header,
+    extent,
+)
+from blockfs.errors import CorruptionError, FormatTooNewError
+
+UUID = bytes(range(16))
+
+records = st.builds(
+    Record,
+    block_id=st.binary(min_size=32, max_size=32).map(BlockId),
+    offset=st.integers(0, 2**64 - 1),
+    stored_length=st.integers(0, 2**32 - 1),
+    length=st.integers(0, 2**32 - 1),
+    codec=st.integers(0, 255),
+)
+
+
+@given(st.lists(records, max_size=10), st.integers(0, RECORD_BYTES - 1))
+def test_records_round_trip_and_a_torn_one_is_skipped(found: list[Record], torn: int) -> None:
+    data = b"".join(encode_record(record) for record in found)
+    assert len(data) == len(found) * RECORD_BYTES
+    assert list(decode_records(data + encode_record(Record(BlockId(b"x" * 32), 1, 1, 1, 0))[:torn])) == found
+
+
+@given(st.lists(records, min_size=1, max_size=4), st.data())
+def test_a_flipped_bit_costs_one_record(found: list[Record], data: st.DataObject) -> None:
+    raw = bytearray(b"".join(encode_record(record) for record in found))
+    bit = data.draw(st.integers(0, len(raw) * 8 - 1))
+    raw[bit // 8] ^= 1 << bit % 8
+    hit = bit // 8 // RECORD_BYTES
+    assert list(decode_records(bytes(raw))) == found[:hit] + found[hit + 1 :]
+
+
+def test_the_bytes_of_format_1_never_change() -> None:
+    record = Record(BlockId(bytes(range(32))), 0x1122334455667788, 0x01020304, 0x05060708, 0)
+    assert encode_record(record).hex() == (
+        "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+        "1122334455667788"
+        "01020304"
+        "05060708"
+        "00" + "00" * 11 + RECORD_CRC
+    )
+    assert encode_sidecar_header(UUID, 7).hex() == SIDECAR_HEADER.ljust(2 * SIDECAR_HEADER_BYTES, "0")
+    assert encode_segment_header(UUID, 7).hex() == SEGMENT_HEADER.ljust(2 * SEGMENT_HEADER_BYTES, "0")
+
+
+RECORD_CRC = "4bb6b9b8"
+SIDECAR_HEADER = "4253594e434944580000000100000000000102030405060708090a0b0c0d0e0f0000000000000007aca923ec"
+SEGMENT_HEADER = "4253594e435345470000000100000000000102030405060708090a0b0c0d0e0f00000000000000077c2acef7"
+
+
+def test_headers_are_accepted_for_what_they_are() -> None:
+    check_segment_header(encode_segment_header(UUID, 7), UUID, 7, "s")
+    check_sidecar_header(encode_sidecar_header(UUID, 7), UUID, 7, "s")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"garbage" * 10,
+        encode_sidecar_header(UUID, 7),
+        encode_segment_header(UUID, 8),
+        encode_segment_header(bytes(16), 7),
+        encode_segment_header(UUID, 7)[:43],
+        encode_segment_header(UUID, 7)[:40] + b"\0\0\0\0",
+    ],
+)
+def test_other_headers_are_refused_by_name(data: bytes) -> None:
+    with pytest.raises(CorruptionError, match="00000007"):
+        check_segment_header(data, UUID, 7, "00000007.seg")
+
+
+def test_a_newer_format_is_not_called_corruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blockfs.blocks.segment.FORMAT", 2)
+    newer = encode_segment_header(UUID, 7)
+    monkeypatch.undo()
+    with pytest.raises(FormatTooNewError):
+        check_segment_header(newer, UUID, 7, "s")
+
+
+@given(st.integers(0, 2**40), st.integers(1, 2**22))
+def test_extents_are_whole_pages_that_hold_the_payload(page: int, length: int) -> None:
+    offset, size = extent(page * 4096, length)
+    assert offset == page * 4096
+    assert size % 4096 == 0
+    assert length <= size < length + 4096
+    assert align(offset + length) == offset + size

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blockfs.errors import UsageError
+from blockfs.runtime.units import format_size, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("0", 0),
+        ("65536", 65536),
+        ("64KiB", 65536),
+        ("64kib", 65536),
+        ("64K", 65536),
+        (" 64 KiB ", 65536),
+        ("1.5GiB", 3 << 29),
+        ("4M", 4 << 20),
+        ("10MB", 10_000_000),
+        ("1kB", 1000),
+        ("512b", 512),
+        ("2TiB", 2 << 40),
+        ("0.5K", 512),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text: str, size_bytes: int) -> None:
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "KiB", "-1", "1e3", "64 KiBs", "0x10", "1.5", "0.3K", "1,5K", "٣", "64 K iB", "1."]
+)
+def test_other_texts_are_refused_by_name(text: str) -> None:
+    with pytest.raises(UsageError, match="not a"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (1536, "1.5 KiB"),
+        (65536, "64 KiB"),
+        (1023 * 1024 + 1000, "1 MiB"),
+        (1 << 30, "1 GiB"),
+        (1643241472, "1.53 GiB"),
+        (10**15, "909 TiB"),
+        (1 << 70, "1048576 PiB"),
+        (-2048, "-2 KiB"),
+    ],
+)
+def test_sizes_are_written_for_people(size_bytes: int, text: str) -> None:
+    assert format_size(size_bytes) == text
+
+
+@given(st.integers(0, 2**60))
+def test_a_written_size_reads_back_within_a_percent(size_bytes: int) -> None:
+    number, unit = format_size(size_bytes).split()
+    assert abs(float(number) * parse_size(f"1{unit}") - size_bytes) <= size_bytes * 0.01
