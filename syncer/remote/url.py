@@ -71,7 +71,9 @@ def parse_url(text: str) -> RemoteUrl:
     try:
         parts = urlsplit(text)
         port = parts.port
-        segments = [unquote(segment, errors="strict") for segment in parts.path.strip("/").split("/")]
+        segments = [
+            unquote(segment, errors="strict") for segment in parts.path.removeprefix("/").removesuffix("/").split("/")
+        ]
     except ValueError as error:
         raise ValueError(f"{text!r} is not a remote URL ({error}): {form}") from None
     scheme = _SCHEMES.get(parts.scheme)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from syncer.remote.parallel import for_each
+
+
+def test_at_most_so_many_jobs_run_at_once_and_none_is_taken_early() -> None:
+    running, most, taken = 0, 0, 0
+    done: list[int] = []
+
+    def jobs() -> Iterator[int]:
+        nonlocal taken
+        for job in range(20):
+            taken += 1
+            assert taken <= len(done) + 3
+            yield job
+
+    async def work(job: int) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await trio.sleep(job % 3 + 1)
+        running -= 1
+        done.append(job)
+
+    trio.run(for_each, jobs(), work, 3, clock=MockClock(autojump_threshold=0))
+    assert most == 3
+    assert sorted(done) == list(range(20))
+
+
+def test_the_first_error_comes_out_bare_and_stops_the_others() -> None:
+    finished = []
+
+    async def work(job: int) -> None:
+        await trio.sleep(job)
+        if job == 2:
+            raise KeyError("two")
+        finished.append(job)
+
+    with pytest.raises(KeyError, match="two"):
+        trio.run(for_each, iter([1, 2, 5, 9]), work, 3, clock=MockClock(autojump_threshold=0))
+    assert finished == [1]
+
+
+def test_a_cancellation_passes_through() -> None:
+    async def main() -> bool:
+        with trio.move_on_after(1) as scope:
+            await for_each(iter(range(9)), lambda _job: trio.sleep_forever(), 3)
+        return scope.cancelled_caught
+
+    assert trio.run(main, clock=MockClock(autojump_threshold=0))

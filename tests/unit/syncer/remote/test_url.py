@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.remote.url import parse_url
+
+
+def test_the_last_two_segments_are_account_and_container() -> None:
+    url = parse_url("pithos+https://files.example.org/pithos/object-store/v1/8c0f/my%20vms")
+    assert (url.scheme, url.host, url.port) == ("https", "files.example.org", 443)
+    assert (url.base, url.account, url.container) == ("pithos/object-store/v1", "8c0f", "my vms")
+    assert url.container_path == "/pithos/object-store/v1/8c0f/my%20vms"
+    assert url.object_path("a b/ü?#%2F") == "/pithos/object-store/v1/8c0f/my%20vms/a%20b/%C3%BC%3F%23%252F"
+    assert url.object_reference("a b") == "/my%20vms/a%20b"
+
+
+def test_ports_and_literal_addresses_are_kept() -> None:
+    url = parse_url("pithos+http://[::1]:8800/v1/demo/vms/")
+    assert (url.host, url.port, url.origin) == ("::1", 8800, "http://[::1]:8800")
+    assert str(url) == "pithos+http://[::1]:8800/v1/demo/vms"
+
+
+def test_a_base_may_be_missing() -> None:
+    assert parse_url("pithos+http://h/a/c").container_path == "/a/c"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "http://h/v1/a/c",
+        "pithos://h/v1/a/c",
+        "pithos+http:///v1/a/c",
+        "pithos+http://h/c",
+        "pithos+http://h/v1/a//",
+        "pithos+http://h/v1/../c",
+        "pithos+http://h/v1/a/..",
+        "pithos+http://h/v1/a/%2e%2e",
+        "pithos+http://h/v1/a/c%0a",
+        "pithos+http://h/v1/a/c%ff",
+        "pithos+http://h/v1/a/b%2Fc",
+        "pithos+http://h:99999/v1/a/c",
+        "pithos+http://h/v1/a/c?x=1",
+        "pithos+http://h/v1/a/c#x",
+    ],
+)
+def test_anything_else_is_refused_with_the_expected_form(text: str) -> None:
+    with pytest.raises(ValueError, match="expected pithos"):
+        parse_url(text)
+
+
+def test_a_token_in_a_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ValueError, match="no credentials") as caught:
+        parse_url("pithos+http://user:s3cret@h/v1/a/c")
+    assert "s3cret" not in str(caught.value)
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs"), exclude_characters="/"), min_size=1, max_size=40).filter(
+    lambda name: name not in {".", ".."}
+)
+
+
+@given(NAMES, NAMES)
+def test_a_url_survives_being_written_and_read(account: str, container: str) -> None:
+    url = parse_url(f"pithos+http://h:1/v1/{quote(account, safe='')}/{quote(container, safe='')}")
+    assert (url.account, url.container) == (account, container)
+    assert parse_url(str(url)) == url
