@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import threading
 from collections.abc import Callable
 from functools import singledispatchmethod
 from typing import Protocol
 
 from blockfs.control import protocol
-from blockfs.control.protocol import ChangedReply, CursorMsg, Done, ErrorReply, Reply
+from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.filesystem import Filesystem
-from blockfs.fuse import changes
+from blockfs.fuse import changes, upkeep
+from blockfs.fuse.figures import figures_of
 
 
 class Kernel(Protocol):
@@ -30,13 +32,18 @@ class Kernel(Protocol):
 
 
 class MountHandler:
-    """The `Handler` of a mount."""
+    """The `Handler` of a mount.
+
+    Attributes:
+        ending: Set when the mount ends: long work lets go.
+    """
 
     def __init__(self, filesystem: Filesystem, kernel: Kernel, mountpoint: bytes, unmount: Callable[[], None]) -> None:
         self.filesystem = filesystem
         self.kernel = kernel
         self.mountpoint = mountpoint
         self.unmount = unmount
+        self.ending = threading.Event()
 
     def session(self) -> MountSession:
         """Begin a conversation."""
@@ -76,7 +83,7 @@ class MountSession:
             mountpoint=self._mount.mountpoint,
             block_size=filesystem.volume.block_size,
             cursor=CursorMsg(mount_generation=cursor.mount_generation, sequence=cursor.sequence),
-            staged_bytes=0,
+            staged_bytes=filesystem.staged_bytes,
         )
 
     @_answer.register
@@ -88,6 +95,41 @@ class MountSession:
             self._filesystem.commit()
         self._mount.unmount()
         return Done()
+
+    @_answer.register
+    def _(self, _request: protocol.Stats) -> Reply:
+        filesystem = self._filesystem
+        with filesystem.tree.committed() as view:
+            figures = figures_of(view, filesystem.blocks)
+        return protocol.StatsReply(
+            files=figures.files,
+            logical_bytes=figures.logical_bytes,
+            unique_bytes=figures.unique_bytes,
+            stored_bytes=upkeep.stored_bytes(filesystem.volume.path),
+            blocks=figures.blocks,
+            staged_bytes=filesystem.staged_bytes,
+            dedup_ratio=figures.dedup_ratio,
+        )
+
+    @_answer.register
+    def _(self, _request: protocol.Flush) -> Reply:
+        self._filesystem.files.flush()
+        return Done()
+
+    # --- maintenance ---
+
+    @_answer.register
+    def _(self, _request: protocol.Gc) -> Reply:
+        filesystem = self._filesystem
+        return upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._mount.ending.is_set)
+
+    @_answer.register
+    def _(self, _request: protocol.Fsck) -> Reply:
+        return upkeep.fsck(self._filesystem.blocks, self._filesystem.tree)
+
+    @_answer.register
+    def _(self, _request: protocol.Scrub) -> Reply:
+        return upkeep.scrub(self._filesystem.blocks, stop=self._mount.ending.is_set)
 
     # --- changes ---
 
@@ -107,3 +149,23 @@ class MountSession:
         if self._listing is not None:
             self._listing.close()
             self._listing = None
+
+    @_answer.register
+    def _(self, request: protocol.Hashes) -> Reply:
+        filesystem = self._filesystem
+        with filesystem.tree.committed() as view:
+            done = changes.hash_contents(view, request.items, filesystem.volume.block_size)
+        if done.computed:
+            with filesystem.lock:
+                filesystem.tree.remember_leaf_roots(done.computed)
+        return protocol.HashesReply(hashes=done.hashes)
+
+    @_answer.register
+    def _(self, request: protocol.BlockListPage) -> Reply:
+        filesystem = self._filesystem
+        with filesystem.tree.committed() as view:
+            inode = changes.sealed_file(view, request.ino, request.content_version)
+            if inode is None:
+                return ChangedReply()
+            ids = changes.block_ids(view, inode, request.first, request.count, filesystem.volume.block_size)
+        return protocol.BlockListReply(size_bytes=inode.size_bytes, ids=ids)

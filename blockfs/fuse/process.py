@@ -157,6 +157,7 @@ def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
                 trio.run(_run_loop, frontend, end, ready)
                 mounted = False
             finally:
+                handler.ending.set()
                 server.stop()
         finally:
             frontend.close(unmount=mounted)

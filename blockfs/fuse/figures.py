@@ -1,0 +1,61 @@
+"""The figures of `blocksync stats`, from one committed state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.tree.committed import CommittedView
+from blockfs.tree.schema import Inode, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What the files of a volume come to.
+
+    Attributes:
+        files: Regular files, hard links once.
+        logical_bytes: Sum of their sizes.
+        filled_bytes: Their bytes in sealed blocks that are no holes.
+        blocks: Distinct blocks they refer to.
+        unique_bytes: Canonical lengths of these blocks.
+    """
+
+    files: int
+    logical_bytes: int
+    filled_bytes: int
+    blocks: int
+    unique_bytes: int
+
+    @property
+    def dedup_ratio(self) -> float:
+        """Filled bytes per unique byte; 1.0 if there are none."""
+        return self.filled_bytes / self.unique_bytes if self.unique_bytes else 1.0
+
+
+def figures_of(view: CommittedView, blocks: BlockDirectory) -> Figures:
+    """Add up a committed state. Reads every inode and distinct leaf; memory about 100 bytes per distinct block."""
+    files = logical_bytes = filled_bytes = 0
+    for inode in view.inodes():
+        if inode.kind is Kind.FILE and inode.nlink:
+            files += 1
+            logical_bytes += inode.size_bytes
+            filled_bytes += _filled(view, inode, blocks.block_size)
+    unique = view.unique_ids()
+    return Figures(
+        files=files,
+        logical_bytes=logical_bytes,
+        filled_bytes=filled_bytes,
+        blocks=len(unique),
+        unique_bytes=sum(blocks.stored_lengths(unique)),
+    )
+
+
+def _filled(view: CommittedView, inode: Inode, block_size: int) -> int:
+    """Bytes of a file in blocks that are no holes; the last block counts only as far as the file goes."""
+    allocated = view.allocated_blocks(inode.ino)
+    last, tail = divmod(inode.size_bytes, block_size)
+    if allocated and tail and view.block_ids(inode.ino, last, 1) != ZERO_BLOCK:
+        return (allocated - 1) * block_size + tail
+    return allocated * block_size

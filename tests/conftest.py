@@ -1,0 +1,132 @@
+"""Fixtures for all tests: volumes, mounts, and the promise that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.system.machines import Ended, Machines
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A mounted volume."""
+
+    machines: Machines
+    name: str
+    volume: Path
+    path: Path
+
+    def run(self, *arguments: str | Path | bytes, expect: int | None = 0) -> Ended:
+        """Run blocksync."""
+        return self.machines.run(*arguments, expect=expect)
+
+    @property
+    def pid(self) -> int:
+        """The mount process."""
+        return self.machines.mount_pid(self.name)
+
+    def umount(self, *options: str) -> None:
+        """Unmount."""
+        self.run("umount", self.path, *options)
+
+    def remount(self) -> None:
+        """Mount again."""
+        self.machines.remount(self.name)
+
+    def kill(self) -> None:
+        """SIGKILL the mount process."""
+        self.machines.kill_mount(self.name)
+
+
+@pytest.fixture(scope="session")
+def fuse() -> None:
+    """What a mount needs. A host that lacks it fails the tests: a skip would look like a pass."""
+    assert os.access("/dev/fuse", os.R_OK | os.W_OK), "/dev/fuse is missing or not accessible: system tests need FUSE"
+    assert os.geteuid() == 0 or shutil.which("fusermount3"), "fusermount3 is not installed (Debian: fuse3)"
+
+
+def _mounted(home: Path, name: str = "m") -> Iterator[Mounted]:
+    machines = Machines(home)
+    try:
+        path = machines.volume(name)
+        yield Mounted(machines, name, home / f"volume-{name}", path)
+    finally:
+        machines.close()
+
+
+@pytest.fixture
+def machines(fuse: None, tmp_path: Path) -> Iterator[Machines]:
+    """A folder in which volumes can be made and mounted."""
+    made = Machines(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def volume(machines: Machines) -> Path:
+    """A new volume that is not mounted."""
+    path = machines.home / "volume"
+    machines.run("init", path)
+    return path
+
+
+@pytest.fixture
+def mounted(fuse: None, tmp_path: Path) -> Iterator[Mounted]:
+    """A mount of this test's own."""
+    yield from _mounted(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_mount(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+    """One mount for all tests of a module; each works in a folder of its own."""
+    yield from _mounted(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture
+def place(shared_mount: Mounted, request: pytest.FixtureRequest) -> Path:
+    """An empty folder on the module's mount."""
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:100]
+    path = shared_mount.path / name
+    path.mkdir()
+    return path
+
+
+def mounts_below(path: Path) -> list[str]:
+    """Mountpoints below a path."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split()[4] for line in lines if str(path) in line]
+
+
+def processes_about(path: Path) -> dict[int, str]:
+    """Processes whose command line names a path."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if os.fsencode(path) in command:
+                found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """After the test: no mount and no process that knows its folder. What is left is taken away, and fails the test."""
+    yield
+    mounts = mounts_below(tmp_path)
+    processes = processes_about(tmp_path)
+    for pid in processes:
+        os.kill(pid, signal.SIGKILL)
+    for mountpoint in reversed(mounts):
+        os.system(f"umount -l '{mountpoint}'")
+    assert not mounts, f"mounts left behind: {mounts}"
+    assert not processes, f"processes left behind: {processes}"
