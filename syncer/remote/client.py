@@ -107,7 +107,8 @@ class Listing:
     Attributes:
         info: The container as seen before the first page.
         objects: Sorted by path; only what has an object of its own: a directory that is merely implied by the names
-            below it is not here. Of the reserved names only those below `.blocksync/park/` are.
+            below it is not here (`core.identify_remote` adds those as `implicit`, without a tag). Of the reserved names
+            only those below `.blocksync/park/` are.
         refused: Objects whose names or kinds we don't take, with reasons.
         max_version: Serial of the container's last change, deletions included: a lower one than before means that the
             server was restored from a backup. 0 where the server does not tell (plain Pithos; its highest row proves

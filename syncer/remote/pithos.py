@@ -157,7 +157,7 @@ def open_pithos(
     policy: RetryPolicy | None = None,
     draw: Callable[[], float] = random.random,
 ) -> PithosClient:
-    """A client of the container at `url`. Opens no connection yet; must be called inside trio.
+    """A client of the container at `url`. Opens no connection yet.
 
     Args:
         url: `pithos+http(s)://BASE/ACCOUNT/CONTAINER`.
