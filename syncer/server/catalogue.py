@@ -1,0 +1,261 @@
+"""The catalogue's database: one LMDB environment, read snapshots, and changes inside a write transaction.
+
+What the rows mean is in `schema.py`; who writes is `commits.py` alone. No rules here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import lmdb
+
+from blockfs.blocks.environment import close_environment, lmdb_errors, open_environment
+from blockfs.runtime.atomic import sync_directory
+from syncer.errors import CorruptionError, FormatTooNewError
+from syncer.server import nameindex
+from syncer.server.schema import FORMAT, ID, SERIAL, ContainerRecord, Counters, Format, NameRecord, VersionRecord
+
+MAP_SIZE_BYTES: Final = 1 << 40  # address space, not disk: the catalogue can't outgrow it
+
+_TABLES: Final = (
+    "meta",
+    "accounts",
+    "containers",
+    "doomed",
+    "names",
+    "versions",
+    "contents",
+    "leaves",
+    "account_leaves",
+    "possessions",
+)
+_FORMAT_KEY: Final = b"format"
+_COUNTERS_KEY: Final = b"counters"
+_ADVICE: Final = "restore the server's folder from a backup"
+
+
+class Reading:
+    """A snapshot: everything one request sees belongs together. Use it in one thread, shortly."""
+
+    def __init__(self, txn: lmdb.Transaction[bytes], tables: dict[str, lmdb._Database]) -> None:
+        self._txn = txn
+        self._tables = tables
+
+    def get(self, table: str, key: bytes) -> bytes | None:
+        """One row."""
+        return self._txn.get(key, db=self._tables[table])
+
+    def rows(self, table: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Rows whose keys have a prefix, from `start` on, in key order."""
+        cursor = self._cursor(table)
+        if cursor.set_range(max(prefix, start)):
+            for key, value in cursor.iternext():
+                if not key.startswith(prefix):
+                    return
+                yield key, value
+
+    def count(self, *tables: str) -> int:
+        """Rows in some tables together."""
+        return sum(self._txn.stat(self._tables[table])["entries"] for table in tables)
+
+    def counters(self) -> Counters:
+        """The numbers given out so far."""
+        raw = self.get("meta", _COUNTERS_KEY)
+        assert raw is not None
+        return Counters.decode(raw)
+
+    def account(self, name: str) -> int | None:
+        """An account's id, None for one that has never written."""
+        raw = self.get("accounts", name.encode("utf-8"))
+        return None if raw is None else int(ID.unpack(raw)[0])
+
+    def container(self, account: int, name: str) -> ContainerRecord | None:
+        """A container's row."""
+        raw = self.get("containers", ID.pack(account) + name.encode("utf-8"))
+        return None if raw is None else ContainerRecord.decode(raw)
+
+    def name(self, container_id: int, name: str) -> NameRecord | None:
+        """The row of a name that exists or existed."""
+        key = nameindex.find(lambda at: self.get("names", at), container_id, name.encode("utf-8"))
+        raw = None if key is None else self.get("names", key)
+        return None if raw is None else NameRecord.decode(raw)
+
+    def names(self, container_id: int, start: bytes = b"") -> Iterator[tuple[bytes, NameRecord]]:
+        """Names that exist or existed, in byte order."""
+        for name, raw in nameindex.walk(lambda: self._cursor("names"), container_id, start):
+            yield name, NameRecord.decode(raw)
+
+    def name_keys(self, container_id: int) -> Iterator[tuple[bytes, NameRecord | None]]:
+        """All keys of a container's names, ways included (None)."""
+        for key, raw in nameindex.rows(lambda: self._cursor("names"), container_id):
+            yield key, None if raw is None else NameRecord.decode(raw)
+
+    def version(self, serial: int) -> VersionRecord | None:
+        """A version, whatever it belongs to."""
+        raw = self.get("versions", SERIAL.pack(serial))
+        return None if raw is None else VersionRecord.decode(raw)
+
+    def existing_version(self, serial: int) -> VersionRecord:
+        """A version that another row names."""
+        record = self.version(serial)
+        if record is None:
+            raise CorruptionError(f"the catalogue names version {serial}, which is not there; {_ADVICE}")
+        return record
+
+    def _cursor(self, table: str) -> lmdb.Cursor[bytes]:
+        return self._txn.cursor(db=self._tables[table])
+
+
+class Change(Reading):
+    """A write transaction, shared by the requests of one group.
+
+    A request refuses before its first write: what it has written can't be taken back without the others'.
+
+    Attributes:
+        writes: Rows written or deleted so far.
+        numbers: Counters; stored at the end.
+    """
+
+    def __init__(self, txn: lmdb.Transaction[bytes], tables: dict[str, lmdb._Database], now_us: int) -> None:
+        super().__init__(txn, tables)
+        self.writes = 0
+        self.now_us: Final = now_us
+        self.numbers: Final = super().counters()
+
+    def put(self, table: str, key: bytes, value: bytes) -> None:
+        """Write a row."""
+        self.writes += 1
+        self._txn.put(key, value, db=self._tables[table])
+
+    def delete(self, table: str, key: bytes) -> None:
+        """Delete a row, if it is there."""
+        self.writes += 1
+        self._txn.delete(key, db=self._tables[table])
+
+    def stamp_us(self) -> int:
+        """A time for a version: now, but always later than the one before."""
+        self.numbers.stamp_us = max(self.now_us, self.numbers.stamp_us + 1)
+        return self.numbers.stamp_us
+
+    def next_serial(self) -> int:
+        """A new version serial."""
+        self.numbers.serial += 1
+        return self.numbers.serial
+
+    def next_node(self) -> int:
+        """A new node of the name index."""
+        self.numbers.node += 1
+        return self.numbers.node
+
+    def next_slot(self) -> int:
+        """A new slot."""
+        self.numbers.slot += 1
+        return self.numbers.slot
+
+    def make_account(self, name: str) -> int:
+        """An account's id, a new one if it has none."""
+        found = self.account(name)
+        if found is not None:
+            return found
+        self.numbers.account += 1
+        self.put("accounts", name.encode("utf-8"), ID.pack(self.numbers.account))
+        return self.numbers.account
+
+    def put_container(self, account: int, name: str, record: ContainerRecord) -> None:
+        """Write a container's row."""
+        self.put("containers", ID.pack(account) + name.encode("utf-8"), record.encode())
+
+    def put_name(self, container_id: int, name: str, record: NameRecord) -> None:
+        """Write a name's row."""
+        key = nameindex.make(
+            lambda at: self.get("names", at),
+            lambda at, value: self.put("names", at, value),
+            self.next_node,
+            container_id,
+            name.encode("utf-8"),
+        )
+        self.put("names", key, record.encode())
+
+    def put_version(self, serial: int, record: VersionRecord) -> None:
+        """Write a version."""
+        self.put("versions", SERIAL.pack(serial), record.encode())
+
+    def finish(self) -> None:
+        """Store the counters: the last step before the commit."""
+        self.put("meta", _COUNTERS_KEY, self.numbers.encode())
+
+
+class Catalogue:
+    """The open database. Thread-safe; writes come from one thread (`commits.py`)."""
+
+    def __init__(self, path: str, environment: lmdb.Environment) -> None:
+        self.path: Final = path
+        self._environment = environment
+        self._tables = {table: environment.open_db(table.encode()) for table in _TABLES}
+        with self.reading() as view:
+            raw = view.get("meta", _FORMAT_KEY)
+        if raw is None:
+            raise CorruptionError(f"{path} is an empty database, not a catalogue; {_ADVICE}")
+        number, found = Format.decode(raw)
+        if number > FORMAT:
+            raise FormatTooNewError(path, number, FORMAT)
+        self.block_size: Final = found.block_size
+
+    @staticmethod
+    def create(path: str, *, block_size: int) -> None:
+        """Make an empty catalogue. Order: database → fsync of its folder → fsync of the folder above.
+
+        A crash before the end leaves a folder without the format row; making it again continues there.
+        """
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        with lmdb_errors(path, _ADVICE):
+            environment = open_environment(path, map_size_bytes=MAP_SIZE_BYTES, databases=len(_TABLES), advice=_ADVICE)
+            try:
+                tables = {table: environment.open_db(table.encode()) for table in _TABLES}
+                with environment.begin(write=True, db=tables["meta"]) as txn:
+                    if txn.get(_FORMAT_KEY) is None:
+                        txn.put(_FORMAT_KEY, Format(block_size=block_size).encode())
+                        txn.put(_COUNTERS_KEY, Counters().encode())
+            finally:
+                close_environment(environment)
+        sync_directory(path)
+        sync_directory(os.path.dirname(path) or ".")
+
+    @classmethod
+    def open(cls, path: str) -> Catalogue:
+        """Open a catalogue.
+
+        Raises:
+            blockfs.errors.CorruptionError: Not an LMDB file, or a part of it is cut off.
+            CorruptionError: Not a catalogue.
+            FormatTooNewError: Made by a newer version.
+            blockfs.errors.NotFoundError: Nothing there.
+        """
+        environment = open_environment(path, map_size_bytes=MAP_SIZE_BYTES, databases=len(_TABLES), advice=_ADVICE)
+        try:
+            with lmdb_errors(path, _ADVICE):
+                return cls(path, environment)
+        except BaseException:
+            close_environment(environment)
+            raise
+
+    def close(self) -> None:
+        """Close; no transaction may be open."""
+        close_environment(self._environment)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """A snapshot of what is durable now."""
+        with lmdb_errors(self.path, _ADVICE), self._environment.begin() as txn:
+            yield Reading(txn, self._tables)
+
+    @contextlib.contextmanager
+    def changing(self, now_us: int) -> Iterator[Change]:
+        """A write transaction: durable when the block is left, undone when it raises."""
+        with lmdb_errors(self.path, _ADVICE), self._environment.begin(write=True) as txn:
+            change = Change(txn, self._tables, now_us)
+            yield change
+            change.finish()

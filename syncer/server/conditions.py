@@ -1,0 +1,121 @@
+"""Conditional requests: may this request go on, given what the object is now? Pure.
+
+The verdict on a mutating request is taken inside the transaction that does the write, so it is atomic with it.
+
+`X-If-Object-Version` is our extension. An ETag is the object hash, which does not name content (1000 bytes and the
+same 1000 bytes with 500 NUL bytes behind share it); a version does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Protocol
+
+from syncer.protocol.headers import ETags
+
+
+class Existing(Protocol):
+    """What of an existing object conditions look at."""
+
+    @property
+    def etag(self) -> str:
+        """Object hash in hex."""
+
+    @property
+    def version(self) -> int:
+        """Serial of the current version."""
+
+    @property
+    def modified_us(self) -> int:
+        """Microseconds since the epoch."""
+
+
+class Verdict(Enum):
+    """What to do with the request."""
+
+    GO_ON = "go on"
+    NOT_MODIFIED = "not modified"  # 304
+    FAILED = "failed"  # 412
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """The conditions of one request about one object.
+
+    Attributes:
+        if_match: The object exists and has one of these ETags.
+        if_none_match: It doesn't.
+        if_version: It is at exactly this version; 0: it doesn't exist.
+        if_unmodified_since: Seconds since the epoch: exists, and was not changed in a later second.
+    """
+
+    if_match: ETags | None = None
+    if_none_match: ETags | None = None
+    if_version: int | None = None
+    if_unmodified_since: int | None = None
+
+
+UNCONDITIONAL: Final = Conditions()
+
+
+def judge_read(conditions: Conditions, current: Existing) -> Verdict:
+    """Judge a GET or HEAD of an object that exists.
+
+    If-Modified-Since is not here: it is ignored on objects, because with its one second it may hide a change.
+    """
+    if _refused(conditions, current):
+        return Verdict.FAILED
+    if conditions.if_none_match is not None and conditions.if_none_match.matches(current.etag):
+        return Verdict.NOT_MODIFIED
+    return Verdict.GO_ON
+
+
+def judge_write(conditions: Conditions, current: Existing | None) -> Verdict:
+    """Judge a request that changes an object; None: there is none under that name."""
+    if _refused(conditions, current):
+        return Verdict.FAILED
+    etag = None if current is None else current.etag
+    if conditions.if_none_match is not None and conditions.if_none_match.matches(etag):
+        return Verdict.FAILED
+    return Verdict.GO_ON
+
+
+def listing_is_unchanged(since: int | None, modified_us: int) -> bool:
+    """Judge If-Modified-Since of a listing.
+
+    Sound only with a `settled_time` as Last-Modified of the earlier reply.
+
+    Args:
+        since: Seconds since the epoch, None without the header.
+        modified_us: Last change of the container.
+    """
+    return since is not None and modified_us // 1_000_000 <= since
+
+
+def settled_time(modified_us: int, floor_us: int) -> int:
+    """Last-Modified for a listing, so that no change can hide behind its granularity.
+
+    A Last-Modified has one second. If another change may still get a time within the same second, the reply shows the
+    second before: the next If-Modified-Since is then answered in full.
+
+    Args:
+        modified_us: Last change of the container that the listing shows.
+        floor_us: Every change that the listing does not show gets a later time, or at least this one.
+
+    Returns:
+        Microseconds since the epoch.
+    """
+    if modified_us // 1_000_000 < floor_us // 1_000_000:
+        return modified_us
+    return max(0, modified_us - 1_000_000)
+
+
+def _refused(conditions: Conditions, current: Existing | None) -> bool:
+    """Conditions that read the same for reads and writes."""
+    if conditions.if_match is not None and not conditions.if_match.matches(None if current is None else current.etag):
+        return True
+    if conditions.if_version is not None and conditions.if_version != (0 if current is None else current.version):
+        return True
+    since = conditions.if_unmodified_since
+    return since is not None and (current is None or current.modified_us // 1_000_000 > since)

@@ -1,0 +1,354 @@
+"""Objects and versions: what a transaction reads and writes for them. Each writing function decides first, then writes.
+
+A name has a chain of versions, newest first. A deletion is a version, too (a marker), so that the history of a deleted
+name stays readable and the container's version rises.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
+from syncer.protocol.headers import MAX_META_ITEMS, ObjectState
+from syncer.protocol.listing import ObjectRow, VersionRow
+from syncer.server import containers, contents
+from syncer.server.catalogue import Change, Reading
+from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
+from syncer.server.contents import NO_CONTENT, Prepared
+from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
+from syncer.server.schema import ContainerRecord, NameRecord, VersionRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an object is, or may be. Names are checked already."""
+
+    account: str
+    container: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A new content for an object.
+
+    Attributes:
+        content: The block list.
+        content_type: Of the object.
+        meta: All its metadata: those it had are dropped, as in Pithos.
+        fresh_uuid: For an object that does not exist yet.
+    """
+
+    content: Prepared
+    content_type: str
+    meta: Mapping[str, str]
+    fresh_uuid: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """What a move does besides.
+
+    Attributes:
+        source: Conditions on the object that is moved.
+        destination: Conditions on what is under its new name.
+        content_type: A new one, None to keep it.
+        meta: Metadata that are added or replaced.
+    """
+
+    source: Conditions = UNCONDITIONAL
+    destination: Conditions = UNCONDITIONAL
+    content_type: str | None = None
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What is at a place.
+
+    Attributes:
+        account_id: Owner of the container.
+        container: The container.
+        row: Of the name, None if it never existed.
+        version: The current version, None if there is no object.
+    """
+
+    account_id: int
+    container: ContainerRecord
+    row: NameRecord | None
+    version: VersionRecord | None
+
+    @property
+    def state(self) -> ObjectState | None:
+        """The current version as replies tell it."""
+        return None if self.version is None or self.row is None else state_of(self.row.newest, self.version)
+
+    def existing(self) -> tuple[NameRecord, VersionRecord]:
+        """Row and current version of an object that must exist.
+
+        Raises:
+            NotFound: It doesn't.
+        """
+        if self.row is None or self.version is None:
+            raise NotFound("Object does not exist")
+        return self.row, self.version
+
+
+def state_of(serial: int, record: VersionRecord) -> ObjectState:
+    """A version as replies tell it."""
+    return ObjectState(
+        size_bytes=record.size_bytes,
+        object_hash=record.object_hash,
+        uuid=str(uuids.UUID(bytes=record.uuid)),
+        version=serial,
+        modified_us=record.modified_us,
+        content_type=record.content_type,
+        modified_by=record.modified_by,
+        meta=record.meta,
+    )
+
+
+# --- reading
+
+
+def look(view: Reading, place: Place) -> Found:
+    """What is at a place now.
+
+    Raises:
+        NotFound: There is no such container.
+    """
+    account_id, container = containers.existing(view, place.account, place.container)
+    row = view.name(container.container_id, place.name)
+    version = None if row is None or row.deleted else view.existing_version(row.newest)
+    return Found(account_id=account_id, container=container, row=row, version=version)
+
+
+def read_version(view: Reading, place: Place, serial: int | None) -> tuple[int, VersionRecord]:
+    """One version of an object and its serial; the current one for None.
+
+    Raises:
+        NotFound: No container, no object, or no such version of this name.
+    """
+    found = look(view, place)
+    if serial is None:
+        row, current = found.existing()
+        return row.newest, current
+    record = None if found.row is None else view.version(serial)
+    if found.row is None or record is None or record.slot != found.row.slot or record.deleted:
+        raise NotFound("Version does not exist")
+    return serial, record
+
+
+def history(view: Reading, place: Place) -> list[VersionRow]:
+    """All versions of a name, ascending, without deletion markers. Of a deleted object, too.
+
+    Raises:
+        NotFound: No container, or the name never existed.
+    """
+    found = look(view, place)
+    if found.row is None:
+        raise NotFound("Object does not exist")
+    rows: list[VersionRow] = []
+    serial = found.row.newest
+    while serial:
+        record = view.existing_version(serial)
+        if not record.deleted:
+            rows.append(VersionRow(version=serial, modified_us=record.modified_us))
+        serial = record.previous
+    return rows[::-1]
+
+
+def listing(view: Reading, container: ContainerRecord, marker: str, prefix: str, limit: int) -> list[ObjectRow]:
+    """Objects in byte order of their names (UTF-8).
+
+    Args:
+        view: A snapshot.
+        container: Which container.
+        marker: Only names behind this one, which need not exist.
+        prefix: Only names that begin so.
+        limit: At most so many.
+    """
+    return list(islice(_rows(view, container, marker, prefix), limit))
+
+
+def _rows(view: Reading, container: ContainerRecord, marker: str, prefix: str) -> Iterator[ObjectRow]:
+    head = prefix.encode("utf-8")
+    start = max(head, marker.encode("utf-8") + b"\0" if marker else b"")
+    for name, row in view.names(container.container_id, start):
+        if not name.startswith(head):
+            return
+        if not row.deleted:
+            state = state_of(row.newest, view.existing_version(row.newest))
+            yield ObjectRow(name=name.decode("utf-8"), state=state)
+
+
+# --- writing
+
+
+def put(change: Change, place: Place, draft: Draft, conditions: Conditions) -> ObjectState:
+    """Make an object, or a new version of it.
+
+    Raises:
+        NotFound: There is no such container.
+        PreconditionFailed: A condition doesn't hold.
+        LeafVanished: Prepare the content again.
+    """
+    found = look(change, place)
+    require(conditions, found)
+    contents.require_leaves(change, found.account_id, draft.content)
+    content = contents.store(change, found.account_id, draft.content)
+    record = VersionRecord(
+        slot=_slot(change, found.row),
+        previous=0 if found.row is None else found.row.newest,
+        deleted=False,
+        uuid=draft.fresh_uuid if found.version is None else found.version.uuid,
+        size_bytes=draft.content.size_bytes,
+        object_hash=draft.content.object_hash,
+        content=content,
+        modified_us=change.stamp_us(),
+        content_type=draft.content_type,
+        modified_by=place.account,
+        meta=draft.meta,
+    )
+    return _append(change, place, found, record)
+
+
+def set_meta(
+    change: Change, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool
+) -> ObjectState:
+    """Change an object's metadata: a new version with the same content.
+
+    Args:
+        change: The transaction.
+        place: Which object.
+        meta: New items; with `update`, an empty value removes one.
+        conditions: On the object.
+        update: Keep the items that are not named.
+
+    Raises:
+        NotFound: No such container or object.
+        PreconditionFailed: A condition doesn't hold.
+        BadRequest: Too many items then.
+    """
+    found = look(change, place)
+    require(conditions, found)
+    row, current = found.existing()
+    merged = merged_meta(current.meta if update else {}, meta)
+    record = replace(
+        current, previous=row.newest, meta=merged, modified_us=change.stamp_us(), modified_by=place.account
+    )
+    return _append(change, place, found, record)
+
+
+def delete(change: Change, place: Place, conditions: Conditions) -> int:
+    """Delete an object; its versions stay readable.
+
+    Returns:
+        Serial of the deletion marker.
+
+    Raises:
+        NotFound: No such container or object.
+        PreconditionFailed: A condition doesn't hold.
+    """
+    found = look(change, place)
+    require(conditions, found)
+    found.existing()
+    return _bury(change, place, found)
+
+
+def move(change: Change, source: Place, destination: Place, order: MoveOrder) -> ObjectState:
+    """Move an object within an account; what is under the new name gets a new version. The UUID goes along.
+
+    Raises:
+        NotFound: No such container or object.
+        PreconditionFailed: A condition doesn't hold.
+        BadRequest: Source and destination are one, or too many metadata items.
+    """
+    assert source.account == destination.account
+    if source == destination:
+        raise BadRequest("Source and destination are the same object")
+    found = look(change, source)
+    require(order.source, found)
+    _, current = found.existing()
+    target = look(change, destination)
+    require(order.destination, target)
+    meta = merged_meta(current.meta, order.meta)
+    _bury(change, source, found)
+    target = look(change, destination)  # the container may be the same one, and has changed
+    record = replace(
+        current,
+        slot=_slot(change, target.row),
+        previous=0 if target.row is None else target.row.newest,
+        content_type=current.content_type if order.content_type is None else order.content_type,
+        meta=meta,
+        modified_us=change.stamp_us(),
+        modified_by=source.account,
+    )
+    return _append(change, destination, target, record)
+
+
+def require(conditions: Conditions, found: Found) -> None:
+    """Go on, or refuse.
+
+    Raises:
+        PreconditionFailed: A condition doesn't hold.
+    """
+    if judge_write(conditions, found.state) is Verdict.FAILED:
+        now = "it does not exist" if found.row is None or found.row.deleted else f"it is at version {found.row.newest}"
+        raise PreconditionFailed(f"Precondition failed: {now}")
+
+
+def merged_meta(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
+    """Metadata with some items replaced; empty values remove theirs.
+
+    Raises:
+        BadRequest: Too many items.
+    """
+    merged = {key: value for key, value in {**old, **new}.items() if value}
+    if len(merged) > MAX_META_ITEMS:
+        raise BadRequest(f"at most {MAX_META_ITEMS} metadata items, not {len(merged)}")
+    return merged
+
+
+def _slot(change: Change, row: NameRecord | None) -> int:
+    return change.next_slot() if row is None else row.slot
+
+
+def _append(change: Change, place: Place, found: Found, record: VersionRecord) -> ObjectState:
+    """Make a version the current one of its name."""
+    serial = change.next_serial()
+    change.put_version(serial, record)
+    row = NameRecord(slot=record.slot, newest=serial, deleted=record.deleted)
+    change.put_name(found.container.container_id, place.name, row)
+    before = found.version
+    container = containers.record_change(
+        found.container,
+        objects=(0 if record.deleted else 1) - (0 if before is None else 1),
+        size_bytes=record.size_bytes - (0 if before is None else before.size_bytes),
+        version=serial,
+        modified_us=record.modified_us,
+    )
+    change.put_container(found.account_id, place.container, container)
+    return state_of(serial, record)
+
+
+def _bury(change: Change, place: Place, found: Found) -> int:
+    """Append a deletion marker."""
+    row, current = found.existing()
+    marker = VersionRecord(
+        slot=row.slot,
+        previous=row.newest,
+        deleted=True,
+        uuid=current.uuid,
+        size_bytes=0,
+        object_hash=ObjectHash(ZERO_BLOCK),
+        content=NO_CONTENT,
+        modified_us=change.stamp_us(),
+        content_type="",
+        modified_by=place.account,
+        meta={},
+    )
+    return _append(change, place, found, marker).version

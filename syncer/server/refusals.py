@@ -1,0 +1,110 @@
+"""What the server answers instead of doing what was asked: expected, each with its HTTP status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from blockfs.blocks.ids import BlockId
+from syncer.errors import SyncerError
+
+
+class Refusal(SyncerError):  # noqa: N818 - refusals are replies, named like their statuses
+    """Root of all refusals.
+
+    Attributes:
+        status: HTTP status of the reply.
+        message: For the client, one line.
+        headers: What the reply carries besides.
+    """
+
+    status: ClassVar[int] = 400
+
+    def __init__(self, message: str, headers: Mapping[str, str] | None = None) -> None:
+        self.message = message
+        self.headers = dict(headers or {})
+        super().__init__(message)
+
+
+class BadRequest(Refusal):
+    """400: what was sent makes no sense, names something unsafe, or is not supported."""
+
+
+class Unauthorized(Refusal):
+    """401: no token, or one that we don't know."""
+
+    status = 401
+
+
+class Forbidden(Refusal):
+    """403: somebody else's account."""
+
+    status = 403
+
+
+class NotFound(Refusal):
+    """404: no such container, object or version."""
+
+    status = 404
+
+
+class NotAllowed(Refusal):
+    """405: this method does nothing here."""
+
+    status = 405
+
+
+class Conflict(Refusal):
+    """409: a container that is not empty."""
+
+    status = 409
+
+
+class MissingBlocks(Refusal):
+    """409 with a list: nothing was written, the account must send these blocks first.
+
+    Attributes:
+        ids: Distinct, in the order of the hashmap. Never holes.
+    """
+
+    status = 409
+
+    def __init__(self, ids: list[BlockId]) -> None:
+        self.ids = ids
+        super().__init__(f"{len(ids)} blocks are missing")
+
+
+class LengthRequired(Refusal):
+    """411: a header that must be there is not."""
+
+    status = 411
+
+
+class PreconditionFailed(Refusal):
+    """412: a condition of the request doesn't hold; nothing was done."""
+
+    status = 412
+
+
+class TooLarge(Refusal):
+    """413: a body beyond its bound."""
+
+    status = 413
+
+
+class RangeNotSatisfiable(Refusal):
+    """416."""
+
+    status = 416
+
+
+class Unprocessable(Refusal):
+    """422: the body has another MD5 than the request said."""
+
+    status = 422
+
+
+class NotModified(Refusal):
+    """304: no refusal to a person, but nothing is sent."""
+
+    status = 304

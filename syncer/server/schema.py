@@ -1,0 +1,253 @@
+"""Rows of the server's catalogue: byte layouts and codecs. Pure.
+
+All integers are big endian. Names are UTF-8. docs/design/server.md has the same tables with the reasons.
+
+Sub-databases:
+
+| name | key | value |
+| --- | --- | --- |
+| meta | "format", "counters" | `Format`, `Counters` |
+| accounts | account name | u32 account id |
+| containers | u32 account id, container name | `ContainerRecord` |
+| doomed | u64 container id | empty: deleted, its names and versions are still to be removed |
+| names | see nameindex.py, root = container id | `NameRecord` |
+| versions | u64 serial | `VersionRecord` |
+| contents | 32 B content key | concatenated 32 B leaf keys, at least two |
+| leaves | 32 B leaf key | 32 B Merkle root of the leaf padded to 256 ids, then 1 to 256 ids |
+| account_leaves | u32 account id, 32 B leaf key | empty: every id in the leaf is this account's |
+| possessions | u32 account id, 32 B block id | u64 µs since the epoch of the last upload |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from blockfs.blocks.ids import ObjectHash
+
+FORMAT: Final = 1
+ID: Final = struct.Struct(">I")
+SERIAL: Final = struct.Struct(">Q")
+
+_FORMAT: Final = struct.Struct(">IQ")
+_COUNTERS: Final = struct.Struct(">QQQIQ")
+_CONTAINER: Final = struct.Struct(">Q16sQQQQQ")
+_NAME: Final = struct.Struct(">QQB")
+_VERSION: Final = struct.Struct(">BQQ16sQ32s32sQ")
+_LENGTH: Final = struct.Struct(">H")
+_CONTENT_TAG: Final = b"blocksync-content-1\0"  # separates content keys from leaf keys
+
+_DELETED: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """`meta` "format": u32 format number, u64 block size. Written once."""
+
+    block_size: int
+
+    def encode(self) -> bytes:
+        """As stored."""
+        return _FORMAT.pack(FORMAT, self.block_size)
+
+    @staticmethod
+    def decode(raw: bytes) -> tuple[int, Format]:
+        """The format number, and the rest if the number is ours."""
+        number, block_size = _FORMAT.unpack_from(raw)
+        return number, Format(block_size=block_size)
+
+
+@dataclass(slots=True, kw_only=True)
+class Counters:
+    """`meta` "counters": what was given out last. Mutable inside one write transaction.
+
+    Attributes:
+        serial: u64, last version serial. Never reused.
+        node: u64, last node of the name index. Container ids are nodes. Never reused, so that a container made anew has
+            nothing of its predecessor.
+        slot: u64, last slot: one for each name that ever existed in a container.
+        account: u32, last account id.
+        stamp_us: u64, latest time given to a version, µs since the epoch: later ones are higher, whatever the clock
+            does.
+    """
+
+    serial: int = 0
+    node: int = 0
+    slot: int = 0
+    account: int = 0
+    stamp_us: int = 0
+
+    def encode(self) -> bytes:
+        """As stored."""
+        return _COUNTERS.pack(self.serial, self.node, self.slot, self.account, self.stamp_us)
+
+    @staticmethod
+    def decode(raw: bytes) -> Counters:
+        """From the stored form."""
+        serial, node, slot, account, stamp_us = _COUNTERS.unpack(raw)
+        return Counters(serial=serial, node=node, slot=slot, account=account, stamp_us=stamp_us)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRecord:
+    """`containers`: u64 id, 16 B uuid, then u64: objects, bytes, version, modified_us, created_us.
+
+    Attributes:
+        container_id: Root of its names in the name index.
+        uuid: X-Container-Identity.
+        object_count: Objects that exist.
+        bytes_used: Sum of their sizes.
+        version: Serial of the last change, deletions included; 0 for a new one.
+        modified_us: Time of that change, of the creation for a new one.
+        created_us: Time of the creation.
+    """
+
+    container_id: int
+    uuid: bytes
+    object_count: int
+    bytes_used: int
+    version: int
+    modified_us: int
+    created_us: int
+
+    def encode(self) -> bytes:
+        """As stored."""
+        return _CONTAINER.pack(
+            self.container_id,
+            self.uuid,
+            self.object_count,
+            self.bytes_used,
+            self.version,
+            self.modified_us,
+            self.created_us,
+        )
+
+    @staticmethod
+    def decode(raw: bytes) -> ContainerRecord:
+        """From the stored form."""
+        container_id, uuid, count, used, version, modified_us, created_us = _CONTAINER.unpack(raw)
+        return ContainerRecord(
+            container_id=container_id,
+            uuid=uuid,
+            object_count=count,
+            bytes_used=used,
+            version=version,
+            modified_us=modified_us,
+            created_us=created_us,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameRecord:
+    """`names`: u64 slot, u64 newest serial, u8 flags (1: that version is a deletion marker).
+
+    A name keeps its row after the deletion: its history stays readable.
+    """
+
+    slot: int
+    newest: int
+    deleted: bool
+
+    def encode(self) -> bytes:
+        """As stored."""
+        return _NAME.pack(self.slot, self.newest, _DELETED if self.deleted else 0)
+
+    @staticmethod
+    def decode(raw: bytes) -> NameRecord:
+        """From the stored form."""
+        slot, newest, flags = _NAME.unpack(raw)
+        return NameRecord(slot=slot, newest=newest, deleted=bool(flags & _DELETED))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionRecord:
+    """`versions`: one version of one object, immutable.
+
+    u8 flags (1: deletion marker), u64 slot, u64 previous serial, 16 B uuid, u64 size, 32 B object hash, 32 B content,
+    u64 modified_us, then texts to the end, each as u16 length and bytes: content type, account that made it, key
+    and value of each metadata item, keys ascending.
+
+    Attributes:
+        slot: Whose history this belongs to.
+        previous: Serial of the version before, 0 for the first.
+        deleted: A deletion marker; of the rest only modified_us and modified_by mean something.
+        uuid: X-Object-UUID, kept through updates and moves.
+        size_bytes: Length of the object.
+        object_hash: Merkle root.
+        content: Where the ids are: 32 NUL bytes for an empty object, a leaf key for up to 256 blocks, else a content
+            key.
+        modified_us: Time of this version, µs since the epoch; rises with the serial.
+        content_type: As sent.
+        modified_by: Account that made it.
+        meta: Lower-case keys.
+    """
+
+    slot: int
+    previous: int
+    deleted: bool
+    uuid: bytes
+    size_bytes: int
+    object_hash: ObjectHash
+    content: bytes
+    modified_us: int
+    content_type: str
+    modified_by: str
+    meta: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """As stored."""
+        texts = [self.content_type, self.modified_by]
+        for key in sorted(self.meta):
+            texts += (key, self.meta[key])
+        parts = [
+            _VERSION.pack(
+                _DELETED if self.deleted else 0,
+                self.slot,
+                self.previous,
+                self.uuid,
+                self.size_bytes,
+                self.object_hash,
+                self.content,
+                self.modified_us,
+            )
+        ]
+        for text in texts:
+            raw = text.encode("utf-8")
+            parts += (_LENGTH.pack(len(raw)), raw)
+        return b"".join(parts)
+
+    @staticmethod
+    def decode(raw: bytes) -> VersionRecord:
+        """From the stored form."""
+        flags, slot, previous, uuid, size, object_hash, content, modified_us = _VERSION.unpack_from(raw)
+        content_type, modified_by, *items = _texts(raw, _VERSION.size)
+        return VersionRecord(
+            slot=slot,
+            previous=previous,
+            deleted=bool(flags & _DELETED),
+            uuid=uuid,
+            size_bytes=size,
+            object_hash=ObjectHash(object_hash),
+            content=content,
+            modified_us=modified_us,
+            content_type=content_type,
+            modified_by=modified_by,
+            meta=dict(zip(items[::2], items[1::2], strict=True)),
+        )
+
+
+def content_key(leaf_keys: bytes) -> bytes:
+    """Name a list of leaves: SHA-256 over a format tag and the concatenated leaf keys."""
+    return hashlib.sha256(_CONTENT_TAG + leaf_keys).digest()
+
+
+def _texts(raw: bytes, at: int) -> Iterator[str]:
+    """Length-prefixed texts, from a position to the end."""
+    while at < len(raw):
+        (length,) = _LENGTH.unpack_from(raw, at)
+        at += _LENGTH.size
+        yield raw[at : at + length].decode("utf-8")
+        at += length
