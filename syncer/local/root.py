@@ -19,6 +19,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.errors import LocalChangedError
 
 MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
@@ -123,6 +124,10 @@ class Applied:
 
     tag: LocalTag
     copied_to: RelPath | None = None
+
+
+class BusyError(LocalChangedError):
+    """A file is open for writing and is not replaced now. No failure: tried again in every cycle."""
 
 
 class LocalRoot(Protocol):

@@ -1,0 +1,1 @@
+"""One cycle of a sync: observe both sides, plan, apply, record."""

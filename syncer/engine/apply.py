@@ -1,0 +1,163 @@
+"""Carry out actions on the local side: stage what is needed, then change names and contents conditionally."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from blockfs.blocks.blocklist import BlockList
+from syncer.core.ledger import BaseChange, Ledger
+from syncer.core.model import (
+    Action,
+    Content,
+    Create,
+    Kind,
+    Mkdir,
+    Move,
+    Park,
+    RelPath,
+    RemoteTag,
+    SetMeta,
+    Side,
+    Trash,
+    Update,
+)
+from syncer.engine.sides import LocalFiles, local_tag
+from syncer.errors import ConflictOnRemoteError, LocalChangedError
+from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted, content_of
+from syncer.remote.client import CloudClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where a content comes from: its block list, and who has the blocks that are not here."""
+
+    blocks: BlockList
+    fetch: Fetch
+
+
+class LocalWorker:
+    """Performs one local action at a time per task and books it.
+
+    Attributes:
+        copies: Conflict copies that became necessary while applying.
+    """
+
+    def __init__(
+        self, remote: CloudClient, local: LocalRoot, ledger: Ledger, files: LocalFiles, step: Callable[[str], None]
+    ) -> None:
+        self._remote = remote
+        self._local = local
+        self._ledger = ledger
+        self._files = files
+        self._step = step
+        self.copies: list[RelPath] = []
+
+    async def perform(self, action: Action) -> list[BaseChange]:
+        """Do it and book it.
+
+        Raises:
+            LocalChangedError: The node is not what the plan was made for.
+            ConflictOnRemoteError: The content that was to be fetched is gone.
+        """
+        if isinstance(action, Trash):
+            path = self._ledger.path(Side.LOCAL, action.nid)
+            await self._local.trash(path, action.kind, local_tag(self._ledger, action.nid))
+            self._step("trashed")
+            return self._ledger.applied(action, None)
+        applied = await self._change(action)
+        if applied.copied_to is not None:
+            self.copies.append(applied.copied_to)
+        self._step("applied")
+        return self._ledger.applied(action, applied.tag)
+
+    async def _change(self, action: Action) -> Applied:
+        match action:
+            case Mkdir():
+                return await self._local.make_directory(self._ledger.path_after(action), action.meta)
+            case Create():
+                return await self._create(action)
+            case Update():
+                return await self._update(action)
+            case SetMeta():
+                expect = local_tag(self._ledger, action.nid)
+                return await self._local.set_meta(self._path(action), action.meta, expect)
+            case Move() | Park():
+                expect = local_tag(self._ledger, action.nid)
+                return await self._local.move(self._path(action), self._ledger.path_after(action), expect)
+        raise AssertionError(action)
+
+    def _path(self, action: Action) -> RelPath:
+        return self._ledger.path(Side.LOCAL, action.nid)
+
+    async def _create(self, action: Create) -> Applied:
+        path = self._ledger.path_after(action)
+        if action.kind is Kind.SYMLINK:
+            assert action.target is not None
+            return await self._local.make_symlink(path, action.target, None)
+        staged = await self._stage(action, path, ())
+        try:
+            return await self._local.create(path, staged)
+        finally:
+            await staged.drop()
+
+    async def _update(self, action: Update) -> Applied:
+        path, expect = self._path(action), local_tag(self._ledger, action.nid)
+        if action.kind is Kind.SYMLINK:
+            assert action.target is not None
+            return await self._local.make_symlink(path, action.target, expect)
+        node = self._ledger.node(Side.LOCAL, action.nid)
+        old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
+        staged = await self._stage(action, path, old)
+        try:
+            return await self._local.replace(path, staged, expect)
+        finally:
+            await staged.drop()
+
+    async def _stage(self, action: Create | Update, path: RelPath, old: tuple[Origin, ...]) -> Staged:
+        assert action.content is not None
+        source = await self._source(action, action.content)
+        equal = self._files.holders(action.content)
+        self._step("before staging")
+        # A file of equal content saves everything; the old version is only likely to have most of it.
+        origins = (*equal[:4], *old)
+        wanted = Wanted(
+            path=path,
+            blocks=source.blocks,
+            meta=action.meta,
+            origins=origins,
+            holders=self._files.holders,
+            fetch=source.fetch,
+        )
+        return await self._local.stage(wanted)
+
+    async def _source(self, action: Create | Update, content: Content) -> _Source:
+        there = self._ledger.node(Side.REMOTE, action.nid)
+        tag = self._ledger.tag(Side.REMOTE, action.nid)
+        if there is not None and there.content == content and isinstance(tag, RemoteTag):
+            return await self._remote_source(self._ledger.path(Side.REMOTE, action.nid), tag, content)
+        if isinstance(action, Create) and action.copy_of is not None:
+            stat = self._files.stat(action.copy_of)
+            if stat is not None and stat.content == content:
+                return _Source(blocks=await self._local.block_list(stat), fetch=_refuse(stat.path))
+        raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
+
+    async def _remote_source(self, path: RelPath, tag: RemoteTag, content: Content) -> _Source:
+        blocks = await self._remote.block_list(path, tag)
+        if content_of(blocks) != content:
+            raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
+
+        async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:
+            self._step("before fetch")
+            await self._remote.read_blocks(path, tag, blocks, indexes, deliver)
+
+        return _Source(blocks=blocks, fetch=fetch)
+
+
+def _refuse(path: RelPath) -> Fetch:
+    """A copy of a local file has no other source than that file."""
+
+    async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:  # noqa: ARG001 - the shape of a Fetch
+        raise LocalChangedError(path, "it was written to while it was copied")
+
+    return fetch

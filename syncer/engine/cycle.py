@@ -1,0 +1,248 @@
+"""One cycle: observe both sides, plan, ask the guard, apply, record.
+
+Any error that ends a cycle leaves both sides and the StateDB consistent: what was applied and not yet recorded is
+recorded before the error goes on, and what is not even that is found again by the next observation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from blockfs.errors import CorruptionError as BlocksCorruptError
+from syncer.core.base import BaseIndex
+from syncer.core.identify import identify_local, identify_remote
+from syncer.core.ledger import BaseChange, Ledger
+from syncer.core.merge import Policy
+from syncer.core.model import Action, Kind, Nid, NoteKind, Plan, Side
+from syncer.core.plan import make_plan
+from syncer.core.safety import check_container, guard
+from syncer.engine.apply import LocalWorker
+from syncer.engine.foreign import keep_beside
+from syncer.engine.observe import container_identity, resolve_changed
+from syncer.engine.push import RemoteWorker
+from syncer.engine.record import Recorder, State
+from syncer.engine.report import Failure, Listener, Report
+from syncer.engine.schedule import run_actions
+from syncer.engine.sides import LocalFiles
+from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnsafeNameError
+from syncer.local.root import BusyError, LocalRoot, Observation
+from syncer.remote.client import CloudClient, ForeignVersion, Listing
+
+_WORKERS: Final = 8  # actions of one side at once: small files wait for round trips and fsyncs most of the time
+
+_ONE_NODE: Final = (
+    ConflictOnRemoteError,
+    LocalChangedError,
+    UnsafeNameError,
+    CorruptionError,
+    BlocksCorruptError,
+    OSError,
+)
+"""Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
+
+
+def _no_step(name: str) -> None:
+    """Production's fault points do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a cycle is run.
+
+    Attributes:
+        policy: Host, time, names.
+        dry_run: Plan only.
+        consent: Digest of the plan whose deletions are agreed to.
+        step: Fault points of the crash tests.
+    """
+
+    policy: Policy
+    dry_run: bool = False
+    consent: str | None = None
+    step: Callable[[str], None] = field(default=_no_step)
+
+
+class Cycle:
+    """One cycle of one root. Used once.
+
+    Attributes:
+        report: Filled while it runs; also valid after an error.
+    """
+
+    def __init__(
+        self, local: LocalRoot, remote: CloudClient, state: State, listener: Listener, options: Options
+    ) -> None:
+        self.report = Report(dry_run=options.dry_run)
+        self._local = local
+        self._remote = remote
+        self._state = state
+        self._listener = listener
+        self._options = options
+
+    async def run(self) -> Report:
+        """Run it.
+
+        Raises:
+            SafetyStopError: The plan deletes too much; nothing was done.
+            RootIdentityError: The container is another one, or an older copy; nothing was done.
+            SyncerError: The server is gone, the disk is full, …: what was done is recorded.
+        """
+        started, before = time.monotonic(), self._remote.counters.snapshot()
+        try:
+            await self._run()
+        finally:
+            counters = self._remote.counters.since(before)
+            self.report.traffic = {
+                "bytes_sent": counters.bytes_sent,
+                "bytes_received": counters.bytes_received,
+                "blocks_sent": counters.blocks_sent,
+                "blocks_received": counters.blocks_received,
+                "requests": counters.requests,
+            }
+            self.report.mutating_requests = counters.mutating_requests
+            self.report.bytes_read_local = self._local.bytes_read
+            self.report.seconds = time.monotonic() - started
+        return self.report
+
+    async def _run(self) -> None:
+        listing = await self._list()
+        base = await trio.to_thread.run_sync(lambda: BaseIndex(self._state.rows()))
+        stats = await resolve_changed(self._remote, listing.objects, base)
+        seen = await self._local.observe(base, self._state.checkpoint())
+        fresh = self._state.allocator()
+
+        def decide() -> Plan:
+            local = identify_local(seen.stats, frozenset(seen.unknown), base, fresh)
+            return make_plan(base, local, identify_remote(stats, base, fresh), self._options.policy, fresh)
+
+        plan = await trio.to_thread.run_sync(decide)
+        self._tell(plan, seen, listing)
+        guard(plan, self._options.consent)
+        self._listener.planned(plan)
+        if self._options.dry_run:
+            for action in (*plan.remote, *plan.local):
+                self.report.count(action)
+            return
+        await self._carry_out(plan, base, seen)
+        if self.report.is_clean and seen.checkpoint is not None:
+            await trio.to_thread.run_sync(self._state.set_checkpoint, seen.checkpoint)
+
+    async def _list(self) -> Listing:
+        """The complete remote side, from the container that was linked."""
+        listing = await self._remote.list_objects()
+        found, linked = container_identity(listing), self._state.container()
+        if linked is not None:
+            check_container(linked, found)
+        if found != linked and not self._options.dry_run:
+            await trio.to_thread.run_sync(self._state.set_container, found)
+        return listing
+
+    def _tell(self, plan: Plan, seen: Observation, listing: Listing) -> None:
+        """Report everything that is left alone, before anything is done."""
+        self.report.digest = plan.digest
+        self.report.take_notes(plan, seen.problems)
+        for refused in listing.refused:
+            reason = f"the server's object can't be synced: {refused.reason}"
+            self.report.failures.append(Failure(path=refused.name.encode("utf-8", "surrogateescape"), reason=reason))
+        self.report.conflicts = sum(1 for note in plan.notes if note.kind is NoteKind.CONFLICT)
+        for failure in self.report.failures:
+            self._listener.failed(failure)
+        for path, text in self.report.notes:
+            self._listener.noted(path, text)
+
+    async def _carry_out(self, plan: Plan, base: BaseIndex, seen: Observation) -> None:
+        step = self._options.step
+        ledger = Ledger(base, plan)
+        files = LocalFiles(ledger, plan)
+        recorder = Recorder(self._state, self._local, seen.clock_ns, step)
+        pusher = RemoteWorker(self._remote, self._local, ledger, files, step)
+        puller = LocalWorker(self._remote, self._local, ledger, files, step)
+        try:
+            await recorder.add(ledger.adoptions())
+            await self._side(plan.remote, plan, ledger, recorder, pusher.perform)
+            await self._side(plan.local, plan, ledger, recorder, puller.perform)
+            await self._keep_foreign(pusher.foreign)
+        finally:
+            # Also when the server went away or the disk is full: what is done is done, and must not look like a
+            # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
+            await recorder.flush()
+        late = await self._local.finish()
+        for path in (*puller.copies, *late):
+            self.report.conflicts += 1
+            self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
+
+    async def _side(
+        self,
+        actions: Sequence[Action],
+        plan: Plan,
+        ledger: Ledger,
+        recorder: Recorder,
+        perform: Callable[[Action], Awaitable[list[BaseChange]]],
+    ) -> None:
+        """One side's actions; an action that fails takes only its own node, and what needs it, out of the cycle."""
+
+        def kind_of(nid: Nid) -> Kind | None:
+            node = plan.target.get(nid) or plan.local_state.tree.get(nid) or plan.remote_state.tree.get(nid)
+            return node.kind if node is not None else None
+
+        async def do(action: Action) -> None:
+            obstacle = ledger.obstacle(action)
+            if obstacle is not None:
+                ledger.failed(action)
+                self._failed(action, obstacle)
+                return
+            try:
+                changes = await perform(action)
+            except BusyError as error:
+                ledger.failed(action)
+                self.report.notes.append((action.path, error.reason))
+                self._listener.noted(action.path, error.reason)
+            except _ONE_NODE as error:
+                ledger.failed(action)
+                self._failed(action, _reason(error), _exit_code(error))
+            else:
+                self.report.count(action)
+                self._listener.done(action, action.path)
+                await recorder.add(changes)
+
+        await run_actions(actions, kind_of, do, _WORKERS)
+
+    async def _keep_foreign(self, foreign: Sequence[ForeignVersion]) -> None:
+        """Versions of others that our writes replaced unseen (plain Pithos only) become conflict copies."""
+        for version in foreign:
+            try:
+                copy = await keep_beside(self._remote, version, self._options.policy)
+            except _ONE_NODE as error:
+                failure = Failure(path=version.path, reason=f"version {version.tag.version} was replaced: {error}")
+                self.report.failures.append(failure)
+                self._listener.failed(failure)
+            else:
+                self.report.conflicts += 1
+                self._listener.noted(copy, f"keeps version {version.tag.version}, which our write replaced unseen")
+
+    def _failed(self, action: Action, reason: str, exit_code: int = 3) -> None:
+        side = "on the server" if action.side is Side.REMOTE else "locally"
+        failure = Failure(path=action.path, reason=f"{_verb(action)} {side}: {reason}", exit_code=exit_code)
+        self.report.failures.append(failure)
+        self._listener.failed(failure)
+
+
+def _verb(action: Action) -> str:
+    return type(action).__name__.lower()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, LocalChangedError | UnsafeNameError):
+        return error.reason
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)
+
+
+def _exit_code(error: Exception) -> int:
+    return 15 if isinstance(error, CorruptionError | BlocksCorruptError) else 3

@@ -1,0 +1,170 @@
+"""Carry out actions on the remote side: blocks first, then conditional writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from blockfs.blocks.ids import BlockId
+from syncer.core.ledger import BaseChange, Ledger
+from syncer.core.model import (
+    NO_META,
+    Action,
+    Create,
+    FileStat,
+    Kind,
+    Meta,
+    Mkdir,
+    Move,
+    Nid,
+    Park,
+    RelPath,
+    RemoteTag,
+    SetMeta,
+    Side,
+    Trash,
+    Update,
+)
+from syncer.engine.sides import LocalFiles, remote_tag
+from syncer.errors import LocalChangedError
+from syncer.local.root import LocalRoot
+from syncer.remote.client import CloudClient, ForeignVersion, PutResult
+from syncer.remote.parallel import for_each
+from syncer.remote.upload import upload_file
+
+_UPLOADERS: Final = 4  # block batches of one file at once; with several files at once the client's pool is the limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Along:
+    """A descendant on its way with its directory."""
+
+    nid: Nid
+    source: RelPath
+    target: RelPath
+    tag: RemoteTag
+
+
+class RemoteWorker:
+    """Performs one remote action at a time per task; books nothing itself but foreign versions."""
+
+    def __init__(
+        self, remote: CloudClient, local: LocalRoot, ledger: Ledger, files: LocalFiles, step: Callable[[str], None]
+    ) -> None:
+        self._remote = remote
+        self._local = local
+        self._ledger = ledger
+        self._files = files
+        self._step = step
+        self.foreign: list[ForeignVersion] = []
+
+    async def perform(self, action: Action) -> list[BaseChange]:
+        """Do it and book it.
+
+        Raises:
+            ConflictOnRemoteError: The object is not what the plan was made for.
+            LocalChangedError: The file that was to be sent is not either.
+        """
+        if isinstance(action, Move | Park):
+            return await self._move(action)
+        if isinstance(action, Trash):
+            return await self._delete(action)
+        result = await self._change(action, self._ledger.path_after(action))
+        self.foreign += result.foreign
+        self._step("remote changed")
+        return self._ledger.applied(action, result.tag)
+
+    async def _change(self, action: Action, path: RelPath) -> PutResult:
+        match action:
+            case Mkdir():
+                return await self._remote.put_small(path, Kind.DIRECTORY, b"", action.meta, None)
+            case Create():
+                return await self._write(action, path, action.meta, None)
+            case Update():
+                expect = remote_tag(self._ledger, action.nid)
+                return await self._write(action, path, self._whole_meta(action), expect)
+            case SetMeta():
+                expect = remote_tag(self._ledger, action.nid)
+                return await self._remote.set_meta(path, self._whole_meta(action), expect)
+        raise AssertionError(action)
+
+    async def _write(self, action: Create | Update, path: RelPath, meta: Meta, expect: RemoteTag | None) -> PutResult:
+        if action.kind is Kind.SYMLINK:
+            assert action.target is not None
+            return await self._remote.put_small(path, Kind.SYMLINK, action.target, NO_META, expect)
+        stat = self._source(action)
+        blocks = await self._local.block_list(stat)
+
+        async def read(index: int, wanted: BlockId) -> bytes:  # noqa: ARG001 - the index says it
+            return await self._local.read_block(stat, blocks, index)
+
+        self._step("before upload")
+        # Every block is compared with its id as it is sent, so no mixture of two versions can be put together. That the
+        # file is still this version is looked at once more before anything is sent: a stale push costs traffic only.
+        await self._local.verify_unchanged(stat)
+        return await upload_file(self._remote, path, blocks, read, meta, expect, workers=_UPLOADERS)
+
+    def _source(self, action: Create | Update) -> FileStat:
+        """The local file that has the content to be sent: the node's own, or the one that it is to be a copy of."""
+        nids = [action.nid]
+        if isinstance(action, Create) and action.copy_of is not None:
+            nids.append(action.copy_of)
+        for nid in nids:
+            stat = self._files.stat(nid)
+            if stat is not None and stat.content == action.content:
+                return stat
+        assert action.content is not None
+        for holder in self._files.holders(action.content):
+            return FileStat(path=holder.path, kind=Kind.FILE, meta=NO_META, content=action.content, tag=holder.tag)
+        raise LocalChangedError(action.path, "its content is not here any more")
+
+    def _whole_meta(self, action: SetMeta | Update) -> Meta:
+        """A write replaces all metadata of an object: what the action leaves alone is sent again."""
+        node = self._ledger.node(Side.REMOTE, action.nid)
+        assert node is not None
+        return Meta(
+            mode=node.meta.mode if action.meta.mode is None else action.meta.mode,
+            mtime_ns=node.meta.mtime_ns if action.meta.mtime_ns is None else action.meta.mtime_ns,
+        )
+
+    async def _move(self, action: Move | Park) -> list[BaseChange]:
+        source, target = self._ledger.path(Side.REMOTE, action.nid), self._ledger.path_after(action)
+        tag = self._ledger.tag(Side.REMOTE, action.nid)
+        along = await self._move_below(action.nid, source, target)
+        if isinstance(tag, RemoteTag):  # a directory without a marker has moved with what is below it
+            result = await self._remote.move(source, target, tag)
+            self.foreign += result.foreign
+            tag = result.tag
+        self._step("remote moved")
+        changes = self._ledger.applied(action, tag)
+        for nid, moved in along:
+            changes += self._ledger.retagged(Side.REMOTE, nid, moved)
+        return changes
+
+    async def _move_below(self, nid: Nid, source: RelPath, target: RelPath) -> list[tuple[Nid, RemoteTag]]:
+        """Move what lies below a directory, deepest first, so that a crash in between leaves no orphans."""
+        done: list[tuple[Nid, RemoteTag]] = []
+
+        async def move(item: _Along) -> None:
+            result = await self._remote.move(item.source, item.target, item.tag)
+            self.foreign += result.foreign
+            done.append((item.nid, result.tag))
+
+        levels: dict[int, list[_Along]] = {}
+        for below in self._ledger.below(Side.REMOTE, nid):
+            path, tag = self._ledger.path(Side.REMOTE, below), self._ledger.tag(Side.REMOTE, below)
+            if isinstance(tag, RemoteTag):
+                moved = RelPath(target + path[len(source) :])
+                item = _Along(nid=below, source=path, target=moved, tag=tag)
+                levels.setdefault(path.count(b"/"), []).append(item)
+        for level in sorted(levels, reverse=True):
+            await for_each(iter(levels[level]), move, min(8, len(levels[level])))
+        return done
+
+    async def _delete(self, action: Trash) -> list[BaseChange]:
+        tag = self._ledger.tag(Side.REMOTE, action.nid)
+        if isinstance(tag, RemoteTag):
+            await self._remote.delete(self._ledger.path(Side.REMOTE, action.nid), tag)
+        self._step("deleted")
+        return self._ledger.applied(action, None)

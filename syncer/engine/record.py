@@ -1,0 +1,92 @@
+"""Write base rows in groups: directories durable first, then one StateDB transaction.
+
+A group is at most 256 changes or 200 ms: two fsyncs per file would make small files slow, and a crash repeats a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import trio
+
+from syncer.core.identify import Fresh
+from syncer.core.ledger import BaseChange
+from syncer.core.model import BaseRow, Kind
+from syncer.core.safety import ContainerIdentity
+from syncer.local.root import LocalRoot, settled
+
+GROUP_CHANGES: Final = 256
+GROUP_S: Final = 0.2
+
+
+class State(Protocol):
+    """What a cycle keeps between runs. Blocking; every write is durable when it returns."""
+
+    def rows(self) -> Iterable[BaseRow]:
+        """All base rows."""
+        ...
+
+    def allocator(self) -> Fresh:
+        """A source of numbers that were never used."""
+        ...
+
+    def record(self, changes: Sequence[BaseChange]) -> None:
+        """Write base changes, all or none."""
+        ...
+
+    def container(self) -> ContainerIdentity | None:
+        """The container as last seen; None before the first cycle."""
+        ...
+
+    def set_container(self, found: ContainerIdentity) -> None:
+        """Remember the container."""
+        ...
+
+    def checkpoint(self) -> bytes | None:
+        """Where the local observation may start."""
+        ...
+
+    def set_checkpoint(self, checkpoint: bytes) -> None:
+        """Remember it. Everything observed before it is in the base rows."""
+        ...
+
+
+class Recorder:
+    """Collects base changes and writes them. One per cycle."""
+
+    def __init__(self, state: State, local: LocalRoot, clock_ns: int, step: Callable[[str], None]) -> None:
+        """Take the cycle's clock: files changed after it get no trusted evidence (see `settled`)."""
+        self._state = state
+        self._local = local
+        self._clock_ns = clock_ns
+        self._step = step
+        self._waiting: list[BaseChange] = []
+        self._since = 0.0
+        self._writing = trio.Lock()
+
+    async def add(self, changes: Iterable[BaseChange]) -> None:
+        """Take changes; write if the group is full or old."""
+        if not self._waiting:
+            self._since = trio.current_time()
+        self._waiting += [self._trusted(change) for change in changes]
+        if len(self._waiting) >= GROUP_CHANGES or trio.current_time() - self._since >= GROUP_S:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what waits, durably."""
+        async with self._writing:
+            group, self._waiting = self._waiting, []
+            # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak
+            # of something that a power cut could undo: it would then look like a user's change.
+            await self._local.barrier()
+            if group:
+                self._step("before record")
+                await trio.to_thread.run_sync(self._state.record, group)
+                self._step("recorded")
+
+    def _trusted(self, change: BaseChange) -> BaseChange:
+        if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:
+            return replace(change, local=settled(change.local, self._clock_ns))
+        return change

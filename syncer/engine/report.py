@@ -1,0 +1,127 @@
+"""What a cycle did, and how it is told to a listener while it goes on. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from blockfs.runtime.exitcodes import ExitCode
+from syncer.core.model import Action, Create, Mkdir, Move, Note, NoteKind, Plan, RelPath, SetMeta, Side, Trash, Update
+from syncer.local.root import Problem
+
+_CORRUPTION: Final = int(ExitCode.CORRUPTION)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something that was to be synced and is not, in this cycle.
+
+    Attributes:
+        path: Which; need not be UTF-8.
+        reason: Why, and what happens next.
+        exit_code: What it alone would make the run end with: 3, or 15 for damaged data.
+    """
+
+    path: bytes
+    reason: str
+    exit_code: int = int(ExitCode.PARTLY_DONE)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """The result of a cycle. Filled while it goes on, so that a broken-off one still tells what it did.
+
+    Attributes:
+        pushed: Nodes made or changed on the server.
+        pulled: Nodes made or changed locally.
+        moved: Nodes renamed, on either side.
+        deleted: Nodes deleted into the trash, on either side.
+        conflicts: Conflict copies made.
+        traffic: Counters of the client, by their JSON names.
+        bytes_read_local: Content bytes read from files or segments.
+        seconds: Wall-clock time.
+        mutating_requests: Requests that may have changed the server.
+        failures: What is not synced.
+        notes: What a person may want to know.
+        dry_run: Nothing was done; the counts say what would be.
+        digest: Names the deletions of the plan.
+    """
+
+    pushed: int = 0
+    pulled: int = 0
+    moved: int = 0
+    deleted: int = 0
+    conflicts: int = 0
+    traffic: Mapping[str, int] = field(default_factory=dict)
+    bytes_read_local: int = 0
+    seconds: float = 0.0
+    mutating_requests: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[tuple[bytes, str]] = field(default_factory=list)
+    dry_run: bool = False
+    digest: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0, 3, 4 or 15 (docs/reference/exit-codes.md)."""
+        if any(failure.exit_code == _CORRUPTION for failure in self.failures):
+            return _CORRUPTION
+        if self.failures:
+            return int(ExitCode.PARTLY_DONE)
+        return int(ExitCode.CONFLICT_COPY) if self.conflicts else int(ExitCode.DONE)
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing was left undone: the next cycle may start from this one's checkpoint."""
+        return not self.failures and not self.dry_run
+
+    def count(self, action: Action) -> None:
+        """Count one action that is done (or, in a dry run, would be)."""
+        if isinstance(action, Mkdir | Create | Update | SetMeta):
+            if action.side is Side.REMOTE:
+                self.pushed += 1
+            else:
+                self.pulled += 1
+        elif isinstance(action, Move):
+            self.moved += 1
+        elif isinstance(action, Trash) and action.absorbed_by is None:
+            self.deleted += 1
+
+    def take_notes(self, plan: Plan, problems: list[Problem]) -> None:
+        """Keep the remarks of observation and plan; what can't be held by a side, or can't be read, is a failure."""
+        told = set()
+        for problem in problems:
+            told.add(problem.path)
+            if problem.partly:
+                self.failures.append(Failure(path=problem.path, reason=problem.reason))
+            else:
+                self.notes.append((problem.path, problem.reason))
+        for note in plan.notes:
+            self._take_note(note, told)
+
+    def _take_note(self, note: Note, told: set[bytes]) -> None:
+        if note.kind is NoteKind.UNHOLDABLE:
+            self.failures.append(Failure(path=note.path, reason=note.text))
+        elif note.path not in told or note.kind is not NoteKind.UNKNOWN:
+            self.notes.append((note.path, note.text))
+
+
+class Listener(Protocol):
+    """Hears what a cycle does, as it does it. Called in the event loop: must not wait."""
+
+    def planned(self, plan: Plan) -> None:
+        """The plan passed the guard; now it is carried out (or, in a dry run, not)."""
+        ...
+
+    def done(self, action: Action, path: RelPath) -> None:
+        """An action is done; `path` is where its node is now (for Trash: was)."""
+        ...
+
+    def failed(self, failure: Failure) -> None:
+        """Something could not be synced."""
+        ...
+
+    def noted(self, path: bytes, text: str) -> None:
+        """A remark on a path."""
+        ...

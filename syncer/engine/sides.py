@@ -1,0 +1,62 @@
+"""What both sides' workers share: the ledger's view of local files, and where contents are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from syncer.core.ledger import Ledger
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
+from syncer.errors import ConflictOnRemoteError, LocalChangedError
+from syncer.local.root import Origin
+
+
+class LocalFiles:
+    """The local files as the ledger has them now, findable by content."""
+
+    def __init__(self, ledger: Ledger, plan: Plan) -> None:
+        self._ledger = ledger
+        self._by_content: dict[Content, list[Nid]] = {}
+        for nid, node in plan.local_state.tree.items():
+            if node.content is not None:
+                self._by_content.setdefault(node.content, []).append(nid)
+
+    def stat(self, nid: Nid) -> FileStat | None:
+        """A file as it is now, by our books; None if it is not there."""
+        node = self._ledger.node(Side.LOCAL, nid)
+        tag = self._ledger.tag(Side.LOCAL, nid)
+        if node is None or node.kind is not Kind.FILE or not isinstance(tag, LocalTag):
+            return None
+        path = self._ledger.path(Side.LOCAL, nid)
+        return FileStat(path=path, kind=Kind.FILE, meta=node.meta, content=node.content, tag=tag)
+
+    def holders(self, content: Content) -> Sequence[Origin]:
+        """Files that hold a content now."""
+        return [
+            Origin(path=stat.path, tag=stat.tag, content=content)
+            for nid in self._by_content.get(content, ())
+            if (stat := self.stat(nid)) is not None and stat.content == content
+        ]
+
+
+def local_tag(ledger: Ledger, nid: Nid) -> LocalTag:
+    """The local evidence of a node that is to be changed.
+
+    Raises:
+        LocalChangedError: There is none: it could not be observed.
+    """
+    tag = ledger.tag(Side.LOCAL, nid)
+    if not isinstance(tag, LocalTag):
+        raise LocalChangedError(ledger.path(Side.LOCAL, nid), "nothing is known of it")
+    return tag
+
+
+def remote_tag(ledger: Ledger, nid: Nid) -> RemoteTag:
+    """The remote evidence of a node that is to be changed.
+
+    Raises:
+        ConflictOnRemoteError: There is none.
+    """
+    tag = ledger.tag(Side.REMOTE, nid)
+    if not isinstance(tag, RemoteTag):
+        raise ConflictOnRemoteError(ledger.path(Side.REMOTE, nid), "a version", "nothing that could be named")
+    return tag
