@@ -16,7 +16,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.errors import RemoteUnavailableError
+from syncer.errors import AuthError, RemoteUnavailableError
 from syncer.protocol.listing import MAX_ROWS, ObjectRow
 from syncer.remote.client import ContainerInfo, Counters, Deliver, Listing, MissingBlocks, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Transport
@@ -168,8 +168,11 @@ def open_pithos(
 
     Raises:
         ValueError: Not such a URL.
+        AuthError: A token that no server can have given out.
     """
-    parsed: RemoteUrl = parse_url(url)
+    parsed = parse_url(url)
+    if not token or not token.isascii() or any(not "!" <= character <= "~" for character in token):
+        raise AuthError(f"the token for {parsed} is empty or has characters that no token has (a space, a line break)")
     settings = settings or HttpSettings()
     counters = Counters()
     transport = HttpTransport(parsed, token, settings, counters)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import pytest
 import trio
@@ -26,6 +28,8 @@ from syncer.remote.retry import RetryPolicy
 from tests.contract.remotes import BLOCK, META, QUICK, FakeRemote, fetch, must_head, path, store
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 from tests.fakes.pithos_store import Container
+
+TLS = Path(__file__).parents[1] / "fakes" / "tls"
 
 
 def content(seed: int, size: int) -> bytes:
@@ -530,6 +534,33 @@ def test_https_to_a_server_without_tls_is_unreachable(remote: FakeRemote) -> Non
         await client.close()
 
     trio.run(main)
+
+
+def test_tls_is_verified_against_the_given_authority_and_never_skipped() -> None:
+    certificate, key = TLS / "server.pem", TLS / "server.key"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+
+    async def main(server: FakePithos, host: str, ca_file: str | None) -> int:
+        url = server.url().replace("pithos+http:", "pithos+https:").replace("127.0.0.1", host)
+        client = open_pithos(url, server.token, policy=QUICK, settings=HttpSettings(ca_file=ca_file))
+        try:
+            return (await client.create_container()).block_size
+        finally:
+            await client.close()
+
+    with FakePithos(block_size=BLOCK, tls=context) as server:
+        assert trio.run(main, server, "127.0.0.1", str(certificate)) == BLOCK
+        for host, ca_file in (("127.0.0.1", None), ("localhost", str(certificate))):
+            with pytest.raises(RemoteUnavailableError, match=r"TLS: .*certificate verify failed"):
+                trio.run(main, server, host, ca_file)
+
+
+@pytest.mark.parametrize("token", ["", "two words", "new\nline", "ümlaut"])
+def test_a_token_that_can_not_be_a_header_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(AuthError, match="token") as caught:
+        open_pithos("pithos+http://h/v1/a/c", token)
+    assert not token or token not in str(caught.value)
 
 
 def test_metadata_of_a_listing_without_any_are_fetched_on_demand(remote: FakeRemote) -> None:

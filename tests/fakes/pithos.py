@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -60,8 +61,10 @@ class Answer:
 class FakePithos:
     """The server. A context manager; all state is in `store`, under `lock`."""
 
-    def __init__(self, *, block_size: int = 4096, update_md5: bool = False, listing_limit: int = 10000) -> None:
-        self.store = PithosStore(block_size=block_size, update_md5=update_md5)
+    def __init__(
+        self, *, block_size: int = 4096, listing_limit: int = 10000, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.store = PithosStore(block_size=block_size)
         self.token = "fake-token"
         self.listing_limit = listing_limit
         self.lock = threading.RLock()
@@ -70,6 +73,8 @@ class FakePithos:
         self._faults: list[tuple[Fault, object]] = []
         handler = type("Handler", (_Handler,), {"fake": self})
         self._http = _QuietServer(("127.0.0.1", 0), handler)
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     def __enter__(self) -> Self:
