@@ -13,6 +13,7 @@ from functools import partial
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.background import Background
+from blockfs.engine.clone import Cloner
 from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.files import Files
@@ -63,6 +64,7 @@ class Filesystem:
             block_size=stores.block_size,
             space=partial(os.statvfs, volume.path),
         )
+        self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         self._background = Background(stores.config, self._committer, self._publisher, self._sealer)
         self._is_open = True
 
@@ -124,6 +126,10 @@ class Filesystem:
         """
         self._publisher.publish_older(0.0)
         self._committer.commit()
+
+    def clone(self, source: int, parent: int, name: bytes) -> int:
+        """Make a file that shares the content of another one; see `Cloner.clone`. Returns its inode."""
+        return self._cloner.clone(source, parent, name)
 
     def close(self, *, seal: bool = False) -> None:
         """Unmount: commit everything and let go of the volume. Idempotent. Staged data stay staged unless `seal`.

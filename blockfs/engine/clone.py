@@ -1,0 +1,88 @@
+"""Cloning a file: a new inode with the same leaves. No block is read or written beyond what was staged.
+
+The source is sealed first. The clone takes its leaves in the very step in which the seal puts them into the tree, so it
+is the source's content at one moment, also while others go on writing to it.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from dataclasses import replace
+
+from blockfs.engine.filestate import FileState, FileTable, Stores
+from blockfs.engine.namespace import Namespace
+from blockfs.engine.nodes import check_name
+from blockfs.engine.sealer import Sealer
+from blockfs.errors import FsError
+
+
+class Cloner:
+    """Clones files of one mount."""
+
+    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, namespace: Namespace) -> None:
+        self._stores = stores
+        self._table = table
+        self._sealer = sealer
+        self._namespace = namespace
+
+    def clone(self, source: int, parent: int, name: bytes) -> int:
+        """Make a file that shares the content of `source`, with its mode, owner, mtime and xattrs. Waits for disks.
+
+        The clone is durable after the next commit, and then whole.
+
+        Args:
+            source: A regular file.
+            parent: Directory of the clone.
+            name: Its name; must be free.
+
+        Returns:
+            The clone's inode.
+
+        Raises:
+            FsError: ENOENT, ENOTDIR, ENAMETOOLONG, EEXIST; EISDIR or EINVAL if the source is no regular file.
+            NoSpaceError: The host is full.
+            BlockfsError: A block below staged data is missing or corrupt.
+        """
+        made: list[int] = []
+
+        def take_leaves(state: FileState, size_bytes: int) -> None:
+            made.append(self._make(state.ino, size_bytes, parent, name))
+
+        with self._stores.lock:
+            self._table.row(source)
+            self._check_free(parent, name)  # before the work, so that a mistake costs nothing
+        self._sealer.seal([source], take_leaves)
+        if not made:
+            raise FsError(errno.ENOENT, f"inode {source} was removed")
+        return made[0]
+
+    def _check_free(self, parent: int, name: bytes) -> None:
+        check_name(name)
+        self._namespace.nodes.writable_directory(parent)
+        if self._stores.tree.lookup(parent, name) is not None:
+            raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
+
+    def _make(self, source: int, size_bytes: int, parent: int, name: bytes) -> int:
+        tree = self._stores.tree
+        self._check_free(parent, name)
+        row = self._table.row(source)
+        now_ns = time.time_ns()
+        clone = tree.put_inode(
+            replace(
+                row,
+                ino=tree.new_ino(),
+                nlink=1,
+                size_bytes=size_bytes,
+                atime_ns=now_ns,
+                ctime_ns=now_ns,
+                btime_ns=now_ns,
+            ),
+            content_changed=True,
+        )
+        tree.clone_leaves(source, clone.ino)
+        for xattr, value in list(tree.xattrs(source)):
+            tree.set_xattr(clone.ino, xattr, value)
+        tree.link(parent, name, clone.ino)
+        self._namespace.nodes.touch_directory(self._namespace.nodes.directory(parent), now_ns)
+        return clone.ino

@@ -1,0 +1,353 @@
+"""Files against a model: writes, cuts, seals, clones, remounts and crashes at random places, in random order."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from blockfs.engine.filesystem import Filesystem
+from blockfs.tree.schema import ROOT_INO
+from tests.unit.blockfs.engine.volumes import Died, Killer, config, create, find, findings, make
+
+PAGE = 4096
+TIB = 1 << 40
+NAMES = [b"a", b"b", b"c"]
+names = st.sampled_from(NAMES)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A byte range near a border: of a page, block, leaf or 1 TiB range."""
+
+    block: int
+    tebibytes: int
+    shift: int
+    length: int
+    ends_there: bool
+
+    def offset(self, block_size: int) -> int:
+        border = self.tebibytes * TIB + self.block * block_size + self.shift
+        return max(0, border - (self.length if self.ends_there else 0))
+
+
+places = st.builds(
+    Place,
+    block=st.sampled_from([0, 1, 2, 255, 256]),
+    tebibytes=st.sampled_from([0, 0, 0, 1, 2]),
+    shift=st.sampled_from([0, 0, 1, -1, PAGE, -PAGE, 100, PAGE // 2]),
+    length=st.sampled_from([0, 1, 100, PAGE, PAGE + 1, 2 * PAGE, 65536]),
+    ends_there=st.booleans(),
+)
+
+
+class Content:
+    """A sparse file: pages that are not all NUL, and a size."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, bytes] = {}
+        self.size = 0
+
+    def write(self, offset: int, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            page, start = divmod(offset + at, PAGE)
+            run = min(PAGE - start, len(data) - at)
+            old = bytearray(self.pages.get(page, bytes(PAGE)))
+            old[start : start + run] = data[at : at + run]
+            self._put(page, bytes(old))
+            at += run
+        self.size = max(self.size, offset + len(data))
+
+    def truncate(self, size: int) -> None:
+        for page in [page for page in self.pages if page * PAGE >= size]:
+            del self.pages[page]
+        last, keep = divmod(size, PAGE)
+        if last in self.pages:
+            self._put(last, self.pages[last][:keep].ljust(PAGE, b"\0"))
+        self.size = size
+
+    def read(self, offset: int, length: int) -> bytes:
+        length = max(0, min(length, self.size - offset))
+        first = offset // PAGE
+        pages = range(first, -(-(offset + length) // PAGE))
+        joined = b"".join(self.pages.get(page, bytes(PAGE)) for page in pages)
+        return joined[offset - first * PAGE :][:length]
+
+    def _put(self, page: int, data: bytes) -> None:
+        if data.strip(b"\0"):
+            self.pages[page] = data
+        else:
+            self.pages.pop(page, None)
+
+
+class FilesMachine(RuleBasedStateMachine):
+    """Three names and the inodes they had.
+
+    Attributes:
+        names: Name → inode, now.
+        contents: Inode → content, now.
+        past_names: Name → what it led to since it was last durable: (inode, the earliest state that its content may
+            be in under this name), or None.
+        past: Inode → (serial, content) of all states since it was last durable.
+    """
+
+    @initialize(block_size=st.sampled_from([4096, 8192, 65536]))
+    def begin(self, block_size: int) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="blockfs-files-"))
+        self.block_size = block_size
+        self.path = make(self.directory / "volume", block_size=block_size)
+        self.killer = Killer()
+        self.serial = 0
+        self.names: dict[bytes, int] = {}
+        self.contents: dict[int, Content] = {}
+        self.past_names: dict[bytes, list[tuple[int, int] | None]] = {}
+        self.past: dict[int, list[tuple[int, Content]]] = {}
+        self.open()
+        for name in NAMES[:2]:
+            self.names[name] = create(self.filesystem, name)
+            self.contents[self.names[name]] = Content()
+        self.filesystem.commit()
+        self.all_is_durable()
+
+    def open(self) -> None:
+        self.filesystem = Filesystem.open(self.path, config(self.killer, staged_limit_bytes=1 << 20))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "filesystem"):
+            return
+        self.killer.disarm()
+        self.filesystem.files.flush()
+        self.check_all()
+        assert self.filesystem.staged_bytes == 0
+        assert findings(self.filesystem) == []
+        self.filesystem.close()
+        assert os.listdir(self.directory / "volume" / "staging") == []
+        shutil.rmtree(self.directory)
+
+    # --- the model's book-keeping ---
+
+    def all_is_durable(self) -> None:
+        self.past = {ino: [(self.serial, copy.deepcopy(content))] for ino, content in self.contents.items()}
+        self.names_are_durable()
+
+    def names_are_durable(self) -> None:
+        self.past_names = {name: [(self.names[name], 0) if name in self.names else None] for name in NAMES}
+
+    def changed(self, ino: int) -> None:
+        self.serial += 1
+        self.past[ino].append((self.serial, copy.deepcopy(self.contents[ino])))
+
+    def check_all(self) -> None:
+        for name, ino in self.names.items():
+            assert find(self.filesystem, name) == ino
+            expected = self.contents[ino]
+            assert self.filesystem.namespace.getattr(ino).size_bytes == expected.size
+            for page in sorted(expected.pages):
+                start = max(0, page - 1) * PAGE
+                found = self.filesystem.files.read(ino, start, 3 * PAGE, may_block=True)
+                assert found == expected.read(start, 3 * PAGE)
+
+    # --- what users do ---
+
+    @rule(name=names, place=places, fill=st.sampled_from([0, 1, 2, 255]))
+    def write(self, name: bytes, place: Place, fill: int) -> None:
+        ino = self.names.get(name)
+        if ino is not None and place.length:
+            data = bytes([fill]) * place.length
+            offset = place.offset(self.block_size)
+            assert self.filesystem.files.write(ino, offset, data, may_block=True) == place.length
+            self.contents[ino].write(offset, data)
+            self.changed(ino)
+
+    @rule(name=names, place=places)
+    def truncate(self, name: bytes, place: Place) -> None:
+        self.resize(name, place.offset(self.block_size))
+
+    @rule(name=names, cut=st.integers(0, 10000))
+    def cut(self, name: bytes, cut: int) -> None:
+        if name in self.names:
+            self.resize(name, max(0, self.contents[self.names[name]].size - cut))
+
+    def resize(self, name: bytes, size: int) -> None:
+        ino = self.names.get(name)
+        if ino is not None:
+            self.filesystem.files.truncate(ino, size, may_block=True)
+            self.contents[ino].truncate(size)
+            self.changed(ino)
+
+    @rule(name=names, place=places)
+    def read(self, name: bytes, place: Place) -> None:
+        ino = self.names.get(name)
+        if ino is not None:
+            offset = place.offset(self.block_size)
+            found = self.filesystem.files.read(ino, offset, place.length, may_block=True)
+            assert found == self.contents[ino].read(offset, place.length)
+
+    @rule(name=names, datasync=st.booleans())
+    def fsync(self, name: bytes, datasync: bool) -> None:
+        ino = self.names.get(name)
+        if ino is not None:
+            self.filesystem.files.fsync(ino, datasync=datasync)
+            self.past[ino] = [(self.serial, copy.deepcopy(self.contents[ino]))]
+            self.past_names[name] = [(ino, 0)]
+
+    @rule(source=names, destination=names)
+    def rename(self, source: bytes, destination: bytes) -> None:
+        if source in self.names and source != destination:
+            self.note_rename(source, destination)
+            self.filesystem.namespace.rename(ROOT_INO, source, ROOT_INO, destination, may_block=True)
+            self.names[destination] = self.names.pop(source)
+
+    def note_rename(self, source: bytes, destination: bytes) -> None:
+        """Replacing a name flushes: under the new name, nothing older than the present content may be found."""
+        floor = self.serial_of(self.names[source]) if destination in self.names else 0
+        self.past_names[destination].append((self.names[source], floor))
+        self.past_names[source].append(None)
+
+    def serial_of(self, ino: int) -> int:
+        return self.past[ino][-1][0]
+
+    @rule(source=names, destination=names)
+    def clone(self, source: bytes, destination: bytes) -> None:
+        if source in self.names and destination not in self.names:
+            ino = self.filesystem.clone(self.names[source], ROOT_INO, destination)
+            self.names[destination] = ino
+            self.contents[ino] = copy.deepcopy(self.contents[self.names[source]])
+            self.past[ino] = []
+            self.changed(ino)
+            self.past_names[destination].append((ino, 0))
+
+    # --- what the engine does by itself ---
+
+    @rule(name=names)
+    def seal(self, name: bytes) -> None:
+        if name in self.names:
+            self.filesystem._sealer.seal([self.names[name]])
+
+    @rule()
+    def publish(self) -> None:
+        self.filesystem._publisher.publish_older(0.0)
+
+    @rule()
+    def commit(self) -> None:
+        self.filesystem.commit()
+        self.names_are_durable()
+
+    @rule()
+    def flush(self) -> None:
+        self.filesystem.files.flush()
+        self.all_is_durable()
+
+    @rule(seal=st.booleans())
+    def remount(self, seal: bool) -> None:
+        self.filesystem.close(seal=seal)
+        self.open()
+        self.all_is_durable()
+
+    # --- crashes ---
+
+    @rule()
+    def crash(self) -> None:
+        self.killer.disarm()
+        self.filesystem.abandon()
+        self.open()
+        self.adopt()
+
+    @rule(
+        name=names,
+        place=places,
+        steps=st.integers(0, 12),
+        doing=st.sampled_from(["fsync", "flush", "write", "cut", "rename"]),
+    )
+    def crash_during(self, name: bytes, place: Place, steps: int, doing: str) -> None:
+        if name not in self.names:
+            return
+        ino = self.names[name]
+        offset = place.offset(self.block_size)
+        data = b"\x07" * place.length
+        destination = NAMES[(NAMES.index(name) + 1) % 3]
+        # What is under way may be found done, or not.
+        if doing == "write" and data:
+            self.contents[ino].write(offset, data)
+            self.changed(ino)
+        elif doing == "cut":
+            self.contents[ino].truncate(min(self.contents[ino].size, offset))
+            self.changed(ino)
+        elif doing == "rename":
+            self.note_rename(name, destination)
+        self.killer.arm(steps)
+        with contextlib.suppress(Died):
+            if doing == "fsync":
+                self.filesystem.files.fsync(ino)
+                self.past[ino] = self.past[ino][-1:]
+            elif doing == "flush":
+                self.filesystem.files.flush()
+                self.all_is_durable()
+            elif doing == "write":
+                self.filesystem.files.write(ino, offset, data, may_block=True)
+            elif doing == "cut":
+                self.filesystem.files.truncate(ino, self.contents[ino].size, may_block=True)
+            elif doing == "rename":
+                self.filesystem.namespace.rename(ROOT_INO, name, ROOT_INO, destination, may_block=True)
+        self.crash()
+
+    def adopt(self) -> None:
+        """What is found must be something it was since it was last durable, page by page; then it is the truth."""
+        found: dict[int, Content] = {}
+        for name in NAMES:
+            ino = find(self.filesystem, name)
+            if ino is None:
+                assert None in self.past_names[name]
+                self.names.pop(name, None)
+                continue
+            floors = [place[1] for place in self.past_names[name] if place is not None and place[0] == ino]
+            assert floors
+            states = [content for serial, content in self.past[ino] if serial >= min(floors)]
+            found[ino] = self.legal(ino, states)
+            self.names[name] = ino
+        self.contents = found
+        self.all_is_durable()
+
+    def legal(self, ino: int, states: list[Content]) -> Content:
+        found = Content()
+        found.size = self.filesystem.namespace.getattr(ino).size_bytes
+        assert found.size in {state.size for state in states}
+        for page in sorted({page for state in states for page in state.pages}):
+            data = self.filesystem.files.read(ino, page * PAGE, PAGE, may_block=True)
+            length = max(0, min(PAGE, found.size - page * PAGE))
+            assert len(data) == length
+            assert data in {state.pages.get(page, bytes(PAGE))[:length] for state in states}
+            found._put(page, data.ljust(PAGE, b"\0"))
+        return found
+
+    @invariant()
+    def sizes_are_live(self) -> None:
+        for ino in getattr(self, "names", {}).values():
+            assert self.filesystem.namespace.getattr(ino).size_bytes == self.contents[ino].size
+
+
+def test_files_are_what_was_written_whatever_happens() -> None:
+    run_state_machine_as_test(
+        FilesMachine,
+        settings=settings(
+            max_examples=int(os.environ.get("BLOCKSYNC_FILES_EXAMPLES", "60")),
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )

@@ -1,0 +1,112 @@
+"""Volumes for the engine's tests: opened without threads, killed at a step, copied as they lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from blockfs.engine import volume
+from blockfs.engine.attributes import Caller
+from blockfs.engine.config import EngineConfig, no_checkpoint
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.staging import data_extents
+from blockfs.tree.check import Finding, check
+from blockfs.tree.schema import ROOT_INO
+
+USER = Caller(uid=0, gid=0)
+
+
+class Died(BaseException):
+    """The process was killed here. Not an Exception: nothing in the engine may take it for a failure."""
+
+
+class Killer:
+    """A checkpoint that notes each durability step and dies before one of them."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.fatal: int | None = None
+
+    def __call__(self, step: str) -> None:
+        if self.fatal is not None and len(self.steps) >= self.fatal:
+            raise Died(step)
+        self.steps.append(step)
+
+    def arm(self, steps: int) -> None:
+        """Die before the step that follows `steps` more."""
+        self.steps = []
+        self.fatal = steps
+
+    def disarm(self) -> None:
+        """Only take notes."""
+        self.steps = []
+        self.fatal = None
+
+
+def config(checkpoint: Callable[[str], None] = no_checkpoint, *, staged_limit_bytes: int = 1 << 30) -> EngineConfig:
+    return EngineConfig(
+        background=False,
+        checkpoint=checkpoint,
+        reserve_bytes=0,
+        staged_limit_bytes=staged_limit_bytes,
+        open_staging_files=2,
+        quiet_s=0.0,
+    )
+
+
+def make(path: Path, *, block_size: int = 4096) -> bytes:
+    """A new volume; returns its path."""
+    return volume.init(os.fsencode(path), block_size=block_size).path
+
+
+def copy(source: bytes, target: Path) -> bytes:
+    """Copy a volume as it lies, holes as holes and staged zeros as data: what a killed process leaves."""
+    base = os.fsencode(target)
+    for folder, _, names in os.walk(source):
+        there = os.path.join(base, os.path.relpath(folder, source))
+        os.makedirs(there)
+        for name in names:
+            _copy_file(os.path.join(folder, name), os.path.join(there, name))
+    return base
+
+
+def _copy_file(source: bytes, target: bytes) -> None:
+    if not os.path.isfile(source):
+        return
+    from_fd = os.open(source, os.O_RDONLY)
+    to_fd = os.open(target, os.O_WRONLY | os.O_CREAT)
+    try:
+        for offset, length in data_extents(from_fd):
+            os.pwrite(to_fd, os.pread(from_fd, length, offset), offset)
+        os.truncate(to_fd, os.fstat(from_fd).st_size)
+    finally:
+        os.close(from_fd)
+        os.close(to_fd)
+
+
+def create(filesystem: Filesystem, name: bytes) -> int:
+    """An empty file in the root; returns its inode."""
+    return filesystem.namespace.create(ROOT_INO, name, mode=0o644, caller=USER).ino
+
+
+def find(filesystem: Filesystem, name: bytes) -> int | None:
+    """The inode of a name in the root."""
+    return filesystem.tree.lookup(ROOT_INO, name)
+
+
+def content(filesystem: Filesystem, name: bytes) -> bytes | None:
+    """All of a (small) file in the root; None if there is none."""
+    ino = find(filesystem, name)
+    if ino is None:
+        return None
+    size = filesystem.namespace.getattr(ino).size_bytes
+    data = filesystem.files.read(ino, 0, size, may_block=True)
+    assert len(data) == size
+    return data
+
+
+def findings(filesystem: Filesystem) -> list[Finding]:
+    """What fsck says of the committed tree."""
+    with filesystem.tree.committed() as view:
+        return check(view, filesystem.blocks.block_size, filesystem.blocks.missing)
