@@ -1,0 +1,1 @@
+"""What is remembered about a linked root between runs."""

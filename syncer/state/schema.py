@@ -1,0 +1,354 @@
+"""Records of the StateDB: byte layouts, in both directions. Pure. The tables are in docs/design/statedb.md.
+
+All integers are big endian, so that keys sort by value; lengths precede what they measure. A record that does not end
+where it should, or names something unknown, raises ValueError: the caller says which file is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from blockfs.blocks.ids import ID_SIZE, ObjectHash
+from syncer.core.model import BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath, RemoteTag, Side
+
+FORMAT: Final = 1
+
+NID_KEY: Final = struct.Struct(">Q")  # nid, intent or trash number
+INODE_KEY: Final = struct.Struct(">QQq")  # device, ino, birth time in ns
+
+_HEAD: Final = struct.Struct(">BBQH")  # flags, kind, parent nid, length of the name
+_MODE: Final = struct.Struct(">I")
+_TIME: Final = struct.Struct(">q")
+_CONTENT: Final = struct.Struct(f">Q{ID_SIZE}s")  # size in bytes, object hash
+_LOCAL: Final = struct.Struct(">QQqQqq")  # device, ino, birth, size, mtime, ctime
+_NUMBER: Final = struct.Struct(">Q")
+_LENGTH: Final = struct.Struct(">H")
+
+_KINDS: Final = {Kind.FILE: 1, Kind.DIRECTORY: 2, Kind.SYMLINK: 3}
+_KIND_OF: Final = {code: kind for kind, code in _KINDS.items()}
+
+_HAS_LOCAL: Final = 1
+_HAS_REMOTE: Final = 2
+_HAS_MODE: Final = 4
+_HAS_MTIME: Final = 8
+_HAS_CONTENT: Final = 16
+_HAS_TARGET: Final = 32
+_HAS_VERSION: Final = 64  # of the local tag: a blockfs inode
+
+
+class IntentKind(Enum):
+    """Intermediate states that a scan could misread (rule B)."""
+
+    PARK = "park"
+    EXCHANGE = "exchange"
+    CASE_RENAME = "case-rename"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """Written durably before the step, cleared after it.
+
+    Attributes:
+        kind: Which step.
+        side: Where.
+        nid: Which node.
+        origin: Where the node was.
+        place: Where it is put meanwhile.
+    """
+
+    kind: IntentKind
+    side: Side
+    nid: Nid
+    origin: RelPath
+    place: RelPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrashRow:
+    """One deleted or displaced version that is kept.
+
+    Attributes:
+        side: Where it was deleted.
+        origin: Its path before.
+        place: Where its bytes are now, in a form only its side understands.
+        kind: What it was.
+        content: Files: which bytes.
+        deleted_ns: When, in nanoseconds since the epoch: the retention time counts from here.
+    """
+
+    side: Side
+    origin: RelPath
+    place: bytes
+    kind: Kind
+    content: Content | None
+    deleted_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownContent:
+    """What a local file was found to contain.
+
+    Attributes:
+        tag: The file's evidence before it was read; nothing of it changed while it was read.
+        content: The result.
+        observed_ns: The filesystem's clock when the reading began.
+    """
+
+    tag: LocalTag
+    content: Content
+    observed_ns: int
+
+    @property
+    def trustworthy(self) -> bool:
+        """False if "racily clean": a write in the same clock tick as the last one would change no time stamp.
+
+        A blockfs version counts every change, so it is always trusted.
+        """
+        return self.tag.version is not None or max(self.tag.mtime_ns, self.tag.ctime_ns) + RACY_NS <= self.observed_ns
+
+
+RACY_NS: Final = 2_000_000_000  # 2 s: the coarsest time stamps we meet (FAT); ext4's tick is 4 ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that could not be synced, for `status`; rewritten each cycle.
+
+    Attributes:
+        path: Where.
+        kind: A `NoteKind` value, or an error's class name.
+        text: What is wrong and what will happen.
+        since_ns: When it was seen first.
+    """
+
+    path: RelPath
+    kind: str
+    text: str
+    since_ns: int
+
+
+class _Reader:
+    """Takes a record apart from the front."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        self.at = 0
+
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        try:
+            values = form.unpack_from(self.raw, self.at)
+        except struct.error as error:
+            raise ValueError(f"record of {len(self.raw)} bytes is too short: {error}") from None
+        self.at += form.size
+        return values
+
+    def take(self, length: int) -> bytes:
+        taken = self.raw[self.at : self.at + length]
+        if len(taken) != length:
+            raise ValueError(f"record of {len(self.raw)} bytes is too short: {length} more expected at {self.at}")
+        self.at += length
+        return taken
+
+    def text(self) -> bytes:
+        """Length (2 bytes) and as many bytes."""
+        return self.take(self.unpack(_LENGTH)[0])
+
+    def content(self) -> Content:
+        (size_bytes,) = self.unpack(_NUMBER)
+        return Content(size_bytes=size_bytes, object_hash=ObjectHash(self.take(ID_SIZE)))
+
+    def local(self, *, versioned: bool) -> LocalTag:
+        device, ino, btime_ns, size_bytes, mtime_ns, ctime_ns = self.unpack(_LOCAL)
+        version = self.unpack(_NUMBER)[0] if versioned else None
+        return LocalTag(
+            device=device,
+            ino=ino,
+            btime_ns=btime_ns,
+            size_bytes=size_bytes,
+            mtime_ns=mtime_ns,
+            ctime_ns=ctime_ns,
+            version=version,
+        )
+
+    def end(self) -> None:
+        if self.at != len(self.raw):
+            raise ValueError(f"record of {len(self.raw)} bytes is too long: it should end at {self.at}")
+
+
+def _text(raw: bytes) -> bytes:
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def _content(content: Content) -> bytes:
+    return _CONTENT.pack(content.size_bytes, content.object_hash)
+
+
+def _local(tag: LocalTag) -> bytes:
+    fields = (tag.device, tag.ino, tag.btime_ns, tag.size_bytes, tag.mtime_ns, tag.ctime_ns)
+    return _LOCAL.pack(*fields) + (b"" if tag.version is None else _NUMBER.pack(tag.version))
+
+
+# --- base rows
+
+
+def encode_row(row: BaseRow) -> bytes:
+    """Value of the table `base`; its key is the nid."""
+    node, parts, flags = row.node, [], 0
+    optional: tuple[tuple[int, bytes | None], ...] = (
+        (_HAS_MODE, _MODE.pack(node.meta.mode) if node.meta.mode is not None else None),
+        (_HAS_MTIME, _TIME.pack(node.meta.mtime_ns) if node.meta.mtime_ns is not None else None),
+        (_HAS_CONTENT, _content(node.content) if node.content is not None else None),
+        (_HAS_TARGET, _text(node.target) if node.target is not None else None),
+        (_HAS_LOCAL, _local(row.local) if row.local is not None else None),
+        (_HAS_REMOTE, _remote(row.remote) if row.remote is not None else None),
+    )
+    for flag, part in optional:
+        if part is not None:
+            flags |= flag
+            parts.append(part)
+    if row.local is not None and row.local.version is not None:
+        flags |= _HAS_VERSION
+    return b"".join((_HEAD.pack(flags, _KINDS[node.kind], node.parent, len(node.name)), node.name, *parts))
+
+
+def _remote(tag: RemoteTag) -> bytes:
+    return (
+        _NUMBER.pack(tag.version) + _NUMBER.pack(tag.size_bytes) + _text(tag.uuid.encode()) + _text(tag.etag.encode())
+    )
+
+
+def decode_row(nid: Nid, raw: bytes) -> BaseRow:
+    """The row of `nid`.
+
+    Raises:
+        ValueError: Not such a record.
+    """
+    reader = _Reader(raw)
+    flags, kind, parent, length = reader.unpack(_HEAD)
+    name = reader.take(length)
+    mode = reader.unpack(_MODE)[0] if flags & _HAS_MODE else None
+    mtime_ns = reader.unpack(_TIME)[0] if flags & _HAS_MTIME else None
+    node = Node(
+        parent=Nid(parent),
+        name=name,
+        kind=_kind(kind),
+        content=reader.content() if flags & _HAS_CONTENT else None,
+        target=reader.text() if flags & _HAS_TARGET else None,
+        meta=Meta(mode=mode, mtime_ns=mtime_ns),
+    )
+    local = reader.local(versioned=bool(flags & _HAS_VERSION)) if flags & _HAS_LOCAL else None
+    remote = _read_remote(reader) if flags & _HAS_REMOTE else None
+    reader.end()
+    return BaseRow(nid=nid, node=node, local=local, remote=remote)
+
+
+def _read_remote(reader: _Reader) -> RemoteTag:
+    (version,), (size_bytes,) = reader.unpack(_NUMBER), reader.unpack(_NUMBER)
+    return RemoteTag(uuid=reader.text().decode(), version=version, etag=reader.text().decode(), size_bytes=size_bytes)
+
+
+def _kind(code: int) -> Kind:
+    try:
+        return _KIND_OF[code]
+    except KeyError:
+        raise ValueError(f"unknown kind {code}") from None
+
+
+def slot_key(node: Node) -> bytes:
+    """Key of the index `by-path`: parent nid and name, since a full path would change with every directory above."""
+    return NID_KEY.pack(node.parent) + node.name
+
+
+def inode_key(tag: LocalTag) -> bytes:
+    """Key of the index `by-inode` and of the table `contents`."""
+    return INODE_KEY.pack(tag.device, tag.ino, tag.btime_ns)
+
+
+def uuid_key(uuid: str) -> bytes:
+    """Key of the index `by-uuid`. A server may call its uuids what it likes; LMDB keys end at 511 bytes."""
+    raw = uuid.encode()
+    return raw if len(raw) <= 64 else hashlib.sha256(raw).digest()
+
+
+# --- intents, trash, contents, problems
+
+
+def encode_intent(intent: Intent) -> bytes:
+    """Value of the table `intents`; its key is a running number."""
+    words = (intent.kind.value.encode(), intent.side.value.encode(), intent.origin, intent.place)
+    return NID_KEY.pack(intent.nid) + b"".join(map(_text, words))
+
+
+def decode_intent(raw: bytes) -> Intent:
+    """Reverse of `encode_intent`; ValueError if it is none."""
+    reader = _Reader(raw)
+    (nid,) = reader.unpack(NID_KEY)
+    kind, side, origin, place = (reader.text() for _ in range(4))
+    reader.end()
+    return Intent(
+        kind=IntentKind(kind.decode()),
+        side=Side(side.decode()),
+        nid=Nid(nid),
+        origin=RelPath(origin),
+        place=RelPath(place),
+    )
+
+
+def encode_trash(row: TrashRow) -> bytes:
+    """Value of the table `trash`; its key is a running number."""
+    words = b"".join(map(_text, (row.side.value.encode(), row.origin, row.place)))
+    content = _content(row.content) if row.content is not None else b""
+    return _TIME.pack(row.deleted_ns) + bytes([_KINDS[row.kind], bool(content)]) + words + content
+
+
+def decode_trash(raw: bytes) -> TrashRow:
+    """Reverse of `encode_trash`; ValueError if it is none."""
+    reader = _Reader(raw)
+    (deleted_ns,) = reader.unpack(_TIME)
+    kind, has_content = reader.take(2)
+    side, origin, place = (reader.text() for _ in range(3))
+    content = reader.content() if has_content else None
+    reader.end()
+    return TrashRow(
+        side=Side(side.decode()),
+        origin=RelPath(origin),
+        place=place,
+        kind=_kind(kind),
+        content=content,
+        deleted_ns=deleted_ns,
+    )
+
+
+def encode_known(known: KnownContent) -> bytes:
+    """Value of the table `contents`; its key is the inode."""
+    flags = bytes([known.tag.version is not None])
+    return flags + _TIME.pack(known.observed_ns) + _content(known.content) + _local(known.tag)
+
+
+def decode_known(raw: bytes) -> KnownContent:
+    """Reverse of `encode_known`; ValueError if it is none."""
+    reader = _Reader(raw)
+    (versioned,) = reader.take(1)
+    (observed_ns,) = reader.unpack(_TIME)
+    content, tag = reader.content(), reader.local(versioned=bool(versioned))
+    reader.end()
+    return KnownContent(tag=tag, content=content, observed_ns=observed_ns)
+
+
+def encode_problem(problem: Problem) -> bytes:
+    """Value of the table `problems`; its key is a running number."""
+    words = (problem.path, problem.kind.encode(), problem.text.encode("utf-8", "backslashreplace"))
+    return _TIME.pack(problem.since_ns) + b"".join(map(_text, words))
+
+
+def decode_problem(raw: bytes) -> Problem:
+    """Reverse of `encode_problem`; ValueError if it is none."""
+    reader = _Reader(raw)
+    (since_ns,) = reader.unpack(_TIME)
+    path, kind, text = (reader.text() for _ in range(3))
+    reader.end()
+    return Problem(path=RelPath(path), kind=kind.decode(), text=text.decode(), since_ns=since_ns)

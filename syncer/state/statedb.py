@@ -1,0 +1,464 @@
+"""StateDB: what is remembered about one linked root, in LMDB. One writing process at a time.
+
+Rules (sync-engine.md section 6; docs/design/statedb.md says where each is kept):
+A. A base row is written only after both sides were observed equal for that node. (`core.ledger` decides.)
+B. Intent rows only where an intermediate state could be misread.
+C. Data fsync → rename → directory fsync → commit here, in groups.
+D. The evidence left by our own write goes into the same transaction as the row, so nothing echoes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Self
+
+import lmdb
+
+from blockfs import errors as blockfs_errors
+from blockfs.blocks.environment import close_environment, lmdb_errors, open_environment
+from blockfs.runtime.atomic import sync_directory
+from syncer.core.base import BaseIndex
+from syncer.core.ledger import BaseChange
+from syncer.core.model import BaseRow, Content, LocalTag, Nid
+from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError
+from syncer.state.schema import (
+    FORMAT,
+    INODE_KEY,
+    NID_KEY,
+    Intent,
+    KnownContent,
+    Problem,
+    TrashRow,
+    decode_intent,
+    decode_known,
+    decode_problem,
+    decode_row,
+    decode_trash,
+    encode_intent,
+    encode_known,
+    encode_problem,
+    encode_row,
+    encode_trash,
+    inode_key,
+    slot_key,
+    uuid_key,
+)
+
+MAP_SIZE_BYTES: Final = 1 << 36  # 64 GiB of address space: some 100 M base rows of 300 bytes with their indexes
+NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left over is never used
+
+_PLAIN: Final = ("base", "intents", "trash", "contents", "problems", "meta")
+_INDEXES: Final = ("by-path", "by-inode", "by-uuid")
+_FORMAT_KEY: Final = b"format"
+_NEXT_NID_KEY: Final = b"next-nid"
+_ADVICE: Final = (
+    "run `blocksync link ROOT URL --relink`: it starts a new state, merges both sides anew and deletes nothing"
+)
+
+
+class StateDB:
+    """The state of one root, in a folder of its own. Methods may be called from any thread; each is one transaction."""
+
+    def __init__(self, path: str, environment: lmdb.Environment, lock: int | None, *, new: bool) -> None:
+        """Use `create` or `open`."""
+        self.path = path
+        self._environment = environment
+        self._lock = lock
+        self._closed = False
+        self._writing = threading.Lock()
+        write = lock is not None
+        with self._errors(), environment.begin(write=write) as txn:
+            try:
+                self._tables = {
+                    name: environment.open_db(name.encode(), txn, create=write, dupsort=name in _INDEXES)
+                    for name in _PLAIN + _INDEXES
+                }
+            except lmdb.NotFoundError:
+                raise NotFoundError(f"{path} holds no state: link the root first") from None
+        if new:
+            self._begin()
+        else:
+            self._check_format()
+
+    # --- opening and closing
+
+    @classmethod
+    def create(cls, path: str, *, map_size_bytes: int = MAP_SIZE_BYTES) -> StateDB:
+        """Start a new state in the folder `path` (made if need be, 0700), and open it for writing.
+
+        Raises:
+            LockedError: Another process works on it.
+            FileExistsError: There is a state already: use `open`, or `clear` it.
+            NoSpaceError: Disk full.
+        """
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        sync_directory(os.path.dirname(os.path.abspath(path)))
+        lock = _lock(path)
+        os.makedirs(os.path.join(path, "db"), mode=0o700, exist_ok=True)
+        return cls._opened(path, lock, map_size_bytes, new=True)
+
+    @classmethod
+    def open(cls, path: str, *, read_only: bool = False, map_size_bytes: int = MAP_SIZE_BYTES) -> StateDB:
+        """Open an existing state.
+
+        Args:
+            path: Its folder.
+            read_only: For `status`: takes no lock, sees the last commit.
+            map_size_bytes: Upper limit of the database.
+
+        Raises:
+            NotFoundError: No state there.
+            LockedError: Another process works on it (never with read_only).
+            CorruptionError: Damaged; says what to do.
+            FormatTooNewError: Written by a newer blocksync.
+        """
+        if not os.path.exists(os.path.join(path, "db", "data.mdb")):
+            raise NotFoundError(f"{path} holds no state: link the root first")
+        return cls._opened(path, None if read_only else _lock(path), map_size_bytes, new=False)
+
+    @classmethod
+    def set_aside(cls, path: str) -> str | None:
+        """Get a damaged state out of the way (for `--relink`), without looking into it; it is kept.
+
+        Returns:
+            Where it is now; None if there was none.
+
+        Raises:
+            LockedError: Another process works on it.
+        """
+        lock = _lock(path)
+        try:
+            number = 1
+            while os.path.exists(aside := os.path.join(path, f"db.damaged-{number}")):
+                number += 1
+            os.rename(os.path.join(path, "db"), aside)
+            sync_directory(path)
+            return aside
+        except FileNotFoundError:
+            return None
+        finally:
+            os.close(lock)
+
+    @classmethod
+    def _opened(cls, path: str, lock: int | None, map_size_bytes: int, *, new: bool) -> StateDB:
+        database = os.path.join(path, "db")
+        environment = None
+        try:
+            with _translated(database):
+                environment = open_environment(
+                    database, map_size_bytes=map_size_bytes, databases=len(_PLAIN + _INDEXES), advice=_ADVICE
+                )
+            return cls(path, environment, lock, new=new)
+        except BaseException:
+            if environment is not None:
+                close_environment(environment)
+            if lock is not None:
+                os.close(lock)
+            raise
+
+    def _begin(self) -> None:
+        """Write the first records. Until the format number is there, there is no state (a crash in `create`)."""
+        with self._write() as txn:
+            table = self._tables["meta"]
+            if txn.get(_FORMAT_KEY, db=table) is not None:
+                raise FileExistsError(self.path)
+            txn.put(_FORMAT_KEY, b"%d" % FORMAT, db=table)
+            txn.put(_NEXT_NID_KEY, NID_KEY.pack(1), db=table)
+        sync_directory(os.path.join(self.path, "db"))
+        sync_directory(self.path)
+
+    def close(self) -> None:
+        """Release the lock. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            close_environment(self._environment)
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            os.close(lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _check_format(self) -> None:
+        with self._read() as txn:
+            raw = txn.get(_FORMAT_KEY, db=self._tables["meta"])
+            if raw is None and not txn.stat(self._tables["meta"])["entries"]:
+                raise NotFoundError(f"{self.path} holds no state: link the root first")
+        raw = bytes(raw) if raw is not None else b""
+        if not raw.isdigit():
+            raise CorruptionError(f"{self.path}/db has no format number; {_ADVICE}")
+        if int(raw) > FORMAT:
+            raise FormatTooNewError(self.path, int(raw), FORMAT)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        with _translated(os.path.join(self.path, "db")):
+            yield
+
+    @contextlib.contextmanager
+    def _read(self) -> Iterator[lmdb.Transaction]:
+        with self._errors(), self._environment.begin() as txn:
+            yield txn
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[lmdb.Transaction]:
+        """One durable transaction (LMDB syncs on commit: no flag of ours turns that off)."""
+        assert self._lock is not None, "opened read-only"
+        with self._writing, self._errors(), self._environment.begin(write=True) as txn:
+            yield txn
+
+    # --- base
+
+    def load_base(self) -> BaseIndex:
+        """All base rows."""
+        rows: list[BaseRow] = []
+        with self._read() as txn:
+            for key, raw in txn.cursor(db=self._tables["base"]):
+                (nid,) = NID_KEY.unpack(key)
+                rows.append(decode_row(Nid(nid), bytes(raw)))
+        return BaseIndex(rows)
+
+    def row(self, nid: Nid) -> BaseRow | None:
+        """One base row."""
+        with self._read() as txn:
+            raw = txn.get(NID_KEY.pack(nid), db=self._tables["base"])
+            return decode_row(nid, bytes(raw)) if raw is not None else None
+
+    def find(self, *, parent: Nid, name: bytes) -> list[Nid]:
+        """Base rows in a slot; more than one only after a crash."""
+        return self._found("by-path", NID_KEY.pack(parent) + name)
+
+    def find_inode(self, tag: LocalTag) -> list[Nid]:
+        """Base rows with this inode: one, or several hard links."""
+        return self._found("by-inode", inode_key(tag))
+
+    def find_uuid(self, uuid: str) -> list[Nid]:
+        """Base rows with this remote uuid."""
+        return self._found("by-uuid", uuid_key(uuid))
+
+    def _found(self, index: str, key: bytes) -> list[Nid]:
+        with self._read() as txn:
+            cursor = txn.cursor(db=self._tables[index])
+            return [Nid(NID_KEY.unpack(raw)[0]) for raw in cursor.iternext_dup()] if cursor.set_key(key) else []
+
+    def record(
+        self,
+        changes: Iterable[BaseChange],
+        *,
+        intents_done: Iterable[int] = (),
+        contents: Iterable[KnownContent] = (),
+        trash: Iterable[TrashRow] = (),
+        meta: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """One group, durably and all or nothing.
+
+        Rule C: whoever calls has fsynced the data, renamed, and fsynced the directories that these rows speak of.
+
+        Args:
+            changes: From the ledger, in its order.
+            intents_done: Intents whose step these changes complete.
+            contents: Hashing results to keep.
+            trash: Versions that went to the trash in these steps.
+            meta: Further values, e.g. a journal cursor that these rows include.
+        """
+        with self._write() as txn:
+            for change in changes:
+                self._replace(txn, change.nid, change if isinstance(change, BaseRow) else None)
+            for number in intents_done:
+                txn.delete(NID_KEY.pack(number), db=self._tables["intents"])
+            for known in contents:
+                txn.put(inode_key(known.tag), encode_known(known), db=self._tables["contents"])
+            for row in trash:
+                self._append(txn, "trash", encode_trash(row))
+            for key, value in (meta or {}).items():
+                txn.put(_user_key(key), value, db=self._tables["meta"])
+
+    def _replace(self, txn: lmdb.Transaction, nid: Nid, row: BaseRow | None) -> None:
+        key = NID_KEY.pack(nid)
+        raw = txn.get(key, db=self._tables["base"])
+        if raw is not None:
+            for index, entry in _index_entries(decode_row(nid, bytes(raw))):
+                txn.delete(entry, key, db=self._tables[index])
+        if row is None:
+            txn.delete(key, db=self._tables["base"])
+            return
+        txn.put(key, encode_row(row), db=self._tables["base"])
+        for index, entry in _index_entries(row):
+            txn.put(entry, key, db=self._tables[index])
+
+    def clear(self) -> None:
+        """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""
+        with self._write() as txn:
+            for name in ("base", "intents", "contents", "problems", *_INDEXES):
+                txn.drop(self._tables[name], delete=False)
+
+    # --- numbers
+
+    def allocator(self) -> Callable[[], Nid]:
+        """A source of new nids, for one cycle. They are reserved ahead, durably, and never given twice."""
+        numbers: Iterator[int] = iter(())
+
+        def fresh() -> Nid:
+            nonlocal numbers
+            number = next(numbers, None)
+            if number is None:
+                numbers = iter(self._reserve(NIDS_AT_ONCE))
+                number = next(numbers)
+            return Nid(number)
+
+        return fresh
+
+    def _reserve(self, count: int) -> range:
+        with self._write() as txn:
+            raw = txn.get(_NEXT_NID_KEY, db=self._tables["meta"])
+            if raw is None or len(raw) != NID_KEY.size:
+                raise CorruptionError(f"{self.path}/db has no next number; {_ADVICE}")
+            (first,) = NID_KEY.unpack(raw)
+            txn.put(_NEXT_NID_KEY, NID_KEY.pack(first + count), db=self._tables["meta"])
+        return range(first, first + count)
+
+    # --- intents
+
+    def add_intents(self, intents: Iterable[Intent]) -> list[int]:
+        """Announce steps, durably, before any of them is done. Returns their numbers."""
+        with self._write() as txn:
+            return [self._append(txn, "intents", encode_intent(intent)) for intent in intents]
+
+    def clear_intents(self, numbers: Iterable[int]) -> None:
+        """The steps are over, or found never begun."""
+        with self._write() as txn:
+            for number in numbers:
+                txn.delete(NID_KEY.pack(number), db=self._tables["intents"])
+
+    def intents(self) -> dict[int, Intent]:
+        """Steps that a crash may have left half done, oldest first."""
+        return {number: decode_intent(raw) for number, raw in self._numbered("intents")}
+
+    # --- trash
+
+    def trash(self) -> dict[int, TrashRow]:
+        """What is kept, oldest first."""
+        return {number: decode_trash(raw) for number, raw in self._numbered("trash")}
+
+    def drop_trash(self, numbers: Iterable[int]) -> None:
+        """Rows whose bytes are gone or restored."""
+        with self._write() as txn:
+            for number in numbers:
+                txn.delete(NID_KEY.pack(number), db=self._tables["trash"])
+
+    def _append(self, txn: lmdb.Transaction, table: str, raw: bytes) -> int:
+        cursor = txn.cursor(db=self._tables[table])
+        number = int(NID_KEY.unpack(cursor.key())[0]) + 1 if cursor.last() else 1
+        txn.put(NID_KEY.pack(number), raw, db=self._tables[table])
+        return number
+
+    def _numbered(self, table: str) -> list[tuple[int, bytes]]:
+        with self._read() as txn:
+            return [(NID_KEY.unpack(key)[0], bytes(raw)) for key, raw in txn.cursor(db=self._tables[table])]
+
+    # --- contents of local files
+
+    def known_content(self, tag: LocalTag) -> Content | None:
+        """What a file with exactly this evidence contains, if that was seen at a trustworthy time; else None."""
+        with self._read() as txn:
+            raw = txn.get(inode_key(tag), db=self._tables["contents"])
+            known = decode_known(bytes(raw)) if raw is not None else None
+        if known is None or known.tag != tag or not known.trustworthy:
+            return None
+        return known.content
+
+    def keep_contents(self, tags: Iterable[LocalTag]) -> None:
+        """Forget what was known about all other inodes: after a complete scan."""
+        wanted = {inode_key(tag) for tag in tags}
+        with self._write() as txn:
+            table = self._tables["contents"]
+            for key in [bytes(key) for key in txn.cursor(db=table).iternext(values=False)]:
+                if key not in wanted:
+                    assert len(key) == INODE_KEY.size
+                    txn.delete(key, db=table)
+
+    # --- problems and other values
+
+    def set_problems(self, problems: Iterable[Problem]) -> None:
+        """Replace the list that `status` shows. A problem that is already listed keeps its `since_ns`."""
+        with self._write() as txn:
+            table = self._tables["problems"]
+            since: dict[tuple[bytes, str], int] = {}
+            for _, raw in txn.cursor(db=table):
+                old = decode_problem(bytes(raw))
+                since[old.path, old.kind] = old.since_ns
+            txn.drop(table, delete=False)
+            for number, new in enumerate(problems, 1):
+                kept = Problem(
+                    path=new.path,
+                    kind=new.kind,
+                    text=new.text,
+                    since_ns=since.get((new.path, new.kind), new.since_ns),
+                )
+                txn.put(NID_KEY.pack(number), encode_problem(kept), db=table)
+
+    def problems(self) -> list[Problem]:
+        """What the last cycle could not sync."""
+        return [decode_problem(raw) for _, raw in self._numbered("problems")]
+
+    def meta_get(self, key: str) -> bytes | None:
+        """A value of the engine's own: identity, url, cursor, host label. Its encoding is the caller's."""
+        with self._read() as txn:
+            raw = txn.get(_user_key(key), db=self._tables["meta"])
+            return bytes(raw) if raw is not None else None
+
+    def meta_set(self, values: Mapping[str, bytes | None]) -> None:
+        """Set values, or delete them (None), in one transaction."""
+        with self._write() as txn:
+            for key, value in values.items():
+                if value is None:
+                    txn.delete(_user_key(key), db=self._tables["meta"])
+                else:
+                    txn.put(_user_key(key), value, db=self._tables["meta"])
+
+
+def _user_key(key: str) -> bytes:
+    return b"user:" + key.encode()
+
+
+def _index_entries(row: BaseRow) -> Iterator[tuple[str, bytes]]:
+    yield "by-path", slot_key(row.node)
+    if row.local is not None:
+        yield "by-inode", inode_key(row.local)
+    if row.remote is not None and row.remote.uuid:
+        yield "by-uuid", uuid_key(row.remote.uuid)
+
+
+def _lock(path: str) -> int:
+    """The right to write: a flock, which the kernel releases when the process ends, however it ends."""
+    lock = os.open(os.path.join(path, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        digits = os.pread(lock, 32, 0).strip()
+        os.close(lock)
+        raise LockedError(f"the state {path}", int(digits) if digits.isdigit() else None) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    return lock
+
+
+@contextlib.contextmanager
+def _translated(database: str) -> Iterator[None]:
+    """Errors of LMDB, of the database layer and of the codecs as the syncer's own."""
+    try:
+        with lmdb_errors(database, _ADVICE):
+            yield
+    except ValueError as error:
+        raise CorruptionError(f"{database}: a record is damaged: {error}; {_ADVICE}") from error
+    except blockfs_errors.NoSpaceError as error:
+        raise NoSpaceError(str(error)) from error
+    except blockfs_errors.CorruptionError as error:
+        raise CorruptionError(str(error)) from error
