@@ -61,8 +61,8 @@ def check_rename(nodes: Nodes, request: Rename) -> Moved:
     """
     if request.flags not in {RenameFlags.NONE, RenameFlags.NOREPLACE, RenameFlags.EXCHANGE}:
         raise FsError(errno.EINVAL, f"rename flags {int(request.flags)}")
-    source = nodes.child(request.parent, request.name)
     nodes.writable_directory(request.new_parent)
+    source = nodes.child(request.parent, request.name)
     check_name(request.new_name)
     target = nodes.find(request.new_parent, request.new_name)
     if target is not None and request.flags is RenameFlags.NOREPLACE:

@@ -1,0 +1,271 @@
+"""The namespace against a directory of the host: same calls, same errno, same tree."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import tempfile
+import threading
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
+from blockfs.engine.namespace import Namespace
+from blockfs.errors import FsError
+from blockfs.tree.check import check
+from blockfs.tree.schema import ROOT_INO, Kind
+from blockfs.tree.store import Tree
+from tests.fakes.sizes import RecordedSizes
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+AT_FDCWD = -100
+CALLER = Caller(uid=os.geteuid(), gid=os.getegid())
+NAMES = [b"a", b"b", b"c", b"\xff\xfe", b"d" * 255, b"e" * 256]
+# Few names, so that calls meet what others made; often the deep ones, so that directories move into each other.
+PATHS = st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=4).map(b"/".join) | st.sampled_from(NAMES)
+
+
+def renameat2(old: bytes, new: bytes, flags: RenameFlags) -> None:
+    if LIBC.renameat2(AT_FDCWD, old, AT_FDCWD, new, int(flags)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+class NamespaceMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.mkdtemp().encode()
+        self.host = self.folder + b"/host"
+        os.mkdir(self.host)
+        self.clock = 0
+        self.tree = Tree.create(self.folder + b"/tree")
+        self.tree.begin_mount()
+        self.files = RecordedSizes()
+        self.namespace = Namespace(
+            self.tree,
+            self.files,
+            lock=threading.RLock(),
+            now_ns=self.tick,
+            block_size=4096,
+            space=lambda: os.statvfs(self.folder),
+        )
+        self.handles: list[tuple[int, int]] = []  # host descriptor, ino
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def teardown(self) -> None:
+        for descriptor, _ in self.handles:
+            os.close(descriptor)
+        self.tree.close()
+        shutil.rmtree(self.folder)
+
+    def place(self, path: bytes) -> tuple[int, bytes]:
+        """Parent ino and name, as the kernel would look them up."""
+        parent, _, name = path.rpartition(b"/")
+        ino = self.namespace.resolve(parent).ino
+        self.namespace.parent(ino)  # ENOTDIR
+        return ino, name
+
+    def both(self, on_host: Callable[[], object], here: Callable[[], object]) -> None:
+        expected = actual = 0
+        try:
+            on_host()
+        except OSError as error:
+            expected = error.errno or 0
+        try:
+            here()
+        except FsError as error:
+            actual = error.errno
+        assert errno.errorcode.get(actual, "done") == errno.errorcode.get(expected, "done")
+
+    def at(self, path: bytes) -> bytes:
+        return self.host + b"/" + path
+
+    # --- calls ---
+
+    @rule(path=PATHS, mode=st.integers(0, 0o777))
+    def create(self, path: bytes, mode: int) -> None:
+        def on_host() -> None:
+            os.close(os.open(self.at(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+            os.chmod(self.at(path), mode)
+
+        self.both(on_host, lambda: self.namespace.create(*self.place(path), mode=mode, caller=CALLER))
+
+    @rule(path=PATHS)
+    def mkdir(self, path: bytes) -> None:
+        self.both(
+            lambda: os.mkdir(self.at(path), 0o755),
+            lambda: self.namespace.mkdir(*self.place(path), mode=0o755, caller=CALLER),
+        )
+
+    @rule(path=PATHS)
+    def mkfifo(self, path: bytes) -> None:
+        self.both(
+            lambda: os.mkfifo(self.at(path), 0o600),
+            lambda: self.namespace.mknod(*self.place(path), kind=Kind.FIFO, mode=0o600, caller=CALLER),
+        )
+
+    @rule(path=PATHS)
+    def symlink(self, path: bytes) -> None:
+        # To a file: a path that goes on behind the symlink is ENOTDIR, followed by the host's kernel or not.
+        target = self.folder + b"/tree/data.mdb"
+        self.both(
+            lambda: os.symlink(target, self.at(path)),
+            lambda: self.namespace.symlink(*self.place(path), target=target, caller=CALLER),
+        )
+
+    @rule(old=PATHS, new=PATHS)
+    def link(self, old: bytes, new: bytes) -> None:
+        self.both(
+            lambda: os.link(self.at(old), self.at(new), follow_symlinks=False),
+            lambda: self.namespace.link(self.namespace.lookup(*self.place(old)).ino, *self.place(new)),
+        )
+
+    @rule(path=PATHS)
+    def unlink(self, path: bytes) -> None:
+        self.both(lambda: os.unlink(self.at(path)), lambda: self.namespace.unlink(*self.place(path)))
+
+    @rule(path=PATHS)
+    def rmdir(self, path: bytes) -> None:
+        self.both(lambda: os.rmdir(self.at(path)), lambda: self.namespace.rmdir(*self.place(path)))
+
+    @rule(old=PATHS, new=PATHS, flags=st.sampled_from([RenameFlags.NONE, *RenameFlags]))
+    def rename(self, old: bytes, new: bytes, flags: RenameFlags) -> None:
+        self.both(
+            lambda: renameat2(self.at(old), self.at(new), flags),
+            lambda: self.namespace.rename(*self.place(old), *self.place(new), flags=flags),
+        )
+
+    @rule(path=PATHS, mode=st.integers(0, 0o777))
+    def chmod(self, path: bytes, mode: int) -> None:
+        def here() -> None:
+            ino = self.namespace.lookup(*self.place(path)).ino
+            self.namespace.setattr(ino, AttributeChanges(mode=mode))
+
+        if not os.path.islink(self.at(path)):
+            self.both(lambda: os.chmod(self.at(path), mode), here)
+
+    @rule(path=PATHS)
+    def readlink(self, path: bytes) -> None:
+        self.both(
+            lambda: os.readlink(self.at(path)),
+            lambda: self.namespace.readlink(self.namespace.lookup(*self.place(path)).ino),
+        )
+
+    @rule(path=PATHS)
+    def open(self, path: bytes) -> None:
+        def on_host() -> None:
+            descriptors.append(os.open(self.at(path), os.O_PATH | os.O_NOFOLLOW))
+
+        def here() -> None:
+            ino = self.namespace.lookup(*self.place(path)).ino
+            self.namespace.remember(ino)
+            self.handles.append((descriptors[0], ino))
+
+        descriptors: list[int] = []
+        self.both(on_host, here)
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        descriptor, ino = self.handles.pop(data.draw(st.integers(0, len(self.handles) - 1)))
+        os.close(descriptor)
+        self.namespace.forget(ino)
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data(), name=st.sampled_from([b"a", b"b"]), call=st.sampled_from(["lookup", "mkdir", "rename"]))
+    def use_open_directory(self, data: st.DataObject, name: bytes, call: str) -> None:
+        """Also one that was removed meanwhile."""
+        descriptor, ino = data.draw(st.sampled_from(self.handles))
+        if call == "lookup":
+            self.both(lambda: os.lstat(name, dir_fd=descriptor), lambda: self.namespace.lookup(ino, name))
+        elif call == "mkdir":
+            self.both(
+                lambda: os.mkdir(name, 0o755, dir_fd=descriptor),
+                lambda: self.namespace.mkdir(ino, name, mode=0o755, caller=CALLER),
+            )
+        else:
+            self.both(
+                lambda: os.rename(self.at(b"c"), name, dst_dir_fd=descriptor),
+                lambda: self.namespace.rename(ROOT_INO, b"c", ino, name),
+            )
+
+    @rule()
+    def commit(self) -> None:
+        self.tree.commit()
+        with self.tree.committed() as view:
+            assert check(view, 4096) == []
+
+    @rule()
+    def crash_after_a_commit(self) -> None:
+        """Orphans go, everything else stays."""
+        self.tree.commit()
+        self.tree.close()
+        for descriptor, _ in self.handles:
+            os.close(descriptor)
+        self.handles = []
+        self.tree = Tree.open(self.folder + b"/tree")
+        self.tree.begin_mount()
+        self.namespace = Namespace(
+            self.tree,
+            self.files,
+            lock=threading.RLock(),
+            now_ns=self.tick,
+            block_size=4096,
+            space=lambda: os.statvfs(self.folder),
+        )
+        self.namespace.remove_orphans()
+        assert list(self.tree.orphans()) == []
+
+    # --- what must hold ---
+
+    @invariant()
+    def both_trees_are_the_same(self) -> None:
+        self.identities: dict[int, int] = {}
+        self.reached = 0
+        self.compare(self.host, ROOT_INO)
+        for descriptor, ino in self.handles:
+            found = os.fstat(descriptor)
+            attributes = self.namespace.getattr(ino)
+            assert stat.S_IFMT(found.st_mode) == attributes.kind.value
+            if attributes.kind is not Kind.DIRECTORY:
+                assert found.st_nlink == attributes.nlink
+        unreached = {ino for _, ino in self.handles if ino not in self.identities.values()}
+        assert set(self.tree.orphans()) == unreached
+
+    def compare(self, path: bytes, ino: int) -> None:
+        directories = 0
+        entries = list(self.namespace.listing(ino).read(dots=True))
+        assert [entry.name for entry in entries[:2]] == [b".", b".."]
+        assert [entry.name for entry in entries[2:]] == sorted(os.listdir(path))
+        self.identities[os.lstat(path).st_ino] = ino
+        for entry in entries[2:]:
+            below = path + b"/" + entry.name
+            found = os.lstat(below)
+            self.same(below, found, entry.attributes)
+            if entry.attributes.kind is Kind.DIRECTORY:
+                directories += 1
+                assert self.namespace.parent(entry.attributes.ino) == ino
+                self.compare(below, entry.attributes.ino)
+        assert self.namespace.getattr(ino).nlink == 2 + directories
+
+    def same(self, path: bytes, found: os.stat_result, attributes: Attributes) -> None:
+        assert self.identities.setdefault(found.st_ino, attributes.ino) == attributes.ino
+        assert (found.st_uid, found.st_gid) == (attributes.uid, attributes.gid)
+        assert found.st_mode == attributes.st_mode
+        if attributes.kind is not Kind.DIRECTORY:  # btrfs says 1
+            assert (found.st_nlink, found.st_size) == (attributes.nlink, attributes.size_bytes)
+        if attributes.kind is Kind.SYMLINK:
+            assert os.readlink(path) == self.namespace.readlink(attributes.ino)
+
+
+TestNamespace = NamespaceMachine.TestCase
+TestNamespace.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
