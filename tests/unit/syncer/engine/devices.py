@@ -1,0 +1,167 @@
+"""Devices of one share for engine tests: ordinary folders, the in-memory remote, a state in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from syncer.core.identify import Fresh
+from syncer.core.ledger import BaseChange, Forgotten
+from syncer.core.merge import Policy
+from syncer.core.model import Action, BaseRow, Nid, Plan, RelPath
+from syncer.core.safety import ContainerIdentity
+from syncer.engine.cycle import Cycle, Options
+from syncer.engine.report import Failure, Report
+from syncer.remote.memory import MemoryClient, MemoryContainer
+from tests.unit.syncer.local.folders import Place, new_place
+
+
+@dataclass
+class MemoryState:
+    """The engine's `State`, kept in a dict: survives a "crash" as a durable one would."""
+
+    base: dict[Nid, BaseRow] = field(default_factory=dict)
+    last: int = 0
+    identity: ContainerIdentity | None = None
+    mark: bytes | None = None
+
+    def rows(self) -> list[BaseRow]:
+        return list(self.base.values())
+
+    def allocator(self) -> Fresh:
+        def fresh() -> Nid:
+            self.last += 1
+            return Nid(self.last)
+
+        return fresh
+
+    def record(self, changes: Sequence[BaseChange]) -> None:
+        for change in changes:
+            if isinstance(change, Forgotten):
+                self.base.pop(change.nid, None)
+            else:
+                self.base[change.nid] = change
+
+    def container(self) -> ContainerIdentity | None:
+        return self.identity
+
+    def set_container(self, found: ContainerIdentity) -> None:
+        self.identity = found
+
+    def checkpoint(self) -> bytes | None:
+        return self.mark
+
+    def set_checkpoint(self, checkpoint: bytes) -> None:
+        self.mark = checkpoint
+
+
+@dataclass
+class Ears:
+    """A listener that remembers."""
+
+    plan: Plan | None = None
+    actions: list[Action] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[tuple[bytes, str]] = field(default_factory=list)
+
+    def planned(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def done(self, action: Action, path: RelPath) -> None:
+        self.actions.append(action)
+
+    def failed(self, failure: Failure) -> None:
+        self.failures.append(failure)
+
+    def noted(self, path: bytes, text: str) -> None:
+        self.notes.append((path, text))
+
+
+class Crash(BaseException):  # noqa: N818 - it stands for SIGKILL: nothing may catch it
+    """The process ends here."""
+
+
+@dataclass
+class Device:
+    """One linked folder."""
+
+    name: str
+    place: Place
+    container: MemoryContainer
+    state: MemoryState = field(default_factory=MemoryState)
+    ears: Ears = field(default_factory=Ears)
+
+    @property
+    def path(self) -> Path:
+        return self.place.path
+
+    def write(self, name: str, data: bytes) -> None:
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+    def reconcile(
+        self,
+        *,
+        consent: str | None = None,
+        dry_run: bool = False,
+        step: Callable[[str], None] | None = None,
+        client: MemoryClient | None = None,
+    ) -> Report:
+        """One cycle in an event loop of its own; what it raises is raised."""
+        self.ears = Ears()
+
+        async def main() -> Report:
+            root = self.place.open()
+            if step is not None:
+                root.step = step
+            options = Options(
+                policy=Policy(host=self.name, utc="20260101T000000Z"),
+                consent=consent,
+                dry_run=dry_run,
+                **({} if step is None else {"step": step}),
+            )
+            try:
+                remote = client or MemoryClient(self.container)
+                return await Cycle(root, remote, self.state, self.ears, options).run()
+            finally:
+                await root.close()
+
+        return trio.run(main)
+
+    def everything(self) -> dict[str, object]:
+        """Files, links and folders with their modes, the private folder left out."""
+        found: dict[str, object] = {}
+        for path in self.path.rglob("*"):
+            key = str(path.relative_to(self.path))
+            if key.split("/")[0] == ".blocksync":
+                continue
+            if path.is_symlink():
+                found[key] = os.readlink(path)
+            elif path.is_dir():
+                found[key + "/"] = path.stat().st_mode
+            else:
+                found[key] = (path.read_bytes(), path.stat().st_mode, path.stat().st_mtime_ns)
+        return found
+
+    def contents(self) -> list[bytes]:
+        """All file contents, sorted."""
+        return sorted(self.place.visible().values())
+
+
+def devices(tmp_path: Path, *names: str) -> list[Device]:
+    container = MemoryContainer()
+    return [Device(name, new_place(tmp_path, name), container) for name in names]
+
+
+def assert_at_rest(*all_devices: Device) -> None:
+    """A further cycle plans nothing and sends nothing that could change the server."""
+    for device in all_devices:
+        report = device.reconcile()
+        assert not device.ears.actions
+        assert report.mutating_requests == 0
+        assert not report.failures
