@@ -94,7 +94,7 @@ def open_environment(path: str, *, map_size_bytes: int, databases: int, advice: 
         shared = _shared.get((found.st_dev, found.st_ino))
         if shared is None:
             environment = lmdb.open(
-                path,
+                os.fsencode(path),  # as str it would have to be UTF-8
                 map_size=map_size_bytes,
                 max_dbs=databases,
                 max_readers=MAX_READERS,

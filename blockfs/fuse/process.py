@@ -95,7 +95,7 @@ def run_daemon(options: MountOptions) -> None:
     if outcome.exit_code != ExitCode.DONE:
         os.waitpid(pid, 0)
         raise StartError(outcome)
-    os.stat(options.mountpoint)  # the first request: its answer is the proof that the mount works
+    os.statvfs(options.mountpoint)  # the first request: its answer is the proof that the mount works
 
 
 def _child(options: MountOptions, writer: int) -> int:
@@ -123,6 +123,9 @@ def _child(options: MountOptions, writer: int) -> int:
         code = error.exit_code if isinstance(error, BlockfsError) else ExitCode.UNEXPECTED
         tell(Outcome(exit_code=code, message=str(error)))
         return code
+    except Exception:
+        log.exception("mount.crashed")  # the top of this process: there is nobody else to write it down
+        return ExitCode.UNEXPECTED
     return ExitCode.DONE
 
 
@@ -184,8 +187,8 @@ def _frontend_module() -> ModuleType:
 
 async def _run_loop(frontend: Pyfuse3Frontend, end: _Ending, ready: Callable[[], None]) -> None:
     """Serve requests until the kernel has unmounted."""
-    async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, end)
             ready()
             await frontend.serve()

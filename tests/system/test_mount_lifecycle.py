@@ -108,12 +108,12 @@ def test_a_signal_unmounts_and_commits_everything(mounted: Mounted, number: int)
 
 
 def test_a_signal_ends_a_busy_mount_without_losing_what_was_written(mounted: Mounted) -> None:
-    with (mounted.path / "open").open("wb", buffering=0) as file:
-        file.write(b"in the kernel's cache" * 1000)
-        signal_and_wait(mounted.pid, signal.SIGTERM)
-        assert not is_mounted(mounted.path)
-        with pytest.raises(OSError, match="not connected"):
-            os.fsync(file.fileno())
+    descriptor = os.open(mounted.path / "open", os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, b"in the kernel's cache" * 1000)
+    signal_and_wait(mounted.pid, signal.SIGTERM)
+    assert not is_mounted(mounted.path)
+    with pytest.raises(OSError, match="not connected"):
+        os.close(descriptor)
     mounted.remount()
     assert (mounted.path / "open").read_bytes() == b"in the kernel's cache" * 1000
 
