@@ -13,7 +13,8 @@ bootstrap:
 lint: bootstrap
 	@scripts/lint
 
-bench: bootstrap
+bench:
+	@scripts/bootstrap fio rsync
 	@.venv/bin/python -m benchmarks
 
 clean:
