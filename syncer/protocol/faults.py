@@ -13,6 +13,7 @@ _NAMES: Final = {
     403: "forbidden",
     404: "itemNotFound",
     405: "notAllowed",
+    408: "requestTimeout",
     409: "conflict",
     411: "lengthRequired",
     412: "preconditionFailed",

@@ -63,6 +63,11 @@ class ContainerView:
     record: ContainerRecord
     settled_us: int
 
+    @property
+    def identity(self) -> str:
+        """UUID text of the container's life."""
+        return str(uuids.UUID(bytes=self.record.uuid))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectView:
@@ -109,6 +114,7 @@ class Store:
             raise
         self._commits = Commits(self._catalogue, clock_us)
         self.block_size: Final = self._blocks.block_size
+        self.token_file: Final = folder.token
 
     def close(self) -> None:
         """Finish what is queued and close everything."""

@@ -1,0 +1,137 @@
+"""The ASGI application: who asks, for what, and how failures are told. No rules about objects here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from blockfs.errors import BlockfsError, NoSpaceError
+from syncer.errors import SyncerError
+from syncer.protocol import faults, hashmap, headers
+from syncer.protocol.faults import Fault
+from syncer.protocol.hashmap import HashmapError
+from syncer.protocol.headers import HeaderError
+from syncer.server import container_calls, object_calls
+from syncer.server.calls import JSON, Call, reply
+from syncer.server.commits import StoreClosedError
+from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, Refusal, Unauthorized
+from syncer.server.store import Store
+from syncer.server.target import Level, parse_target
+from syncer.server.tokens import Tokens
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+HANDLERS: Final[dict[Level, dict[str, Handler]]] = {
+    Level.ACCOUNT: {
+        "HEAD": container_calls.head_account,
+        "GET": container_calls.list_containers,
+    },
+    Level.CONTAINER: {
+        "HEAD": container_calls.head_container,
+        "GET": container_calls.list_objects,
+        "PUT": container_calls.put_container,
+        "POST": container_calls.post_blocks,
+        "DELETE": container_calls.delete_container,
+    },
+    Level.OBJECT: {
+        "HEAD": object_calls.head_object,
+        "GET": object_calls.get_object,
+        "PUT": object_calls.put_object,
+        "POST": object_calls.post_object,
+        "MOVE": object_calls.move_object,
+        "DELETE": object_calls.delete_object,
+    },
+}
+
+_log = structlog.get_logger()
+
+
+class App:
+    """The server as ASGI calls it."""
+
+    def __init__(self, store: Store, tokens: Tokens) -> None:
+        self._store = store
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        assert scope["type"] == "http"
+        began = time.monotonic()
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            _log.info("request.abandoned", method=request.method, path=scope["raw_path"])
+            return
+        _log.info(
+            "request.served",
+            method=request.method,
+            path=scope["raw_path"],
+            status=response.status_code,
+            seconds=round(time.monotonic() - began, 6),
+        )
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._handle(request)
+        except Refusal as refusal:
+            return _refused(refusal)
+        except (HashmapError, HeaderError) as error:
+            return _fault(400, str(error))
+        except TimeoutError:
+            return _fault(408, "The body did not come", {"Connection": "close"})
+        except (BlockfsError, SyncerError) as error:
+            return _failed(request, error)
+
+    async def _handle(self, request: Request) -> Response:
+        account = self._authenticate(request)
+        target = parse_target(request.scope["raw_path"], request.scope["query_string"])
+        if target.account != account:
+            raise Forbidden("This token is not for that account")
+        handlers = HANDLERS[target.level]
+        handler = handlers.get(request.method)
+        if handler is None:
+            allowed = ", ".join(sorted(handlers))
+            raise NotAllowed(f"{request.method} does nothing here; allowed: {allowed}", {"Allow": allowed})
+        return await handler(Call(request=request, target=target, store=self._store))
+
+    def _authenticate(self, request: Request) -> str:
+        """The account whose token the request carries."""
+        token = request.headers.get(headers.AUTH_TOKEN)
+        if token is None:
+            raise Unauthorized("Access denied. No authentication token")
+        account = self._tokens.account(token.encode("latin-1"))
+        if account is None:
+            raise Unauthorized("Access denied. This token is not known")
+        return account
+
+
+def _refused(refusal: Refusal) -> Response:
+    """What a refusal says: mostly a fault."""
+    if isinstance(refusal, MissingBlocks):
+        return reply(409, hashmap.encode_ids(refusal.ids), content_type=JSON)
+    if isinstance(refusal, NotModified):
+        return reply(304, fields=refusal.headers)
+    return _fault(refusal.status, refusal.message, refusal.headers)
+
+
+def _failed(request: Request, error: BlockfsError | SyncerError) -> Response:
+    """Something is wrong on our side."""
+    if isinstance(error, StoreClosedError):
+        return _fault(503, "The server is shutting down")
+    _log.error("request.failed", method=request.method, path=request.scope["raw_path"], error=str(error))
+    if isinstance(error, NoSpaceError):
+        return _fault(507, "The server's disk is full; nothing was stored")
+    return _fault(500, "The server failed; its log says why")
+
+
+def _fault(code: int, message: str, fields: dict[str, str] | None = None) -> Response:
+    body = faults.encode_fault(Fault(code=code, message=message))
+    return reply(code, body, content_type=JSON, fields=fields)

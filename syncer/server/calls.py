@@ -1,0 +1,217 @@
+"""One request, authenticated and parsed, as the handlers see it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import anyio
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from syncer.protocol import headers
+from syncer.protocol.headers import HeaderError
+from syncer.protocol.listing import MAX_ROWS
+from syncer.server.conditions import Conditions
+from syncer.server.objects import Place, merged_meta
+from syncer.server.refusals import BadRequest, TooLarge
+from syncer.server.store import Incoming, Store
+from syncer.server.target import Target
+
+JSON: Final = "application/json; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+
+MAX_CONTENT_TYPE_CHARACTERS: Final = 256
+
+_PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs
+_IDLE_S: Final = 120.0  # a client that sends nothing for so long has gone; its blocks must not be held for ever
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request.
+
+    Attributes:
+        request: HTTP's view of it.
+        target: What its URL names; the account is the caller's own.
+        store: Where it is done.
+    """
+
+    request: Request
+    target: Target
+    store: Store
+
+    @property
+    def place(self) -> Place:
+        """The object that the URL names."""
+        return Place(account=self.target.account, container=self.target.container, name=self.target.name)
+
+    @property
+    def wants_json(self) -> bool:
+        """Whether a listing is to be JSON rather than text.
+
+        Raises:
+            BadRequest: Another format.
+        """
+        wanted = self.target.parameters.get("format")
+        if wanted not in {None, "json", "text"}:
+            raise BadRequest(f"This server does not speak the format {wanted!r}, only json and text")
+        return wanted == "json" or (wanted is None and self.header("Accept") == "application/json")
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the body comes in one piece."""
+        announced = self.header("Content-Length")
+        return announced is not None and headers.parse_decimal("Content-Length", announced) <= _PIECE_BYTES
+
+    def header(self, name: str) -> str | None:
+        """A header's value."""
+        found: str | None = self.request.headers.get(name)
+        return found
+
+    def serial(self, name: str) -> int | None:
+        """A header's value as a version serial.
+
+        Raises:
+            HeaderError: Not a decimal number.
+        """
+        value = self.header(name)
+        return None if value is None else headers.parse_decimal(name, value)
+
+    def conditions(self) -> Conditions:
+        """On the object that the URL names.
+
+        Raises:
+            HeaderError: A version that is no number.
+        """
+        match = self.header("If-Match")
+        none_match = self.header("If-None-Match")
+        since = self.header("If-Unmodified-Since")
+        return Conditions(
+            if_match=None if match is None else headers.parse_etags(match),
+            if_none_match=None if none_match is None else headers.parse_etags(none_match),
+            if_version=self.serial(headers.IF_OBJECT_VERSION),
+            if_unmodified_since=None if since is None else headers.parse_http_date(since),
+        )
+
+    def meta(self) -> dict[str, str]:
+        """X-Object-Meta-* of the request.
+
+        Raises:
+            HeaderError: Too many or too long.
+        """
+        return headers.meta_from_headers(self.request.headers.items())
+
+    def own_meta(self) -> dict[str, str]:
+        """The same for a new version: an empty value is as good as none."""
+        return merged_meta({}, self.meta())
+
+    def content_type(self) -> str | None:
+        """Content-Type, None without one.
+
+        Raises:
+            HeaderError: Too long, or not printable.
+        """
+        value = self.header("Content-Type")
+        if value is not None and (len(value) > MAX_CONTENT_TYPE_CHARACTERS or not value.isprintable()):
+            raise HeaderError(f"Content-Type: expected at most {MAX_CONTENT_TYPE_CHARACTERS} printable characters")
+        return value or None
+
+    def page(self) -> tuple[str, str, int]:
+        """Marker, prefix and limit of a listing.
+
+        Raises:
+            BadRequest: A limit that is not a positive number.
+        """
+        parameters = self.target.parameters
+        limit = parameters.get("limit", str(MAX_ROWS))
+        if not (limit.isascii() and limit.isdigit() and int(limit) > 0):
+            raise BadRequest(f"limit: expected a positive number, got {limit[:20]!r}")
+        return parameters.get("marker", ""), parameters.get("prefix", ""), min(int(limit), MAX_ROWS)
+
+    async def pieces(self, limit_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
+        """The body in pieces of about 1 MiB, or of a block if that is more; the last comes with True.
+
+        Args:
+            limit_bytes: Longest body that is taken.
+
+        Raises:
+            TooLarge: A longer one.
+            ClientDisconnect: The client went away.
+            TimeoutError: It has sent nothing for two minutes.
+        """
+        self.refuse_announced(limit_bytes)
+        step = max(_PIECE_BYTES, self.store.block_size)
+        buffered: list[bytes] = []
+        size = total = 0
+        stream = self.request.stream()
+        while True:
+            with anyio.fail_after(_IDLE_S):
+                data = await anext(stream, None)
+            if data is None:
+                break
+            if size >= step:
+                yield b"".join(buffered), False
+                buffered, size = [], 0
+            buffered.append(data)
+            size += len(data)
+            total += len(data)
+            if total > limit_bytes:
+                raise TooLarge(f"The body has more than {limit_bytes} bytes")
+        yield b"".join(buffered), True
+
+    def refuse_announced(self, limit_bytes: int) -> None:
+        """Refuse a body that says it is too long, before any of it is read.
+
+        Raises:
+            TooLarge: It does.
+        """
+        announced = self.header("Content-Length")
+        if announced is not None and headers.parse_decimal("Content-Length", announced) > limit_bytes:
+            raise TooLarge(f"The body has more than {limit_bytes} bytes")
+
+    async def body(self, limit_bytes: int) -> bytes:
+        """The whole body."""
+        return b"".join([piece async for piece, _ in self.pieces(limit_bytes)])
+
+    async def receive(self, limit_bytes: int, finish: Callable[[Incoming], Result], *, md5: bool = False) -> Result:
+        """Store the body's blocks as they come, then finish in the same thread call as the last of them.
+
+        Args:
+            limit_bytes: Longest body that is taken.
+            finish: What to do with it all; the blocks are held until it returns.
+            md5: Compute that of the body.
+        """
+        incoming: Incoming | None = None
+
+        def take(piece: bytes, last: bool) -> Result | None:
+            nonlocal incoming
+            if incoming is None:
+                incoming = self.store.receive(md5=md5)
+            incoming.feed(piece)
+            return finish(incoming) if last else None
+
+        try:
+            async for piece, last in self.pieces(limit_bytes):
+                result = await to_thread.run_sync(take, piece, last)
+                if last:
+                    assert result is not None
+                    return result
+        finally:
+            if incoming is not None:
+                incoming.close()
+        raise AssertionError("a body ends with a last piece")
+
+
+def reply(
+    status: int, body: bytes = b"", *, content_type: str | None = None, fields: dict[str, str] | None = None
+) -> Response:
+    """A response. Values beyond latin-1 must be quoted already."""
+    response = Response(body, status_code=status, headers=fields)
+    if content_type is not None:
+        response.headers["Content-Type"] = content_type
+    return response

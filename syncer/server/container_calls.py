@@ -1,0 +1,120 @@
+"""HTTP for accounts and containers: translation only."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from anyio import to_thread
+from starlette.responses import Response
+
+from syncer.protocol import hashmap, headers, listing
+from syncer.server.calls import JSON, TEXT, Call, reply
+from syncer.server.refusals import BadRequest
+from syncer.server.store import ContainerView
+
+MAX_POST_BYTES: Final = 64 << 20
+"""Blocks of one POST: what a lost connection makes the client send again."""
+
+_REFUSED_PREFIXES: Final = ("x-container-meta-", "x-container-policy-")
+
+
+async def head_account(call: Call) -> Response:
+    """HEAD /account."""
+    found = await to_thread.run_sync(call.store.account, call.target.account)
+    fields = {
+        headers.ACCOUNT_CONTAINER_COUNT: str(found.containers),
+        headers.ACCOUNT_BYTES_USED: str(found.bytes_used),
+    }
+    if found.modified_us:
+        fields["Last-Modified"] = headers.http_date(found.modified_us)
+    return reply(204, fields=fields)
+
+
+async def list_containers(call: Call) -> Response:
+    """GET /account: its containers."""
+    wants_json = call.wants_json
+    marker, prefix, limit = call.page()
+    rows = await to_thread.run_sync(
+        lambda: call.store.containers(call.target.account, marker=marker, prefix=prefix, limit=limit)
+    )
+    if wants_json:
+        return reply(200, listing.encode_containers(rows), content_type=JSON)
+    return _text([row.name for row in rows], {})
+
+
+async def head_container(call: Call) -> Response:
+    """HEAD /account/container."""
+    found = await to_thread.run_sync(call.store.container, call.target.account, call.target.container)
+    return reply(204, fields=_container_fields(call, found))
+
+
+async def list_objects(call: Call) -> Response:
+    """GET /account/container: its objects."""
+    wants_json = call.wants_json
+    marker, prefix, limit = call.page()
+    since = call.header("If-Modified-Since")
+    found, rows = await to_thread.run_sync(
+        lambda: call.store.listing(
+            call.target.account,
+            call.target.container,
+            marker=marker,
+            prefix=prefix,
+            limit=limit,
+            since=None if since is None else headers.parse_http_date(since),
+        )
+    )
+    fields = _container_fields(call, found)
+    if wants_json:
+        return reply(200, listing.encode_objects(rows), content_type=JSON, fields=fields)
+    return _text([row.name for row in rows], fields)
+
+
+async def put_container(call: Call) -> Response:
+    """PUT /account/container: 201 made, 202 there already."""
+    refused = [name for name in call.request.headers if name.startswith(_REFUSED_PREFIXES)]
+    if refused and call.header("X-Container-Policy-Versioning") != "auto":
+        raise BadRequest(f"This server does not support the header {refused[0]!r}")
+    made = await to_thread.run_sync(call.store.create_container, call.target.account, call.target.container)
+    found = await to_thread.run_sync(call.store.container, call.target.account, call.target.container)
+    return reply(201 if made else 202, fields=_container_fields(call, found))
+
+
+async def delete_container(call: Call) -> Response:
+    """DELETE /account/container: only an empty one."""
+    await to_thread.run_sync(call.store.delete_container, call.target.account, call.target.container)
+    return reply(204)
+
+
+async def post_blocks(call: Call) -> Response:
+    """POST /account/container?update: store the body's blocks; answers their ids."""
+    if "update" not in call.target.parameters:
+        raise BadRequest("Container metadata are not supported; to store blocks, POST with ?update&format=json")
+    if call.header("Content-Type") != headers.FILE_TYPE:
+        raise BadRequest(f"Content-Type: expected exactly {headers.FILE_TYPE}; nothing was stored")
+    account = call.target.account
+    wants_json = call.wants_json
+    await to_thread.run_sync(call.store.container, account, call.target.container)  # no blocks for no container
+    ids = await call.receive(MAX_POST_BYTES, lambda incoming: call.store.upload(account, incoming))
+    if wants_json:
+        return reply(202, hashmap.encode_ids(ids), content_type=JSON)
+    return reply(202, listing.encode_names(block_id.hex() for block_id in ids), content_type=TEXT)
+
+
+def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
+    record = found.record
+    return {
+        headers.CONTAINER_BLOCK_SIZE: str(call.store.block_size),
+        headers.CONTAINER_BLOCK_HASH: hashmap.BLOCK_HASH,
+        headers.CONTAINER_OBJECT_COUNT: str(record.object_count),
+        headers.CONTAINER_BYTES_USED: str(record.bytes_used),
+        headers.CONTAINER_IDENTITY: found.identity,
+        headers.CONTAINER_VERSION: str(record.version),
+        headers.CONTAINER_VERSIONING: "auto",
+        headers.ATOMIC_CONDITIONS: "1",
+        "Last-Modified": headers.http_date(found.settled_us),
+    }
+
+
+def _text(names: list[str], fields: dict[str, str]) -> Response:
+    """One name a line; 204 for none, as in Pithos."""
+    return reply(200 if names else 204, listing.encode_names(names), content_type=TEXT, fields=fields)

@@ -1,0 +1,219 @@
+"""HTTP for objects: translation only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Final
+
+from anyio import to_thread
+from starlette.responses import Response, StreamingResponse
+
+from syncer.protocol import hashmap, headers, listing
+from syncer.protocol.headers import HeaderError, ObjectState, RangeError
+from syncer.server.calls import JSON, Call, reply
+from syncer.server.conditions import Conditions
+from syncer.server.objects import MoveOrder, Place
+from syncer.server.refusals import BadRequest, LengthRequired, RangeNotSatisfiable, Unprocessable
+from syncer.server.store import Incoming, ObjectView
+from syncer.server.target import parse_reference
+
+_REFUSED_ON_WRITE: Final = (
+    "X-Copy-From",
+    "X-Object-Manifest",
+    "X-Object-Sharing",
+    "X-Object-Public",
+    "X-Source-Object",
+    "X-Object-Bytes",
+    "Content-Range",
+)
+"""Of Pithos, not supported yet. Ignoring them would store something else than was meant."""
+
+_HASHMAP_CHUNKS: Final = 4
+"""Pieces of a hashmap that are made at once; one with fewer (up to 4096 ids) is sent as a whole, with its length."""
+
+
+async def get_object(call: Call) -> Response:
+    """GET /account/container/object, its hashmap, or its versions."""
+    version = call.target.parameters.get("version")
+    if version == "list":
+        rows = await to_thread.run_sync(call.store.history, call.place)
+        return reply(200, listing.encode_versions(rows), content_type=JSON)
+    if "hashmap" in call.target.parameters:
+        return await _get_hashmap(call)
+    return await _get_content(call)
+
+
+async def head_object(call: Call) -> Response:
+    """HEAD /account/container/object."""
+    opened = await to_thread.run_sync(_open, call)
+    state = opened.state
+    return reply(200, fields={**headers.object_headers(state), "Content-Length": str(state.size_bytes)})
+
+
+async def put_object(call: Call) -> Response:
+    """PUT /account/container/object: content, hashmap, or a move."""
+    _refuse_unsupported(call)
+    source = call.header(headers.MOVE_FROM)
+    if source is not None:
+        return await _put_move(call, source)
+    if "hashmap" in call.target.parameters:
+        return await _put_hashmap(call)
+    return await _put_content(call)
+
+
+async def post_object(call: Call) -> Response:
+    """POST /account/container/object: metadata; with ?update those not named stay."""
+    _refuse_unsupported(call)
+    if call.header("Content-Type") == headers.FILE_TYPE:
+        raise BadRequest("Changing a part of an object is not supported; PUT its hashmap")
+    meta, conditions, update = call.meta(), call.conditions(), "update" in call.target.parameters
+    state = await to_thread.run_sync(lambda: call.store.set_meta(call.place, meta, conditions, update=update))
+    return _written(202, state)
+
+
+async def move_object(call: Call) -> Response:
+    """MOVE /account/container/object with Destination; If-* are about the source."""
+    _refuse_unsupported(call)
+    destination = call.header(headers.DESTINATION)
+    if destination is None:
+        raise BadRequest(f"MOVE needs the header {headers.DESTINATION}: /CONTAINER/OBJECT")
+    order = MoveOrder(
+        source=call.conditions(),
+        destination=Conditions(if_version=call.serial(headers.IF_DESTINATION_VERSION)),
+        content_type=call.content_type(),
+        meta=call.meta(),
+    )
+    return await _move(call, call.place, _place(call, destination), order)
+
+
+async def delete_object(call: Call) -> Response:
+    """DELETE /account/container/object."""
+    serial = await to_thread.run_sync(call.store.delete, call.place, call.conditions())
+    return reply(204, fields={headers.OBJECT_VERSION: str(serial)})
+
+
+def _open(call: Call) -> ObjectView:
+    """The version that the URL names."""
+    text = call.target.parameters.get("version")
+    try:
+        version = None if text is None else headers.parse_decimal("version", text)
+    except HeaderError as error:
+        raise BadRequest(str(error)) from None
+    return call.store.open_object(call.place, version=version, conditions=call.conditions())
+
+
+async def _get_hashmap(call: Call) -> Response:
+    if not call.wants_json:
+        raise BadRequest("A hashmap is had with ?hashmap&format=json")
+
+    def begin() -> tuple[ObjectView, list[bytes], Iterator[bytes]]:
+        opened = _open(call)
+        runs = call.store.id_runs(opened)
+        chunks = hashmap.hashmap_chunks(call.store.block_size, opened.state.size_bytes, runs)
+        return opened, list(islice(chunks, _HASHMAP_CHUNKS)), chunks
+
+    opened, first, rest = await to_thread.run_sync(begin)
+    fields = {**headers.object_headers(opened.state), "Content-Type": JSON}
+    if len(first) < _HASHMAP_CHUNKS:
+        return reply(200, b"".join(first), fields=fields)
+    return StreamingResponse(chain(first, rest), headers=fields)
+
+
+async def _get_content(call: Call) -> Response:
+    def begin() -> tuple[ObjectView, range, bytes, Iterator[bytes]]:
+        opened = _open(call)
+        wanted = _range(call, opened.state.size_bytes)
+        pieces = call.store.content(opened, wanted.start, len(wanted))
+        # The first piece comes before the headers: an unreadable block is then an error, not a torn reply.
+        return opened, wanted, next(pieces, b""), pieces
+
+    opened, wanted, first, rest = await to_thread.run_sync(begin)
+    size = opened.state.size_bytes
+    fields = {**headers.object_headers(opened.state), "Content-Length": str(len(wanted)), "Accept-Ranges": "bytes"}
+    status = 200
+    if call.header("Range") is not None:
+        status = 206
+        fields["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
+    if len(first) == len(wanted):
+        return reply(status, first, fields=fields)
+    return StreamingResponse(chain([first], rest), status_code=status, headers=fields)
+
+
+def _range(call: Call, size_bytes: int) -> range:
+    """The bytes that are wanted."""
+    value = call.header("Range")
+    if value is None:
+        return range(size_bytes)
+    try:
+        return headers.parse_range(value, size_bytes)
+    except RangeError as error:
+        raise RangeNotSatisfiable(str(error), {"Content-Range": f"bytes */{size_bytes}"}) from None
+
+
+async def _put_content(call: Call) -> Response:
+    place, conditions, meta = call.place, call.conditions(), call.own_meta()
+    content_type = call.content_type() or headers.FILE_TYPE
+    expected_md5 = call.header("ETag")
+    if not call.is_short:  # a long body is not read in vain
+        await to_thread.run_sync(call.store.check_write, place, conditions)
+
+    def finish(incoming: Incoming) -> ObjectState:
+        if incoming.md5 is not None and expected_md5 is not None:
+            found = incoming.md5.hexdigest()
+            if found != expected_md5.strip('"').lower():
+                raise Unprocessable(f"The body has the MD5 {found}; nothing was stored")
+        return call.store.put_content(place, incoming, content_type=content_type, meta=meta, conditions=conditions)
+
+    limit = hashmap.MAX_BLOCKS * call.store.block_size
+    return _written(201, await call.receive(limit, finish, md5=expected_md5 is not None))
+
+
+async def _put_hashmap(call: Call) -> Response:
+    place, conditions, meta, content_type = call.place, call.conditions(), call.own_meta(), call.content_type()
+    if content_type is None:
+        raise LengthRequired("Missing Content-Type header: the object's type")
+    body = await call.body(hashmap.MAX_HASHMAP_BYTES)
+
+    def put() -> ObjectState:
+        blocks = hashmap.decode_hashmap(body, call.store.block_size)
+        return call.store.put_hashmap(place, blocks, content_type=content_type, meta=meta, conditions=conditions)
+
+    return _written(201, await to_thread.run_sync(put))
+
+
+async def _put_move(call: Call, source: str) -> Response:
+    """If-* are about the destination here, which is what the URL names."""
+    order = MoveOrder(
+        source=Conditions(if_version=call.serial(headers.IF_SOURCE_VERSION)),
+        destination=call.conditions(),
+        content_type=call.content_type(),
+        meta=call.meta(),
+    )
+    return await _move(call, _place(call, source), call.place, order)
+
+
+async def _move(call: Call, source: Place, destination: Place, order: MoveOrder) -> Response:
+    call.refuse_announced(0)
+    return _written(201, await to_thread.run_sync(call.store.move, source, destination, order))
+
+
+def _place(call: Call, reference: str) -> Place:
+    """An object of the same account, named by a header."""
+    container, name = parse_reference(reference)
+    return replace(call.place, container=container, name=name)
+
+
+def _refuse_unsupported(call: Call) -> None:
+    for name in _REFUSED_ON_WRITE:
+        if call.header(name) is not None:
+            raise BadRequest(f"This server does not support the header {name!r}")
+
+
+def _written(status: int, state: ObjectState) -> Response:
+    """What a write answers: the version it made. The body is empty."""
+    fields = headers.object_headers(state)
+    names = ("ETag", "Last-Modified", headers.OBJECT_HASH, headers.OBJECT_UUID, headers.OBJECT_VERSION)
+    stamp = headers.OBJECT_VERSION_TIMESTAMP
+    return reply(status, fields={name: fields[name] for name in (*names, stamp)})

@@ -1,0 +1,134 @@
+"""What a URL names: `/[v1/]ACCOUNT[/CONTAINER[/OBJECT]]?parameters`. Pure.
+
+Read from the raw path: an ASGI server's decoded path has lost the difference between `/` and `%2F`, and bytes that are
+not UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+from urllib.parse import parse_qsl
+
+from syncer.protocol.names import container_name_problem, object_name_problem, unquote_name
+from syncer.server.refusals import BadRequest
+
+VERSION_SEGMENT: Final = "v1"  # may stand before the account, as in Pithos; no account is called so
+MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
+
+UNSUPPORTED: Final = frozenset(
+    {"delimiter", "path", "until", "meta", "shared", "public", "changes", "base_version", "since_version"}
+)
+"""Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
+thing, e.g. delete one object instead of a subtree: refused."""
+
+
+class Level(Enum):
+    """What is named."""
+
+    ACCOUNT = "account"
+    CONTAINER = "container"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A parsed URL; the names are safe.
+
+    Attributes:
+        account: Always there.
+        container: "" for an account.
+        name: Object name, "" for a container.
+        parameters: Of the query; the last of equal names counts.
+    """
+
+    account: str
+    container: str
+    name: str
+    parameters: Mapping[str, str]
+
+    @property
+    def level(self) -> Level:
+        """What is named."""
+        if self.name:
+            return Level.OBJECT
+        return Level.CONTAINER if self.container else Level.ACCOUNT
+
+
+def parse_target(raw_path: bytes, query: bytes) -> Target:
+    """Read a URL.
+
+    Args:
+        raw_path: As on the wire, without the query.
+        query: As on the wire, without the question mark.
+
+    Raises:
+        BadRequest: Not such a URL, an unsafe name, bytes that are not UTF-8, or a parameter that is not supported.
+    """
+    if not raw_path.startswith(b"/"):
+        raise BadRequest("API endpoint not found")
+    rest = raw_path[1:]
+    if rest.partition(b"/")[0] == VERSION_SEGMENT.encode():
+        rest = rest.partition(b"/")[2]
+    account, _, rest = rest.partition(b"/")
+    if not account:
+        raise BadRequest("API endpoint not found: expected /ACCOUNT[/CONTAINER[/OBJECT]]")
+    container, slash, name = rest.partition(b"/")
+    if slash and not container:
+        raise BadRequest("Unsafe container name: it is empty")
+    return Target(
+        account=_container(account, "account"),
+        container=_container(container, "container") if container else "",
+        name=_object(name) if name else "",
+        parameters=_parameters(query),
+    )
+
+
+def parse_reference(raw: str) -> tuple[str, str]:
+    """Read the value of Destination or X-Move-From: `/CONTAINER/OBJECT`, quoted.
+
+    Raises:
+        BadRequest: Not of this form, or an unsafe name.
+    """
+    container, _, name = raw.removeprefix("/").partition("/")
+    if not container or not name:
+        raise BadRequest(f"expected /CONTAINER/OBJECT, got {raw[:200]!r}")
+    return _container(container.encode("latin-1"), "container"), _object(name.encode("latin-1"))
+
+
+def _parameters(query: bytes) -> dict[str, str]:
+    try:
+        parameters = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
+    except ValueError:  # UnicodeDecodeError is one
+        raise BadRequest("The query is not percent-encoded UTF-8") from None
+    unsupported = UNSUPPORTED & parameters.keys()
+    if unsupported:
+        raise BadRequest(f"This server does not support the parameter {min(unsupported)!r}")
+    return parameters
+
+
+def _container(raw: bytes, what: str) -> str:
+    name = _decoded(raw, what)
+    problem = container_name_problem(name)
+    if problem is None and len(name.encode("utf-8")) > MAX_CONTAINER_BYTES:
+        problem = f"it has more than {MAX_CONTAINER_BYTES} bytes in UTF-8"
+    if problem is not None:
+        raise BadRequest(f"Unsafe {what} name {name[:100]!r}: {problem}")
+    return name
+
+
+def _object(raw: bytes) -> str:
+    name = _decoded(raw, "object")
+    problem = object_name_problem(name)
+    if problem is not None:
+        raise BadRequest(f"Unsafe object name {name[:100]!r}: {problem}")
+    return name
+
+
+def _decoded(raw: bytes, what: str) -> str:
+    try:
+        return unquote_name(raw)
+    except ValueError as error:
+        raise BadRequest(f"Bad {what} name: {error}") from None

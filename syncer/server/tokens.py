@@ -1,0 +1,89 @@
+"""Tokens: who may talk to the server.
+
+A token file has lines `TOKEN ACCOUNT`; blank lines and lines that begin with `#` are free.
+
+Tokens are read once, at the start. They are compared in constant time, all of them at each request.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from blockfs.runtime.atomic import write_atomically
+from syncer.errors import NotFoundError, UsageError
+from syncer.protocol.names import container_name_problem
+from syncer.server.target import VERSION_SEGMENT
+
+DEFAULT_ACCOUNT: Final = "default"
+_TOKEN_BYTES: Final = 32  # of randomness: 256 bits can't be guessed
+
+
+class Tokens:
+    """The accounts by token."""
+
+    def __init__(self, accounts: Mapping[str, str]) -> None:
+        self._accounts = [(token.encode("utf-8"), account) for token, account in accounts.items()]
+
+    def account(self, token: bytes) -> str | None:
+        """Whose token this is; None for nobody's. Takes as long for every token of one length."""
+        found = None
+        for known, account in self._accounts:
+            if hmac.compare_digest(known, token):
+                found = account
+        return found
+
+
+def parse_tokens(text: str, source: str) -> Tokens:
+    """Read a token file's text.
+
+    Args:
+        text: Its lines.
+        source: Its path, for messages.
+
+    Raises:
+        UsageError: A line that is not `TOKEN ACCOUNT`, a token given twice, or no token at all.
+    """
+    accounts: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        where = f"{source}, line {number}"
+        if len(words) != 2:
+            raise UsageError(f"{where}: expected TOKEN ACCOUNT, got {len(words)} words")
+        token, account = words
+        problem = container_name_problem(account)
+        if problem is not None or account == VERSION_SEGMENT:
+            raise UsageError(f"{where}: {account!r} is no account name: {problem or 'it is part of our URLs'}")
+        if token in accounts:
+            raise UsageError(f"{where}: this token was given on an earlier line already")
+        accounts[token] = account
+    if not accounts:
+        raise UsageError(f"{source} has no token; expected lines of the form TOKEN ACCOUNT")
+    return Tokens(accounts)
+
+
+def read_tokens(path: str) -> Tokens:
+    """Read a token file.
+
+    Raises:
+        NotFoundError: There is none.
+        UsageError: It can't be read, or makes no sense.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_tokens(file.read(), path)
+    except FileNotFoundError:
+        raise NotFoundError(f"{path}: no such token file; make one with a line TOKEN ACCOUNT") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} can't be read as a token file: {error}") from None
+
+
+def make_token_file(path: str) -> None:
+    """Make a file, readable by its owner only, with a random token for the account `default`; keep one that exists."""
+    if not os.path.exists(path):
+        write_atomically(path, f"{secrets.token_urlsafe(_TOKEN_BYTES)} {DEFAULT_ACCOUNT}\n".encode())
