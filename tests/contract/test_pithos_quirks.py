@@ -70,6 +70,18 @@ def write(remote: FakeRemote, name: str, data: bytes, kind: str = "application/o
     remote.server.store.put_body(box(remote), name, data, kind, {})
 
 
+def intrude_and_drop(remote: FakeRemote, method: str, intrude: Callable[[], object]) -> None:
+    """The next such request is lost, and somebody else writes at that moment."""
+
+    def on_request(seen: str, _target: str) -> None:
+        if seen == method:
+            remote.server.on_request = None
+            intrude()
+
+    remote.server.on_request = on_request
+    remote.server.inject(Fault(FaultKind.DROP_BEFORE, method=method))
+
+
 # --- races that Synnefo's conditions do not prevent
 
 
@@ -174,6 +186,37 @@ def test_a_source_that_changed_during_a_move_is_a_conflict_and_stays_readable(re
         with pytest.raises(ConflictOnRemoteError):
             await client.move(path("file"), path("target"), made.tag)
         assert await fetch(client, await must_head(client, "target")) == b"theirs"
+
+    play(remote, scenario)
+
+
+def test_a_lost_write_is_not_mistaken_for_anothers_with_the_same_hash(remote: FakeRemote) -> None:
+    """Only the trailing NULs tell them apart."""
+
+    async def scenario(client: PithosClient) -> None:
+        made = await store(client, "file", b"base")
+        base = await must_head(client, "file")
+        intrude_and_drop(remote, "PUT", lambda: write(remote, "file", b"mine" + bytes(3)))
+        with pytest.raises(ConflictOnRemoteError):
+            await store(client, "file", b"mine", replace=base)
+        assert await fetch(client, await must_head(client, "file")) == b"mine" + bytes(3)
+        assert made.tag == base.tag
+
+    play(remote, scenario)
+
+
+def test_a_lost_metadata_change_is_not_mistaken_for_anothers(remote: FakeRemote) -> None:
+    async def scenario(client: PithosClient) -> None:
+        made = await store(client, "file", b"data")
+        theirs = {"x-object-meta-mode": "600"}
+
+        def intrude() -> None:
+            remote.server.store.change_meta(box(remote), "file", theirs, update=True)
+
+        intrude_and_drop(remote, "POST", intrude)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.set_meta(path("file"), Meta(mode=0o755), made.tag)
+        assert (await must_head(client, "file")).meta == Meta(mode=0o600, mtime_ns=META.mtime_ns)
 
     play(remote, scenario)
 
@@ -331,6 +374,25 @@ def test_blocks_that_vanish_are_sent_again(remote: FakeRemote) -> None:
         with pytest.raises(BadReplyError, match="rounds"):
             await store(client, "other", content(2, 4 * BLOCK))
         remote.server.clear_faults()
+
+    play(remote, scenario)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.EMPTY_BODY, FaultKind.WRONG_IDS])
+def test_a_block_post_is_believed_only_with_the_right_ids(remote: FakeRemote, kind: FaultKind) -> None:
+    async def scenario(client: PithosClient) -> None:
+        remote.server.inject(Fault(kind, method="POST"))
+        with pytest.raises(BadReplyError):
+            await client.put_blocks([b"one", b"two"])
+
+    play(remote, scenario)
+
+
+def test_a_short_block_travels_without_padding(remote: FakeRemote) -> None:
+    async def scenario(client: PithosClient) -> None:
+        before = client.counters.snapshot()
+        await client.put_blocks([b"short", content(1, BLOCK)])
+        assert client.counters.since(before).bytes_sent == BLOCK + len(b"short")
 
     play(remote, scenario)
 

@@ -37,6 +37,8 @@ class FaultKind(Enum):
     WRONG_HASHMAP = auto()  # a hashmap with two blocks swapped or one replaced
     STALE_LISTING = auto()  # the listing as it was when the fault was injected
     FORGET_BLOCKS = auto()  # POSTed blocks are answered with 202 and their ids but not kept: a second 409 follows
+    EMPTY_BODY = auto()  # what Synnefo answers to a block POST with a content type that it doesn't like
+    WRONG_IDS = auto()  # a block POST that stored something else
     NOT_JSON = auto()  # a proxy's HTML page with status 200
 
 
@@ -391,6 +393,10 @@ def _damaged(answer: Answer, kind: FaultKind | None) -> Answer:
         form = json.loads(answer.body)
         form["hashes"][0] = "ab" * 32
         return Answer(answer.status, answer.headers, json.dumps(form).encode())
+    if kind is FaultKind.EMPTY_BODY:
+        return Answer(answer.status, answer.headers)
+    if kind is FaultKind.WRONG_IDS:
+        return Answer(answer.status, answer.headers, json.dumps(["ab" * 32] * len(json.loads(answer.body))).encode())
     if kind is FaultKind.NOT_JSON:
         return Answer(200, {"Content-Type": "text/html"}, b"<html>please log in</html>")
     return answer
