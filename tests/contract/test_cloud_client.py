@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -409,6 +410,60 @@ def test_two_devices_see_each_other(remote: Remote) -> None:
         assert await fetch(first, await must_head(first, "file")) == b"from the second"
         assert (await first.container_info()).identity == (await second.container_info()).identity
         await second.close()
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["create", "replace"])
+def test_of_several_writers_with_one_expectation_exactly_one_wins(remote: Remote, first: bool) -> None:
+    """On a plain Pithos all may win; then each but the first is told whom it replaced (see test_pithos_quirks)."""
+    if remote.name == "fake":
+        return
+
+    async def scenario(client: CloudClient) -> None:
+        base = None
+        if not first:
+            await store(client, "file", b"base")
+            base = await must_head(client, "file")
+        won: list[int] = []
+
+        async def write(number: int) -> None:
+            with contextlib.suppress(ConflictOnRemoteError):
+                await store(client, "file", b"writer %d" % number, replace=base)
+                won.append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(6):
+                nursery.start_soon(write, number)
+        (winner,) = won
+        assert await fetch(client, await must_head(client, "file")) == b"writer %d" % winner
+
+    run(remote, scenario)
+
+
+def test_on_our_server_each_small_write_is_one_request(remote: Remote) -> None:
+    if remote.name != "serve":
+        return
+
+    async def scenario(client: CloudClient) -> None:
+        async def cost(write: Awaitable[PutResult | None]) -> tuple[PutResult | None, int]:
+            before = client.counters.snapshot()
+            result = await write
+            return result, client.counters.since(before).requests
+
+        made, spent = await cost(store(client, "file", b"data"))
+        assert made is not None
+        assert spent == 1
+        changed, spent = await cost(client.set_meta(path("file"), Meta(mode=0o600), made.tag))
+        assert changed is not None
+        assert spent == 1
+        moved, spent = await cost(client.move(path("file"), path("moved"), changed.tag))
+        assert moved is not None
+        assert spent == 1
+        assert (await cost(client.delete(path("moved"), moved.tag)))[1] == 1
+        large = content(1, 3 * BLOCK)
+        assert (await cost(store(client, "large", large)))[1] == 3
+        assert (await cost(store(client, "copy", large)))[1] == 1
 
     run(remote, scenario)
 
