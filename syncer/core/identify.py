@@ -193,8 +193,7 @@ class _Identify(Generic[_Stat]):
         for path in sorted(stats):
             blocked = self._obstacle(path, stats, implicit)
             if blocked is not None:
-                self._refuse(path, blocked)
-                del stats[path]
+                self._refuse(path, stats.pop(path), blocked)
         self.seen = {path: stats.get(path) for path in sorted(stats.keys() | implicit)}
 
     @staticmethod
@@ -214,10 +213,11 @@ class _Identify(Generic[_Stat]):
         implicit.update(missing)
         return None
 
-    def _refuse(self, path: RelPath, obstacle: RelPath) -> None:
+    def _refuse(self, path: RelPath, stat: _Stat, obstacle: RelPath) -> None:
         text = f"an object lies below {obstacle!r}, which is not a directory: it is left alone"
         self.notes.append(Note(kind=NoteKind.UNHOLDABLE, path=path, text=text))
-        for nid in self.base.by_path.get(path, ()):
+        # It is there, though no tree can show it: whatever it may be is not deleted, and left alone.
+        for nid in (*self.base.by_path.get(path, ()), *self.side.by_identity(self.base, stat)):
             self.frozen[nid] = text
             self.taken.add(nid)
 

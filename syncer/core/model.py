@@ -300,7 +300,9 @@ class Move(Action):
     """Rename within the side, into an empty slot. Transfers no content.
 
     A directory takes everything below it along. On the remote, where paths are keys, the engine moves the objects
-    below it first, deepest first, and the directory's marker last: a crash in between then resumes by itself.
+    below it first, deepest first, and the directory's marker last: a crash in between then resumes by itself. A
+    directory without a marker (no tag) and with nothing below it is already gone: then there is nothing to do, and a
+    `Mkdir` follows in the plan.
     """
 
     parent: Nid

@@ -32,7 +32,7 @@ from syncer.core.model import (
 )
 from syncer.core.paths import remote_objection
 from tests.simulation import invariants
-from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefused, Contents, Entry, Replica, Users
+from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Contents, Entry, Replica, Users
 
 MAX_CYCLES = 60
 OBJECTS = 1 << 20  # identities that the engine makes are above those of users
@@ -60,7 +60,7 @@ class Scenario:
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
-        self.users = Users(self.rng)
+        self.users = Users(self.rng, self.actions)
         self.local, self.remote = Replica(Side.LOCAL), Replica(Side.REMOTE)
         self.rows: dict[Nid, BaseRow] = {}
         self.next_nid = 1
@@ -93,6 +93,11 @@ class Scenario:
                 self.users.act(replica)
         if self.limits.lost_base and rng.random() < 0.05:
             self.rows, self.base_lost = {}, True
+            self.actions.append("the base is lost")
+
+    def story(self) -> list[str]:
+        """What was done, in order."""
+        return self.actions
 
     def _write_base(self) -> None:
         numbers: dict[bytes, Nid] = {b"": Nid(0)}
@@ -129,13 +134,16 @@ class Scenario:
             if self._cycle(cycle, quiet):
                 break
         else:
-            raise invariants.Violated("I2 termination: still busy after 60 cycles")
+            raise invariants.ViolationError("I2 termination: still busy after 60 cycles")
         self._check_rest()
 
     def _cycle(self, number: int, quiet: bool) -> bool:
         """One cycle. True if there was nothing to do and nothing hidden."""
         rng = self.rng
+        self.actions.append(f"cycle {number}")
         unknown, unstable = self._blind_spots(quiet)
+        if unknown or unstable:
+            self.actions.append(f"unreadable: {sorted(unknown | unstable)}")
         base, local, remote = self.identified(unknown, unstable)
         refusing = number < 2 and self.refusing
         policy = Policy(host="h", utc=f"t{number}", remote_objection=_refuses_c if refusing else remote_objection)
@@ -149,9 +157,7 @@ class Scenario:
         finished = self._apply(base, plan, quiet)
         return finished and plan.is_empty and not unknown and not unstable and not refusing
 
-    def identified(
-        self, unknown: set[RelPath], unstable: set[RelPath]
-    ) -> tuple[BaseIndex, Identified, Identified]:
+    def identified(self, unknown: set[RelPath], unstable: set[RelPath]) -> tuple[BaseIndex, Identified, Identified]:
         base = BaseIndex(self.rows.values())
         local = identify_module.identify_local(self.local.observe_local(unknown, unstable), unknown, base, self.fresh)
         remote = identify_module.identify_remote(self.remote.observe_remote(), base, self.fresh)
@@ -221,7 +227,7 @@ class Scenario:
         if obstacle is None:
             try:
                 torn = self._do(ledger, replica, action, tear)
-            except ActionRefused as refused:
+            except ActionRefusedError as refused:
                 obstacle = f"refused {refused}"
             else:
                 self.actions.append(f"{action.side.value} {type(action).__name__} {action.path!r}")
@@ -229,7 +235,7 @@ class Scenario:
                     return False
         if obstacle is not None:
             if self.clean:
-                raise invariants.Violated(f"I1 order: {type(action).__name__} {action.path!r} met {obstacle}")
+                raise invariants.ViolationError(f"I1 order: {type(action).__name__} {action.path!r} met {obstacle}")
             self.actions.append(f"{action.side.value} {type(action).__name__} {action.path!r} failed: {obstacle}")
             ledger.failed(action)
             return True
@@ -256,7 +262,8 @@ class Scenario:
             replica.remove(old)  # a directory that never had a marker is gone by itself
             return False
         entry = replica.entries.get(old)
-        markerless = entry is None and replica.is_directory(old) and isinstance(action, Move | Park)
+        # A remote directory without a marker has nothing of its own to move; it is gone with the last thing below it.
+        markerless = entry is None and ledger.tag(action.side, action.nid) is None and isinstance(action, Move | Park)
         if not markerless:
             self._expect(replica, old, entry, node, ledger)
         if isinstance(action, Move | Park):
@@ -274,11 +281,11 @@ class Scenario:
         self, replica: Replica, path: bytes, entry: Entry | None, node: Node, ledger: ledger_module.Ledger
     ) -> None:
         if entry is None or entry.kind is not node.kind:
-            raise ActionRefused(path)
+            raise ActionRefusedError(path)
         if entry.kind is FILE and Contents.of(entry.payload) != node.content:
-            raise ActionRefused(path)
+            raise ActionRefusedError(path)
         if entry.kind is SYMLINK and b"%d" % entry.payload != node.target:
-            raise ActionRefused(path)
+            raise ActionRefusedError(path)
 
     def _make(self, replica: Replica, path: bytes, action: Mkdir | Create) -> None:
         meta = action.meta
@@ -301,8 +308,8 @@ class Scenario:
         here = self.local.contents() | self.remote.contents()
         if number not in here:
             if self.clean:
-                raise invariants.Violated(f"I4 no loss: content {number} was destroyed before it was copied")
-            raise ActionRefused(b"source is gone")
+                raise invariants.ViolationError(f"I4 no loss: content {number} was destroyed before it was copied")
+            raise ActionRefusedError(b"source is gone")
         return number
 
     def _change(self, replica: Replica, entry: Entry, action: Action) -> None:
@@ -344,7 +351,14 @@ def run_seed(seed: int, limits: Limits | None = None) -> Scenario:
     return scenario
 
 
-FAILURES: tuple[type[Exception], ...] = (AssertionError, KeyError, RecursionError, IndexError, AttributeError, TypeError)
+FAILURES: tuple[type[Exception], ...] = (
+    AssertionError,
+    KeyError,
+    RecursionError,
+    IndexError,
+    AttributeError,
+    TypeError,
+)
 
 
 def failure_of(seed: int, limits: Limits | None = None) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, RemoteStat, RemoteTag, Side
@@ -18,7 +19,7 @@ NAMES = (b"a", b"b", b"c.x")
 FILE, DIRECTORY, SYMLINK = Kind.FILE, Kind.DIRECTORY, Kind.SYMLINK
 
 
-class ActionRefused(Exception):
+class ActionRefusedError(Exception):
     """The replica is not what the action expects: the conditional apply says no."""
 
 
@@ -37,7 +38,7 @@ class Entry:
 class Contents:
     """Content values by number, made once."""
 
-    known: dict[int, Content] = {}
+    known: ClassVar[dict[int, Content]] = {}
 
     @classmethod
     def of(cls, number: int) -> Content:
@@ -79,8 +80,8 @@ class Replica:
         """Locally a directory; an object store needs none, but takes nothing below an object that is none."""
         if self.side is Side.LOCAL:
             return self.is_directory(folder)
-        entry = self.entries.get(folder)
-        return entry is None or entry.kind is DIRECTORY
+        above = [entry for path, entry in self.entries.items() if path == folder or folder.startswith(path + b"/")]
+        return all(entry.kind is DIRECTORY for entry in above)
 
     def occupied(self, path: bytes) -> bool:
         return path in self.entries or (self.side is Side.REMOTE and bool(self.below(path)))
@@ -104,15 +105,15 @@ class Replica:
     def put(self, path: bytes, entry: Entry) -> None:
         parent = path.rpartition(b"/")[0]
         if self.occupied(path) or not self.can_hold(parent):
-            raise ActionRefused(path)
+            raise ActionRefusedError(path)
         self.entries[path] = entry
 
     def moves(self, old: bytes, new: bytes) -> Iterator[None]:
         """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely."""
         if self.occupied(new) or new == old or new.startswith(old + b"/"):
-            raise ActionRefused(new)
+            raise ActionRefusedError(new)
         if not self.can_hold(new.rpartition(b"/")[0]):
-            raise ActionRefused(new)
+            raise ActionRefusedError(new)
         paths = sorted(self.below(old), reverse=True) + ([old] if old in self.entries else [])
         for path in paths:
             self.entries[new + path[len(old) :]] = self.entries.pop(path)
@@ -124,7 +125,7 @@ class Replica:
 
     def remove(self, path: bytes) -> None:
         if self.below(path):
-            raise ActionRefused(path)
+            raise ActionRefusedError(path)
         self.entries.pop(path, None)
 
     # --- observations
@@ -177,24 +178,16 @@ class Replica:
         return seen
 
 
-@dataclass(slots=True)
-class UserWork:
-    """What a user did to a replica, so that a scenario can be printed, replayed and shrunk."""
-
-    side: Side
-    text: str
-
-
 class Users:
     """Random edits. Keeps the account of versions that must not get lost (I4)."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, log: list[str]) -> None:
         self.rng = rng
+        self.log = log
         self.identities = 0
         self.payloads = 1
         self.must: set[int] = set()
         self.copies_count = True  # False once the base may know content 1: then a second 1 may be a moved first one
-        self.log: list[UserWork] = []
 
     def identity(self) -> int:
         self.identities += 1
@@ -228,17 +221,15 @@ class Users:
             self._touch(replica, path, entry)
 
     def _note(self, replica: Replica, text: str) -> None:
-        self.log.append(UserWork(replica.side, text))
+        self.log.append(f"{replica.side.value} user: {text}")
 
     def _account(self, new: Entry) -> None:
         if new.kind is FILE and (new.payload != 1 or self.copies_count):
             self.must.add(new.payload)
 
     def _folder(self, replica: Replica) -> bytes:
-        folders = [b""] + sorted(
-            path for path, e in replica.entries.items() if e.kind is DIRECTORY and not path.startswith(b".blocksync")
-        )
-        return self.rng.choice(folders)
+        folders = [path for path, entry in replica.entries.items() if entry.kind is DIRECTORY]
+        return self.rng.choice([b"", *sorted(path for path in folders if not path.startswith(b".blocksync"))])
 
     def _slot(self, replica: Replica) -> bytes:
         folder, name = self._folder(replica), self.rng.choice(NAMES)
