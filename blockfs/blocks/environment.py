@@ -14,8 +14,10 @@ import lmdb
 from lmdb.verify import VerifyError, verify
 
 from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError
+from blockfs.runtime.atomic import space_errors
 
 MAX_READERS: Final = 1024  # reader slots of all processes together, 64 bytes each in lock.mdb
+_LOCK_FILE_BYTES: Final = MAX_READERS * 64 + 4096  # the slots and LMDB's header before them
 _SPARE_TRANSACTIONS: Final = 16  # cached read transactions, about one per thread that reads: saves 1 of 2 µs a lookup
 
 _DAMAGE: Final = (
@@ -93,6 +95,7 @@ def open_environment(path: str, *, map_size_bytes: int, databases: int, advice: 
             raise NotFoundError(f"{path}: no such directory; {advice}") from None
         shared = _shared.get((found.st_dev, found.st_ino))
         if shared is None:
+            _allocate_lock_file(path)
             environment = lmdb.open(
                 os.fsencode(path),  # as str it would have to be UTF-8
                 map_size=map_size_bytes,
@@ -137,6 +140,22 @@ def structural_damage(path: str) -> list[str]:
         return [str(finding) for finding in findings]
     except VerifyError as error:
         return [str(error)]
+
+
+def _allocate_lock_file(path: str) -> None:
+    """Give the mapped lock file its blocks now: on a full disk, touching a page without one would end in SIGBUS.
+
+    Only while this process has not opened the environment: closing the file drops LMDB's POSIX locks on it.
+
+    Raises:
+        NoSpaceError: The host is full.
+    """
+    with space_errors(path):
+        fd = os.open(os.path.join(path, "lock.mdb"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, _LOCK_FILE_BYTES)
+        finally:
+            os.close(fd)
 
 
 def _refuse_truncated(environment: lmdb.Environment, path: str, advice: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from blockfs.cli.parameters import PATH, Place, json_option, place_of
-from blockfs.control.protocol import FindingMsg, FsckReply
-from blockfs.engine import maintenance
+from blockfs.control.protocol import FsckReply
 from blockfs.errors import LockedError
+from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 
@@ -39,7 +39,7 @@ def _repair(place: Place) -> None:
     if client is not None:
         with client:
             raise LockedError(shown(place.volume), client.server_pid)
-    maintenance.rebuild(place.volume)
+    offline.rebuild(place.volume)
 
 
 def _check(place: Place) -> FsckReply:
@@ -47,6 +47,5 @@ def _check(place: Place) -> FsckReply:
     if client is not None:
         with client:
             return client.fsck()
-    done = maintenance.fsck(place.volume)
-    findings = [FindingMsg(kind=finding.kind, message=finding.message) for finding in done.findings]
-    return FsckReply(inodes_checked=done.inodes_checked, findings=findings)
+    with offline.opened(place.volume) as volume:
+        return upkeep.fsck(volume.blocks, volume.tree)

@@ -6,7 +6,7 @@ import click
 
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import GcReply
-from blockfs.engine import maintenance
+from blockfs.fuse import offline, upkeep
 from blockfs.runtime.output import json_line, note
 from blockfs.runtime.units import format_size
 
@@ -29,5 +29,5 @@ def _collect(path: bytes) -> GcReply:
     if client is not None:
         with client:
             return client.gc()
-    done = maintenance.gc(place.volume)
-    return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
+    with offline.opened(place.volume) as volume:
+        return upkeep.gc(volume.blocks, volume.tree)

@@ -6,7 +6,7 @@ import click
 
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import ScrubReply
-from blockfs.engine import maintenance
+from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, note
 from blockfs.runtime.units import format_size
@@ -35,7 +35,8 @@ def command(context: click.Context, path: bytes, as_json: bool) -> None:
             click.echo(f"corrupt: {block_id.hex()}")
         for finding in result.findings:
             click.echo(finding)
-        note(f"{result.blocks_checked} blocks checked, {format_size(result.bytes_read)} read, {len(result.corrupt)} corrupt")
+        read = format_size(result.bytes_read)
+        note(f"{result.blocks_checked} blocks checked, {read} read, {len(result.corrupt)} corrupt")
     if not result.clean:
         context.exit(ExitCode.CORRUPTION)
 
@@ -46,6 +47,5 @@ def _scrub(path: bytes) -> ScrubReply:
     if client is not None:
         with client:
             return client.scrub()
-    done = maintenance.scrub(place.volume)
-    corrupt, missing = [bytes(i) for i in done.corrupt], [bytes(i) for i in done.missing]
-    return ScrubReply(blocks_checked=done.blocks_checked, bytes_read=done.bytes_read, corrupt=corrupt, missing=missing)
+    with offline.opened(place.volume) as volume:
+        return upkeep.scrub(volume.blocks)

@@ -5,6 +5,7 @@ All methods run in the control server's threads, without the engine's lock.
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 import os
 import threading
@@ -15,8 +16,10 @@ from typing import Protocol
 from blockfs.control import protocol
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import BlockfsError, FsError, NotFoundError, UsageError
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.figures import figures_of
+from blockfs.runtime.output import shown
 
 
 class Kernel(Protocol):
@@ -116,6 +119,20 @@ class MountSession:
         self._filesystem.files.flush()
         return Done()
 
+    @_answer.register
+    def _(self, request: protocol.Clone) -> Reply:
+        filesystem = self._filesystem
+        directory, name = os.path.split(request.dst)
+        try:
+            source = filesystem.namespace.resolve(request.src).ino
+            parent = filesystem.namespace.resolve(directory).ino
+            filesystem.clone(source, parent, name)
+            filesystem.commit()
+        except FsError as error:
+            raise _clone_error(request, error) from error
+        self._mount.kernel.forget_entry(parent, name)
+        return Done()
+
     # --- maintenance ---
 
     @_answer.register
@@ -169,3 +186,17 @@ class MountSession:
                 return ChangedReply()
             ids = changes.block_ids(view, inode, request.first, request.count, filesystem.volume.block_size)
         return protocol.BlockListReply(size_bytes=inode.size_bytes, ids=ids)
+
+
+def _clone_error(request: protocol.Clone, error: FsError) -> BlockfsError:
+    """What a person must know about a clone that can't be."""
+    src, dst = shown(request.src), shown(request.dst)
+    match error.errno:
+        case errno.EEXIST:
+            return UsageError(f"{dst} exists; clone makes a new file only")
+        case errno.EISDIR | errno.EINVAL:
+            return UsageError(f"{src} is not a regular file; only files can be cloned")
+        case errno.ENOENT | errno.ENOTDIR:
+            return NotFoundError(f"{src} does not exist, or {dst} has no directory")
+        case _:
+            return UsageError(f"can't clone {src} to {dst}: {error}")

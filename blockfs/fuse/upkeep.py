@@ -16,7 +16,15 @@ Stop = Callable[[], bool]
 """Asked now and then: the mount is ending, let go."""
 
 
-def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None], stop: Stop) -> GcReply:
+def _nothing() -> None:
+    """No pending changes: the volume is not mounted."""
+
+
+def _never() -> bool:
+    return False
+
+
+def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None] = _nothing, stop: Stop = _never) -> GcReply:
     """Remove blocks that no committed file and no pin refers to.
 
     Args:
@@ -51,7 +59,7 @@ def _finding(found: Finding) -> FindingMsg:
     return FindingMsg(kind=found.problem.value, message=where + found.detail)
 
 
-def scrub(blocks: BlockDirectory, *, stop: Stop) -> ScrubReply:
+def scrub(blocks: BlockDirectory, *, stop: Stop = _never) -> ScrubReply:
     """Read and hash every stored block; corrupt ones are quarantined.
 
     Raises:

@@ -1,0 +1,174 @@
+"""clone, flush, stats, gc, fsck and scrub, mounted and not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Mounted
+from tests.system.machines import Machines
+
+MIB = 1 << 20
+STATS_KEYS = {
+    *("type", "version", "files", "logical_bytes", "unique_bytes", "stored_bytes"),
+    *("blocks", "staged_bytes", "dedup_ratio"),
+}
+
+
+def stats(mounted: Mounted, path: Path | None = None) -> dict[str, Any]:
+    lines = mounted.run("stats", path or mounted.path, "--json").stdout.splitlines()
+    assert len(lines) == 1
+    found: dict[str, Any] = json.loads(lines[0])
+    assert set(found) == STATS_KEYS
+    return found
+
+
+def test_stats_add_up(mounted: Mounted) -> None:
+    noise = random.Random(1)
+    data = noise.randbytes(MIB)
+    (mounted.path / "one").write_bytes(data)
+    (mounted.path / "same").write_bytes(data)
+    os.link(mounted.path / "one", mounted.path / "hard-link")
+    (mounted.path / "holes").write_bytes(bytes(3 * MIB))
+    (mounted.path / "small").write_bytes(b"x" * 100 + bytes(50))
+    (mounted.path / "folder").mkdir()
+    assert stats(mounted)["staged_bytes"] >= 0
+    mounted.run("flush", mounted.path)
+    found = stats(mounted, mounted.path / "folder")
+    assert (found["type"], found["version"], found["files"]) == ("stats", 1, 4)
+    assert found["logical_bytes"] == 5 * MIB + 150
+    assert found["unique_bytes"] == MIB + 100
+    assert found["blocks"] == 17
+    assert found["staged_bytes"] == 0
+    assert found["dedup_ratio"] == pytest.approx((2 * MIB + 150) / (MIB + 100))
+    du = subprocess.run(["du", "-sB1", "--exclude=staging", mounted.volume], capture_output=True, text=True, check=True)
+    assert abs(found["stored_bytes"] - int(du.stdout.split()[0])) <= MIB // 4
+    text = mounted.run("stats", mounted.volume).stdout
+    assert "5 MiB" in text
+    assert "dedup ratio" in text
+
+
+def test_stats_of_what_is_no_mount_says_so(mounted: Mounted) -> None:
+    assert "neither" in mounted.run("stats", mounted.machines.home, expect=2).stderr
+    assert "does not exist" in mounted.run("stats", "/nowhere/at/all", expect=10).stderr
+    mounted.umount()
+    assert "not mounted" in mounted.run("stats", mounted.volume, expect=10).stderr
+
+
+def test_a_clone_is_instant_complete_and_independent(mounted: Mounted) -> None:
+    data = random.Random(2).randbytes(4 * MIB)
+    source, copy = mounted.path / "source", mounted.path / "folder" / "copy"
+    copy.parent.mkdir()
+    assert not copy.exists()  # the kernel remembers that there is none
+    source.write_bytes(data)  # dirty pages in the kernel belong to the source
+    mounted.run("clone", source, copy)
+    assert copy.read_bytes() == data
+    before = stats(mounted)
+    with copy.open("r+b") as file:
+        file.seek(100_000)
+        file.write(b"changed")
+    mounted.run("flush", mounted.path)
+    assert source.read_bytes() == data
+    assert copy.read_bytes() == data[:100_000] + b"changed" + data[100_007:]
+    assert stats(mounted)["blocks"] == before["blocks"] + 1
+    mounted.umount()
+    mounted.remount()
+    assert copy.read_bytes()[100_000:100_007] == b"changed"
+
+
+def test_a_clone_that_can_not_be_is_refused(mounted: Mounted) -> None:
+    home = mounted.machines.home
+    source = mounted.path / "source"
+    source.write_bytes(b"x")
+    (home / "outside").write_bytes(b"x")
+    (mounted.path / "folder").mkdir()
+    for src, dst, code, words in (
+        (source, source, 2, "exists"),
+        (source, mounted.path / "folder", 2, "exists"),
+        (mounted.path / "missing", mounted.path / "copy", 10, "does not exist"),
+        (source, mounted.path / "no" / "copy", 10, "does not exist"),
+        (mounted.path / "folder", mounted.path / "copy", 2, "not a regular file"),
+        (home / "outside", mounted.path / "copy", 2, "not on a blocksync mount"),
+        (source, home / "copy", 2, "not on a blocksync mount"),
+    ):
+        assert words in mounted.run("clone", src, dst, expect=code).stderr
+    assert sorted(os.listdir(mounted.path)) == ["folder", "source"]
+
+
+def test_a_clone_through_a_bind_mount_finds_its_place(mounted: Mounted) -> None:
+    folder, bound = mounted.path / "folder", mounted.machines.home / "bound"
+    folder.mkdir()
+    bound.mkdir()
+    (folder / "source").write_bytes(b"content")
+    subprocess.run(["mount", "--bind", folder, bound], check=True)
+    try:
+        mounted.run("clone", bound / "source", bound / "copy")
+        assert (folder / "copy").read_bytes() == b"content"
+    finally:
+        subprocess.run(["umount", bound], check=True)
+
+
+def test_clone_takes_the_latest_writes_of_an_open_file(mounted: Mounted) -> None:
+    with (mounted.path / "image").open("wb", buffering=0) as file:
+        for number in range(5):
+            file.write(bytes([number + 1]) * 100_000)
+            mounted.run("clone", mounted.path / "image", mounted.path / f"clone-{number}")
+    for number in range(5):
+        expected = b"".join(bytes([step + 1]) * 100_000 for step in range(number + 1))
+        assert (mounted.path / f"clone-{number}").read_bytes() == expected
+
+
+def test_gc_gives_back_what_nothing_refers_to(mounted: Mounted) -> None:
+    noise = random.Random(3)
+    kept = noise.randbytes(MIB)
+    (mounted.path / "kept").write_bytes(kept)
+    (mounted.path / "dropped").write_bytes(noise.randbytes(8 * MIB))
+    mounted.run("flush", mounted.path)
+    (mounted.path / "dropped").unlink()
+    before = stats(mounted)["stored_bytes"]
+    done = json.loads(mounted.run("gc", mounted.path, "--json").stdout)
+    assert done["type"] == "gc"
+    assert done["blocks_removed"] == 128
+    assert done["bytes_freed"] >= 7 * MIB
+    assert stats(mounted)["stored_bytes"] <= before - 7 * MIB
+    assert (mounted.path / "kept").read_bytes() == kept
+    (mounted.path / "kept").unlink()
+    mounted.umount()
+    assert json.loads(mounted.run("gc", mounted.volume, "--json").stdout)["blocks_removed"] == 16
+    mounted.run("fsck", mounted.volume)
+
+
+def test_fsck_and_scrub_of_a_sound_volume_are_clean(mounted: Mounted) -> None:
+    (mounted.path / "file").write_bytes(random.Random(4).randbytes(MIB))
+    mounted.run("flush", mounted.path)
+    for target in (mounted.path, mounted.volume):
+        checked = json.loads(mounted.run("fsck", target, "--json").stdout)
+        assert (checked["type"], checked["clean"], checked["inodes_checked"]) == ("fsck", True, 2)
+        scrubbed = json.loads(mounted.run("scrub", target, "--json").stdout)
+        assert (scrubbed["type"], scrubbed["clean"], scrubbed["blocks_checked"]) == ("scrub", True, 16)
+    refused = mounted.run("fsck", mounted.volume, "--repair", expect=11)
+    assert str(mounted.pid) in refused.stderr
+    mounted.umount()
+    for verb in ("fsck", "scrub"):
+        assert json.loads(mounted.run(verb, mounted.volume, "--json").stdout)["clean"] is True
+
+
+def test_init_refuses_what_it_can_not_make(machines: Machines) -> None:
+    home = machines.home
+    machines.run("init", home / "small", "--block-size", "4KiB")
+    for arguments, words in (
+        ([home / "small"], "not empty"),
+        ([home / "x", "--block-size", "5000"], "power of two"),
+        ([home / "x", "--block-size", "lots"], "size"),
+        ([home / "x", "--block-size", "8MiB"], "power of two"),
+        ([home / "x", "--compression", "zstd"], "compression"),
+        ([home / "no" / "parent"], "parent"),
+    ):
+        assert words in machines.run("init", *arguments, expect=2).stderr
+    assert sorted(path.name for path in home.iterdir()) == ["small"]
