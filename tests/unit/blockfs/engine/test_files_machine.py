@@ -27,7 +27,8 @@ from tests.unit.blockfs.engine.volumes import Died, Killer, config, create, find
 PAGE = 4096
 TIB = 1 << 40
 NAMES = [b"a", b"b", b"c"]
-names = st.sampled_from(NAMES)
+numbers = st.integers(0, 2)
+"""Picks one of the names there are."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,10 @@ class Place:
 
 places = st.builds(
     Place,
-    block=st.sampled_from([0, 1, 2, 255, 256]),
-    tebibytes=st.sampled_from([0, 0, 0, 1, 2]),
+    block=st.sampled_from([0, 0, 1, 1, 2, 3, 255, 256]),
+    tebibytes=st.sampled_from([0, 0, 0, 0, 1]),
     shift=st.sampled_from([0, 0, 1, -1, PAGE, -PAGE, 100, PAGE // 2]),
-    length=st.sampled_from([0, 1, 100, PAGE, PAGE + 1, 2 * PAGE, 65536]),
+    length=st.sampled_from([1, 100, PAGE, PAGE + 1, 2 * PAGE, 65536]),
     ends_there=st.booleans(),
 )
 
@@ -164,51 +165,70 @@ class FilesMachine(RuleBasedStateMachine):
 
     # --- what users do ---
 
-    @rule(name=names, place=places, fill=st.sampled_from([0, 1, 2, 255]))
-    def write(self, name: bytes, place: Place, fill: int) -> None:
-        ino = self.names.get(name)
-        if ino is not None and place.length:
-            data = bytes([fill]) * place.length
-            offset = place.offset(self.block_size)
-            assert self.filesystem.files.write(ino, offset, data, may_block=True) == place.length
-            self.contents[ino].write(offset, data)
-            self.changed(ino)
+    def pick(self, number: int) -> bytes:
+        present = sorted(self.names)
+        return present[number % len(present)]
 
-    @rule(name=names, place=places)
-    def truncate(self, name: bytes, place: Place) -> None:
-        self.resize(name, place.offset(self.block_size))
+    @rule(number=numbers, ranges=st.lists(places, min_size=1, max_size=4), fill=st.sampled_from([0, 1, 2, 255]))
+    def write(self, number: int, ranges: list[Place], fill: int) -> None:
+        for place in ranges:
+            self.write_one(self.pick(number), place, fill)
 
-    @rule(name=names, cut=st.integers(0, 10000))
-    def cut(self, name: bytes, cut: int) -> None:
-        if name in self.names:
-            self.resize(name, max(0, self.contents[self.names[name]].size - cut))
+    @rule(number=numbers, ranges=st.lists(places, min_size=1, max_size=4))
+    def write_more(self, number: int, ranges: list[Place]) -> None:
+        for fill, place in enumerate(ranges, 3):
+            self.write_one(self.pick(number), place, fill)
 
-    def resize(self, name: bytes, size: int) -> None:
-        ino = self.names.get(name)
-        if ino is not None:
-            self.filesystem.files.truncate(ino, size, may_block=True)
-            self.contents[ino].truncate(size)
-            self.changed(ino)
+    @rule(number=numbers, gap=st.sampled_from([0, 0, 1, 5000]), length=st.sampled_from([10, 5000, 70000]))
+    def append(self, number: int, gap: int, length: int) -> None:
+        ino = self.names[self.pick(number)]
+        self.write_at(ino, self.contents[ino].size + gap, b"\x55" * length)
 
-    @rule(name=names, place=places)
-    def read(self, name: bytes, place: Place) -> None:
-        ino = self.names.get(name)
-        if ino is not None:
-            offset = place.offset(self.block_size)
-            found = self.filesystem.files.read(ino, offset, place.length, may_block=True)
-            assert found == self.contents[ino].read(offset, place.length)
+    def write_one(self, name: bytes, place: Place, fill: int) -> None:
+        self.write_at(self.names[name], place.offset(self.block_size), bytes([fill]) * place.length)
 
-    @rule(name=names, datasync=st.booleans())
-    def fsync(self, name: bytes, datasync: bool) -> None:
-        ino = self.names.get(name)
-        if ino is not None:
-            self.filesystem.files.fsync(ino, datasync=datasync)
-            self.past[ino] = [(self.serial, copy.deepcopy(self.contents[ino]))]
-            self.past_names[name] = [(ino, 0)]
+    def write_at(self, ino: int, offset: int, data: bytes) -> None:
+        assert self.filesystem.files.write(ino, offset, data, may_block=True) == len(data)
+        self.contents[ino].write(offset, data)
+        self.changed(ino)
 
-    @rule(source=names, destination=names)
-    def rename(self, source: bytes, destination: bytes) -> None:
-        if source in self.names and source != destination:
+    @rule(number=numbers, place=places)
+    def truncate(self, number: int, place: Place) -> None:
+        self.resize(self.names[self.pick(number)], place.offset(self.block_size))
+
+    @rule(number=numbers, cut=st.integers(0, 10000))
+    def cut(self, number: int, cut: int) -> None:
+        ino = self.names[self.pick(number)]
+        self.resize(ino, max(0, self.contents[ino].size - cut))
+
+    def resize(self, ino: int, size: int) -> None:
+        self.filesystem.files.truncate(ino, size, may_block=True)
+        self.contents[ino].truncate(size)
+        self.changed(ino)
+
+    @rule(number=numbers, place=places)
+    def read(self, number: int, place: Place) -> None:
+        ino = self.names[self.pick(number)]
+        offset = place.offset(self.block_size)
+        found = self.filesystem.files.read(ino, offset, place.length, may_block=True)
+        assert found == self.contents[ino].read(offset, place.length)
+
+    @rule()
+    def read_all(self) -> None:
+        self.check_all()
+
+    @rule(number=numbers, datasync=st.booleans())
+    def fsync(self, number: int, datasync: bool) -> None:
+        name = self.pick(number)
+        ino = self.names[name]
+        self.filesystem.files.fsync(ino, datasync=datasync)
+        self.past[ino] = [(self.serial, copy.deepcopy(self.contents[ino]))]
+        self.past_names[name] = [(ino, 0)]
+
+    @rule(number=numbers, destination=st.sampled_from(NAMES))
+    def rename(self, number: int, destination: bytes) -> None:
+        source = self.pick(number)
+        if source != destination:
             self.note_rename(source, destination)
             self.filesystem.namespace.rename(ROOT_INO, source, ROOT_INO, destination, may_block=True)
             self.names[destination] = self.names.pop(source)
@@ -222,9 +242,10 @@ class FilesMachine(RuleBasedStateMachine):
     def serial_of(self, ino: int) -> int:
         return self.past[ino][-1][0]
 
-    @rule(source=names, destination=names)
-    def clone(self, source: bytes, destination: bytes) -> None:
-        if source in self.names and destination not in self.names:
+    @rule(number=numbers, destination=st.sampled_from(NAMES))
+    def clone(self, number: int, destination: bytes) -> None:
+        source = self.pick(number)
+        if destination not in self.names:
             ino = self.filesystem.clone(self.names[source], ROOT_INO, destination)
             self.names[destination] = ino
             self.contents[ino] = copy.deepcopy(self.contents[self.names[source]])
@@ -234,10 +255,9 @@ class FilesMachine(RuleBasedStateMachine):
 
     # --- what the engine does by itself ---
 
-    @rule(name=names)
-    def seal(self, name: bytes) -> None:
-        if name in self.names:
-            self.filesystem._sealer.seal([self.names[name]])
+    @rule(number=numbers)
+    def seal(self, number: int) -> None:
+        self.filesystem._sealer.seal([self.names[self.pick(number)]])
 
     @rule()
     def publish(self) -> None:
@@ -269,20 +289,19 @@ class FilesMachine(RuleBasedStateMachine):
         self.adopt()
 
     @rule(
-        name=names,
+        number=numbers,
         place=places,
         steps=st.integers(0, 12),
         doing=st.sampled_from(["fsync", "flush", "write", "cut", "rename"]),
     )
-    def crash_during(self, name: bytes, place: Place, steps: int, doing: str) -> None:
-        if name not in self.names:
-            return
+    def crash_during(self, number: int, place: Place, steps: int, doing: str) -> None:
+        name = self.pick(number)
         ino = self.names[name]
         offset = place.offset(self.block_size)
         data = b"\x07" * place.length
         destination = NAMES[(NAMES.index(name) + 1) % 3]
         # What is under way may be found done, or not.
-        if doing == "write" and data:
+        if doing == "write":
             self.contents[ino].write(offset, data)
             self.changed(ino)
         elif doing == "cut":
