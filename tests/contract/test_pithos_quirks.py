@@ -22,6 +22,7 @@ from syncer.errors import (
     RemoteUnavailableError,
     SyncerError,
 )
+from syncer.protocol.headers import encode_meta
 from syncer.remote.http import BadReplyError, HttpSettings
 from syncer.remote.pithos import PithosClient, open_pithos
 from syncer.remote.retry import RetryPolicy
@@ -196,10 +197,16 @@ def test_a_lost_write_is_not_mistaken_for_anothers_with_the_same_hash(remote: Fa
     async def scenario(client: PithosClient) -> None:
         made = await store(client, "file", b"base")
         base = await must_head(client, "file")
-        intrude_and_drop(remote, "PUT", lambda: write(remote, "file", b"mine" + bytes(3)))
+        items = {f"x-object-meta-{key}": value for key, value in encode_meta(META).items()}
+        theirs = b"mine" + bytes(3)
+
+        def intrude() -> None:
+            remote.server.store.put_body(box(remote), "file", theirs, "application/octet-stream", items)
+
+        intrude_and_drop(remote, "PUT", intrude)
         with pytest.raises(ConflictOnRemoteError):
             await store(client, "file", b"mine", replace=base)
-        assert await fetch(client, await must_head(client, "file")) == b"mine" + bytes(3)
+        assert await fetch(client, await must_head(client, "file")) == theirs
         assert made.tag == base.tag
 
     play(remote, scenario)
@@ -304,6 +311,30 @@ def test_a_damaged_block_is_fetched_again(remote: FakeRemote, kind: FaultKind) -
         await store(client, "file", data)
         stat = await must_head(client, "file")
         remote.server.inject(Fault(kind, method="GET", containing="/file?version", times=2))
+        assert await fetch(client, stat) == data
+
+    play(remote, scenario)
+
+
+def test_a_reply_that_is_longer_than_asked_for_is_not_read_to_its_end(remote: FakeRemote) -> None:
+    async def scenario(client: PithosClient) -> None:
+        await store(client, "file", content(1, 50 * BLOCK))
+        stat = await must_head(client, "file")
+        blocks = await client.block_list(stat.path, stat.tag)
+        remote.server.inject(Fault(FaultKind.WHOLE_OBJECT, method="GET"))
+        with pytest.raises(BadReplyError, match="longer than 4096 bytes"):
+            await client.read_block(stat.path, stat.tag, blocks, 3)
+        assert await client.read_block(stat.path, stat.tag, blocks, 3)
+
+    play(remote, scenario)
+
+
+def test_a_whole_object_for_a_range_that_is_all_of_it_is_fine(remote: FakeRemote) -> None:
+    async def scenario(client: PithosClient) -> None:
+        data = content(1, 5 * BLOCK)
+        await store(client, "file", data)
+        stat = await must_head(client, "file")
+        remote.server.inject(Fault(FaultKind.WHOLE_OBJECT, method="GET", containing="/file?version"))
         assert await fetch(client, stat) == data
 
     play(remote, scenario)

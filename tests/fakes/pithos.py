@@ -39,6 +39,7 @@ class FaultKind(Enum):
     FORGET_BLOCKS = auto()  # POSTed blocks are answered with 202 and their ids but not kept: a second 409 follows
     EMPTY_BODY = auto()  # what Synnefo answers to a block POST with a content type that it doesn't like
     WRONG_IDS = auto()  # a block POST that stored something else
+    WHOLE_OBJECT = auto()  # a Range is ignored
     NOT_JSON = auto()  # a proxy's HTML page with status 200
 
 
@@ -340,6 +341,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self.drop()
         if fault and kind is FaultKind.STATUS_BEFORE:
             return self.reply(_failure(fault.status))
+        if kind is FaultKind.WHOLE_OBJECT:
+            headers.pop("range", None)
         with self.forgetting(kind):
             answer = self.serve(headers, body, snapshot if kind is FaultKind.STALE_LISTING else None)
         if kind is FaultKind.DROP_AFTER:
