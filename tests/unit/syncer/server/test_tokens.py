@@ -1,0 +1,46 @@
+"""Token files."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from syncer.errors import NotFoundError, UsageError
+from syncer.server.tokens import make_token_file, parse_tokens, read_tokens
+
+
+def test_tokens_name_accounts() -> None:
+    tokens = parse_tokens("# us\n\nsecret alice\n  other\tbob \n", "t")
+    assert tokens.account(b"secret") == "alice"
+    assert tokens.account(b"other") == "bob"
+    assert tokens.account(b"secre") is None
+    assert tokens.account(b"") is None
+    assert tokens.account(b"\xff") is None
+
+
+@pytest.mark.parametrize("text", ["", "# none\n", "lonely\n", "a b c\n", "t a/b\n", "t v1\n", "t a\nt b\n"])
+def test_a_token_file_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_tokens(text, "t")
+
+
+def test_a_made_token_file_is_private_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    make_token_file(str(path))
+    made = path.read_text()
+    token, account = made.split()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert read_tokens(str(path)).account(token.encode()) == account == "default"
+    make_token_file(str(path))
+    assert path.read_text() == made
+
+
+def test_a_missing_or_unreadable_token_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        read_tokens(str(tmp_path / "none"))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe a")
+    for path in (tmp_path, tmp_path / "binary"):
+        with pytest.raises(UsageError):
+            read_tokens(str(path))
