@@ -26,7 +26,7 @@ from syncer.engine.foreign import keep_beside
 from syncer.engine.observe import container_identity, resolve_changed
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder, State
-from syncer.engine.report import Failure, Listener, Report
+from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
 from syncer.engine.sides import LocalFiles
 from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnsafeNameError
@@ -97,13 +97,7 @@ class Cycle:
             await self._run()
         finally:
             counters = self._remote.counters.since(before)
-            self.report.traffic = {
-                "bytes_sent": counters.bytes_sent,
-                "bytes_received": counters.bytes_received,
-                "blocks_sent": counters.blocks_sent,
-                "blocks_received": counters.blocks_received,
-                "requests": counters.requests,
-            }
+            self.report.traffic = {name: getattr(counters, name) for name in TRAFFIC}
             self.report.mutating_requests = counters.mutating_requests
             self.report.bytes_read_local = self._local.bytes_read
             self.report.seconds = time.monotonic() - started
@@ -111,7 +105,7 @@ class Cycle:
 
     async def _run(self) -> None:
         listing = await self._list()
-        base = await trio.to_thread.run_sync(lambda: BaseIndex(self._state.rows()))
+        base = await trio.to_thread.run_sync(self._state.load_base)
         stats = await resolve_changed(self._remote, listing.objects, base)
         seen = await self._local.observe(base, self._state.checkpoint())
         fresh = self._state.allocator()
@@ -129,7 +123,9 @@ class Cycle:
                 self.report.count(action)
             return
         await self._carry_out(plan, base, seen)
-        if self.report.is_clean and seen.checkpoint is not None:
+        undone = self.report.undone or plan.local_state.frozen or plan.remote_state.frozen
+        if not undone and seen.checkpoint is not None:
+            # A later observation from here relies on it: everything seen so far is in the base rows.
             await trio.to_thread.run_sync(self._state.set_checkpoint, seen.checkpoint)
 
     async def _list(self) -> Listing:
@@ -200,6 +196,7 @@ class Cycle:
                 changes = await perform(action)
             except BusyError as error:
                 ledger.failed(action)
+                self.report.undone = True
                 self.report.notes.append((action.path, error.reason))
                 self._listener.noted(action.path, error.reason)
             except _ONE_NODE as error:
@@ -228,6 +225,7 @@ class Cycle:
     def _failed(self, action: Action, reason: str, exit_code: int = 3) -> None:
         side = "on the server" if action.side is Side.REMOTE else "locally"
         failure = Failure(path=action.path, reason=f"{_verb(action)} {side}: {reason}", exit_code=exit_code)
+        self.report.undone = True
         self.report.failures.append(failure)
         self._listener.failed(failure)
 

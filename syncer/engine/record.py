@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import trio
 
+from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Kind
@@ -24,7 +25,7 @@ GROUP_S: Final = 0.2
 class State(Protocol):
     """What a cycle keeps between runs. Blocking; every write is durable when it returns."""
 
-    def rows(self) -> Iterable[BaseRow]:
+    def load_base(self) -> BaseIndex:
         """All base rows."""
         ...
 

@@ -10,6 +10,9 @@ from blockfs.runtime.exitcodes import ExitCode
 from syncer.core.model import Action, Create, Mkdir, Move, Note, NoteKind, Plan, RelPath, SetMeta, Side, Trash, Update
 from syncer.local.root import Problem
 
+TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_received", "requests")
+"""Counters of a client that the summary shows."""
+
 _CORRUPTION: Final = int(ExitCode.CORRUPTION)
 
 
@@ -46,6 +49,7 @@ class Report:
         notes: What a person may want to know.
         dry_run: Nothing was done; the counts say what would be.
         digest: Names the deletions of the plan.
+        undone: An action was planned and not done.
     """
 
     pushed: int = 0
@@ -61,6 +65,7 @@ class Report:
     notes: list[tuple[bytes, str]] = field(default_factory=list)
     dry_run: bool = False
     digest: str = ""
+    undone: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -71,10 +76,19 @@ class Report:
             return int(ExitCode.PARTLY_DONE)
         return int(ExitCode.CONFLICT_COPY) if self.conflicts else int(ExitCode.DONE)
 
-    @property
-    def is_clean(self) -> bool:
-        """Nothing was left undone: the next cycle may start from this one's checkpoint."""
-        return not self.failures and not self.dry_run
+    def counts(self) -> dict[str, int | float]:
+        """The figures of the summary, in its order and by its keys."""
+        return {
+            "pushed": self.pushed,
+            "pulled": self.pulled,
+            "moved": self.moved,
+            "deleted": self.deleted,
+            "conflicts": self.conflicts,
+            **{key: self.traffic.get(key, 0) for key in TRAFFIC},
+            "bytes_read_local": self.bytes_read_local,
+            "mutating_requests": self.mutating_requests,
+            "seconds": round(self.seconds, 3),
+        }
 
     def count(self, action: Action) -> None:
         """Count one action that is done (or, in a dry run, would be)."""

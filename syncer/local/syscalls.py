@@ -1,4 +1,4 @@
-"""Linux system calls that Python's os module lacks: renameat2, statx, syncfs, and the FICLONE ioctl.
+"""Linux system calls that Python's os module lacks: renameat2, statx, and the FICLONE ioctl.
 
 Small on purpose. Libraries were looked at: none wraps renameat2 with both flags and is kept up.
 """
@@ -111,16 +111,6 @@ def status(name: bytes, directory: int) -> Status:
         mtime_ns=row[17] * _NANOSECONDS + row[18],
         device=os.makedev(row[21], row[22]),
     )
-
-
-def syncfs(descriptor: int) -> None:
-    """Make the kernel write back every dirty page of the filesystem that a descriptor lies on.
-
-    Raises:
-        OSError: As syncfs(2).
-    """
-    if _LIBC.syncfs(descriptor):
-        _raise(b"")
 
 
 def clone_file(source: int, target: int) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import trio
 
+from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.merge import Policy
@@ -29,8 +30,8 @@ class MemoryState:
     identity: ContainerIdentity | None = None
     mark: bytes | None = None
 
-    def rows(self) -> list[BaseRow]:
-        return list(self.base.values())
+    def load_base(self) -> BaseIndex:
+        return BaseIndex(self.base.values())
 
     def allocator(self) -> Fresh:
         def fresh() -> Nid:
@@ -81,7 +82,7 @@ class Ears:
         self.notes.append((path, text))
 
 
-class Crash(BaseException):  # noqa: N818 - it stands for SIGKILL: nothing may catch it
+class Crash(BaseException):
     """The process ends here."""
 
 
@@ -138,7 +139,7 @@ class Device:
         found: dict[str, object] = {}
         for path in self.path.rglob("*"):
             key = str(path.relative_to(self.path))
-            if key.split("/")[0] == ".blocksync":
+            if key.split("/", maxsplit=1)[0] == ".blocksync":
                 continue
             if path.is_symlink():
                 found[key] = os.readlink(path)

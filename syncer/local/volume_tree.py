@@ -1,0 +1,119 @@
+"""What a mount's journal says, as observations: paths for inodes. Pure.
+
+A full listing says everything. A partial one says what changed since a cursor, and is laid over the tree that the base
+rows describe; that is complete as long as nothing was left undone when the cursor was stored (the engine sees to it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from blockfs.control.protocol import NodeRow
+from syncer.core.base import BaseIndex
+from syncer.core.model import ROOT, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.paths import join
+
+ROOT_INO = 1
+
+_KINDS = {"file": Kind.FILE, "directory": Kind.DIRECTORY, "symlink": Kind.SYMLINK}
+
+
+class UnresolvedError(Exception):
+    """A partial listing does not fit the base: ask for a full one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeNode:
+    """One inode as the tree needs it; `row` is None for what the base says and the journal doesn't contradict."""
+
+    places: tuple[tuple[int, bytes], ...]
+    stat: FileStat | None
+    row: NodeRow | None
+
+
+def volume_tag(row: NodeRow) -> LocalTag:
+    """The evidence of an inode: its number is never reused, its content version counts every change of content."""
+    return LocalTag(
+        device=0,
+        ino=row.ino,
+        btime_ns=0,
+        size_bytes=row.size_bytes,
+        mtime_ns=row.mtime_ns,
+        ctime_ns=0,
+        version=row.content_version,
+    )
+
+
+def from_base(base: BaseIndex) -> dict[int, VolumeNode]:
+    """The tree that the base rows describe, by inode.
+
+    Raises:
+        UnresolvedError: A row has no place or no local evidence: the base is not what a cursor was stored with.
+    """
+    inos = {nid: row.local.ino for nid, row in base.rows.items() if row.local is not None}
+    nodes: dict[int, VolumeNode] = {}
+    for nid, row in base.rows.items():
+        path, tag, node = base.paths.get(nid), row.local, row.node
+        parent = ROOT_INO if node.parent == ROOT else inos.get(node.parent)
+        if path is None or tag is None or parent is None:
+            raise UnresolvedError
+        stat = FileStat(path=path, kind=node.kind, meta=node.meta, content=node.content, target=node.target, tag=tag)
+        known = nodes.get(tag.ino)
+        places = ((parent, node.name), *(known.places if known is not None else ()))
+        nodes[tag.ino] = VolumeNode(places=places, stat=stat, row=None)
+    return nodes
+
+
+def overlaid(nodes: dict[int, VolumeNode], rows: Iterable[NodeRow], gone: Iterable[int]) -> dict[int, VolumeNode]:
+    """Lay changes over a tree, in place."""
+    for ino in gone:
+        nodes.pop(ino, None)
+    for row in rows:
+        nodes[row.ino] = VolumeNode(places=tuple(row.places), stat=None, row=row)
+    return nodes
+
+
+def paths_by_inode(nodes: Mapping[int, VolumeNode], roots: Mapping[int, RelPath]) -> dict[int, list[RelPath]]:
+    """All paths of all inodes.
+
+    Args:
+        nodes: By inode.
+        roots: Inodes whose path is known: the root, and folders that the tree does not list.
+
+    Raises:
+        UnresolvedError: A parent is in neither.
+    """
+    directories: dict[int, RelPath] = dict(roots)
+
+    def path_of(ino: int, trail: frozenset[int]) -> RelPath:
+        found = directories.get(ino)
+        if found is None:
+            node = nodes.get(ino)
+            if node is None or not node.places or ino in trail:
+                raise UnresolvedError
+            parent, name = node.places[0]
+            found = directories[ino] = join(path_of(parent, trail | {ino}), name)
+        return found
+
+    return {
+        ino: [join(path_of(parent, frozenset()), name) for parent, name in node.places]
+        for ino, node in nodes.items()
+        if ino not in roots
+    }
+
+
+def stat_of(row: NodeRow, path: RelPath) -> FileStat | None:
+    """One name of an inode as an observation, without content; None for special files."""
+    kind = _KINDS.get(row.kind)
+    if kind is None:
+        return None
+    meta = Meta(mode=row.mode, mtime_ns=row.mtime_ns if kind is Kind.FILE else None)
+    return FileStat(
+        path=path,
+        kind=kind,
+        meta=Meta() if kind is Kind.SYMLINK else meta,
+        target=row.target if kind is Kind.SYMLINK else None,
+        tag=volume_tag(row),
+        nlink=row.nlink,
+    )
