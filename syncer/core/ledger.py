@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from syncer.core.base import BaseIndex
-from syncer.core.identify import evidence
+from syncer.core.identify import evidence, synced_meta
 from syncer.core.model import (
     PARK,
     ROOT,
@@ -124,7 +124,8 @@ class Ledger:
             action: What was done.
             tag: The node's evidence afterwards (None after `Trash`). It goes into the base row, so that our own
                 change is not seen as somebody's (StateDB rule D).
-            meta: The metadata that was really achieved, if it differs from the action's.
+            meta: The metadata that was really achieved, if it is more than or differs from the action's: a new file
+                or directory whose mode nobody asked for has one all the same.
 
         Returns:
             Base changes to record in the same transaction as the tag, in this order.
@@ -169,7 +170,7 @@ class Ledger:
                 if nid in self._recorded:
                     self._recorded.discard(nid)
                     yield Forgotten(nid=nid)
-            elif here is not None and there is not None:
+            elif here is not None and there is not None and nid not in remote.markerless:
                 node = agreed(self._base.get(nid), here, there)
                 if node is None:
                     continue
@@ -245,7 +246,7 @@ class _SideState:
             return
         node = _after(action, old)
         if meta is not None:
-            node = replace(node, meta=meta)
+            node = replace(node, meta=synced_meta(node.kind, meta))
         self._put(nid, node)
         if isinstance(action, Mkdir):
             self.markerless.discard(nid)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncer.core.conflict import CONFLICT_MARK, conflict_name, is_copy_of
@@ -399,9 +399,20 @@ class _Clashes:
         self.target[nid] = self.target[nid].placed(self.target[nid].parent, name)
         self.slots[self.target[nid].slot] = nid
 
+    def _complete(self, nid: Nid, meta: Meta) -> None:
+        """Metadata of which the winner has none is taken from the one it stands for."""
+        node = self.target[nid]
+        full = Meta(
+            mode=meta.mode if node.meta.mode is None else node.meta.mode,
+            mtime_ns=meta.mtime_ns if node.meta.mtime_ns is None else node.meta.mtime_ns,
+        )
+        if full != node.meta:
+            self.target[nid] = replace(node, meta=full)
+
     def _absorb(self, loser: Nid, winner: Nid) -> None:
         """One node stands for both; a directory's children move over, and may clash there."""
         node = self.target.pop(loser)
+        self._complete(winner, node.meta)
         self.below[node.parent].discard(loser)
         self.merge.absorbed[loser] = winner
         for nid in sorted(self.below.pop(loser, ())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from itertools import count
 
 from syncer.core import merge as merge_module
@@ -13,9 +14,11 @@ from syncer.core.model import (
     PARK,
     ROOT,
     Action,
+    BaseRow,
     Create,
     Identified,
     Kind,
+    LocalTag,
     Mkdir,
     Move,
     Nid,
@@ -56,6 +59,9 @@ def check_plan(
     """What holds for every single plan: I1, I10, frozen nodes untouched; I9, I12 and I13 on a sample."""
     check_tree(plan.target)
     check_frozen(plan)
+    check_identity(base, local, remote)
+    check_clashes(local.tree, remote.tree, plan.target)
+    check_adoption(plan)
     for actions, state in ((plan.local, plan.local_state), (plan.remote, plan.remote_state)):
         if actions:
             check_minimal(actions, state.tree, plan.target)
@@ -63,6 +69,68 @@ def check_plan(
         check_pure(base.tree, local.tree, remote.tree, policy)
         if not local.frozen and not remote.frozen and not remote.implicit:
             check_symmetry(base.tree, local.tree, remote.tree, policy)
+
+
+def check_identity(base: BaseIndex, local: Identified, remote: Identified) -> None:
+    """I10: what kept its inode or uuid and left its old place is a move, so that nothing is sent."""
+    for nid, row in base.rows.items():
+        for state, tag in ((local, row.local), (remote, row.remote)):
+            if tag is None or nid in state.tree or nid in state.frozen:
+                continue
+            identity = tag.inode if isinstance(tag, LocalTag) else tag.uuid
+            for other, seen in state.tags.items():
+                if other in base.rows or state.tree[other].kind is not row.node.kind:
+                    continue
+                same = (seen.inode if isinstance(seen, LocalTag) else seen.uuid) == identity
+                require(not same, "I10 minimality: a moved node is taken for a deleted and a new one")
+
+
+def check_clashes(local: Tree, remote: Tree, target: Tree) -> None:
+    """I5: the server's name stays, and no conflict copy is made of equals."""
+    copies = [(nid, node) for nid, node in target.items() if CONFLICT_MARK in node.name]
+    if not copies or any(node.parent == PARK for tree in (local, remote) for node in tree.values()):
+        return
+    slots = {node.slot: node for node in target.values()}
+    for nid, node in copies:
+        here, there = local.get(nid), remote.get(nid)
+        if any(known is not None and known.name == node.name for known in (here, there)):
+            continue  # an older copy
+        name = original_name(node.name)
+        require(there is None or there.slot != (node.parent, name), "I5 intent: a node lost its name on the server")
+        holder = slots.get((node.parent, name))
+        require(holder is None or not holder.same_payload(node), "I10 minimality: a conflict between equals")
+
+
+def original_name(name: bytes) -> bytes:
+    """The name a conflict copy was made from."""
+    stem, _, tail = name.rpartition(CONFLICT_MARK)
+    return stem + tail.partition(b")")[2]
+
+
+def check_adoption(plan: Plan) -> None:
+    """I10: what one side has under another number is renumbered, not made again and deleted."""
+    for actions in (plan.local, plan.remote):
+        stand_ins = {action.absorbed_by for action in actions if isinstance(action, Trash)} - {None}
+        if stand_ins:
+            made = {action.nid for action in actions if isinstance(action, Mkdir | Create)}
+            marked = plan.remote_state.implicit if actions is plan.remote else frozenset()
+            require(not (made - marked) & stand_ins, "I10 minimality: made anew though an equal node was there")
+
+
+def check_rule_a(row: BaseRow, local: object, remote: object) -> None:
+    """I4: a base row never leads: both replicas really are equal in that node (StateDB rule A)."""
+    require(local == remote, f"I4 rule A: the row of {row.node.name!r} was written while {local} != {remote}")
+
+
+def check_copies(names: Iterable[tuple[bytes, object]]) -> None:
+    """I8: a resumed run finds the conflict copy that was made before the crash."""
+    seen: set[object] = set()
+    for path, payload in names:
+        folder, _, name = path.rpartition(b"/")
+        if CONFLICT_MARK in name:
+            key = (folder, original_name(name), payload)
+            require(key not in seen, f"I8 crash: a second conflict copy {path!r} of the same version")
+            seen.add(key)
 
 
 def check_frozen(plan: Plan) -> None:

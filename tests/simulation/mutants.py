@@ -48,12 +48,6 @@ MUTANTS = (
     ),
     Mutant("unstable-is-not-frozen", "identify", "            self.frozen[nid] = UNSTABLE\n", ""),
     Mutant("one-node-twice", "identify", "        self.taken.add(nid)\n\n    def _candidates", "\n    def _candidates"),
-    Mutant(
-        "remote-unknown-below-a-file-is-absent",
-        "identify",
-        "            self.frozen[nid] = text\n            self.taken.add(nid)\n",
-        "            pass\n",
-    ),
     # --- merge: the table
     Mutant(
         "local-rename-wins",
@@ -96,8 +90,8 @@ MUTANTS = (
     Mutant(
         "remote-content-always-wins",
         "merge",
-        "            if base is not None and remote.same_payload(base):\n                winner = local\n            elif",
-        "            if",
+        "                winner = local\n",
+        "                pass\n",
     ),
     Mutant(
         "remote-meta-is-ignored", "merge", "    if remote is not None and remote != base:\n        return remote\n", ""
@@ -162,12 +156,6 @@ MUTANTS = (
         "[kept.parent] if taker == nid else [kept.parent, taker]",
         "[kept.parent]",
     ),
-    Mutant(
-        "children-of-the-frozen-are-made",
-        "freeze",
-        "                if kept is None:\n                    self._wait(below.get(nid, []))\n                else:\n",
-        "                if kept is not None:\n",
-    ),
     # --- diff
     Mutant("no-parking", "diff", "        if occupant is None or occupant == nid:\n", "        if True:\n"),
     Mutant("trash-from-the-top", "diff", "key=lambda item: (-item[0], item[1])", "key=lambda item: (item[0], item[1])"),
@@ -186,8 +174,8 @@ MUTANTS = (
     Mutant(
         "no-marker-is-made",
         "diff",
-        "        if nid in self.state.implicit and want.parent != PARK:\n            self._mkdir(nid, want)\n        elif",
-        "        if",
+        "        if nid in self.state.implicit and want.parent != PARK:\n",
+        "        if False:\n",
     ),
     Mutant(
         "meta-is-never-set",

@@ -67,6 +67,8 @@ class Scenario:
         self.made = OBJECTS
         self.base_lost = False
         self.refusing = self.rng.random() < 0.04  # the server does not take some name, for a while
+        self.settled = False  # the last cycle did all it wanted, so the next one must find nothing
+        self.smooth = True
         self.clean = True  # no crash, no interference, no blind spot so far
 
     # --- setting up
@@ -88,6 +90,8 @@ class Scenario:
         self._write_base()
         if 1 in self.local.contents():
             self.users.copies_count = False
+        if rng.random() < 0.05:
+            self.users.cross(self.local, self.remote)
         for replica in (self.local, self.remote):
             for _ in range(rng.randrange(self.limits.side_steps + 1)):
                 self.users.act(replica)
@@ -154,7 +158,11 @@ class Scenario:
         if self.base_lost and number == 0:
             invariants.check_union(plan)
         self.users.copies_count = False
+        if self.settled:
+            invariants.check_idempotence(plan)
+        self.smooth = True
         finished = self._apply(base, plan, quiet)
+        self.settled = finished and self.smooth and not unknown and not unstable and not refusing
         return finished and plan.is_empty and not unknown and not unstable and not refusing
 
     def identified(self, unknown: set[RelPath], unstable: set[RelPath]) -> tuple[BaseIndex, Identified, Identified]:
@@ -190,7 +198,7 @@ class Scenario:
                 self._crash(pending)
                 return False
             if meddle and rng.random() < 0.3:
-                self.clean = False
+                self.clean = self.smooth = False
                 self.users.act(rng.choice((self.local, self.remote)))
             which = rng.randrange(2)
             if done[which] >= len(streams[which]):
@@ -238,16 +246,32 @@ class Scenario:
                 raise invariants.ViolationError(f"I1 order: {type(action).__name__} {action.path!r} met {obstacle}")
             self.actions.append(f"{action.side.value} {type(action).__name__} {action.path!r} failed: {obstacle}")
             ledger.failed(action)
+            self.smooth = False
             return True
         gone = isinstance(action, Trash)
         tag = None if gone else replica.tag(ledger.path_after(action))
-        pending.extend(ledger.applied(action, tag))
+        entry = replica.entries.get(ledger.path_after(action)) if isinstance(action, Mkdir | Create) else None
+        meta = Meta(mode=entry.mode, mtime_ns=entry.mtime) if entry is not None else None
+        pending.extend(self._lawful(ledger, ledger.applied(action, tag, meta)))
         if isinstance(action, Move | Park) and replica.side is Side.REMOTE:
             for nid in ledger.below(Side.REMOTE, action.nid):  # their objects have new versions now
                 moved = replica.tag(ledger.path(Side.REMOTE, nid))
                 if moved is not None:
                     pending.extend(ledger.retagged(Side.REMOTE, nid, moved))
         return True
+
+    def _lawful(
+        self, ledger: ledger_module.Ledger, changes: list[ledger_module.BaseChange]
+    ) -> list[ledger_module.BaseChange]:
+        """Check base changes against the replicas themselves."""
+        for change in changes:
+            if isinstance(change, BaseRow) and self.clean:
+                both = [
+                    replica.state().get(ledger.path(side, change.nid))
+                    for side, replica in ((Side.LOCAL, self.local), (Side.REMOTE, self.remote))
+                ]
+                invariants.check_rule_a(change, *both)
+        return changes
 
     def _do(self, ledger: ledger_module.Ledger, replica: Replica, action: Action, tear: bool) -> bool:
         """Carry out; every step is conditional on what the ledger expects. True: torn by a crash."""
@@ -330,6 +354,11 @@ class Scenario:
     def _check_rest(self) -> None:
         invariants.check_convergence(self.local.state(), self.remote.state())
         invariants.check_no_loss(self.users.must, self.local.contents())
+        invariants.check_copies(
+            (path, (entry.kind, entry.payload))
+            for path, entry in self.local.entries.items()
+            if entry.kind is not DIRECTORY
+        )
         base, local, remote = self.identified(set(), set())
         invariants.check_base(base, local, remote)
         plan = plan_module.make_plan(base, local, remote, Policy(host="h", utc="later"), self.fresh)

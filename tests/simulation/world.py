@@ -223,6 +223,18 @@ class Users:
     def _note(self, replica: Replica, text: str) -> None:
         self.log.append(f"{replica.side.value} user: {text}")
 
+    def cross(self, local: Replica, remote: Replica) -> None:
+        """Two directories are moved into each other, one on each side: a cycle, if both were done."""
+        folders = sorted(path for path, entry in local.entries.items() if entry.kind is DIRECTORY and b"/" not in path)
+        if len(folders) >= 2:
+            one, two = self.rng.sample(folders, 2)
+            for replica, old, into in ((local, one, two), (remote, two, one)):
+                new = into + b"/" + self.rng.choice(NAMES)
+                if not replica.occupied(new):
+                    self._note(replica, f"move {old!r} -> {new!r}")
+                    for _ in replica.moves(old, new):
+                        pass
+
     def _account(self, new: Entry) -> None:
         if new.kind is FILE and (new.payload != 1 or self.copies_count):
             self.must.add(new.payload)
