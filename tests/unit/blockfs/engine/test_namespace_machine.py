@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.namespace import Namespace
@@ -26,9 +26,9 @@ from tests.fakes.sizes import RecordedSizes
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100
 CALLER = Caller(uid=os.geteuid(), gid=os.getegid())
-NAMES = [b"a", b"b", b"c", b"\xff\xfe", b"d" * 255, b"e" * 256]
-# Few names, so that calls meet what others made; often the deep ones, so that directories move into each other.
-PATHS = st.lists(st.sampled_from([b"a", b"b", b"c"]), min_size=1, max_size=4).map(b"/".join) | st.sampled_from(NAMES)
+NAMES = [b"a", b"b", b"c"]
+ODD_NAMES = [b"\xff\xfe", b"d" * 255, b"e" * 256]
+ANY_PATH = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(b"/".join) | st.sampled_from(ODD_NAMES)
 
 
 def renameat2(old: bytes, new: bytes, flags: RenameFlags) -> None:
@@ -89,32 +89,65 @@ class NamespaceMachine(RuleBasedStateMachine):
     def at(self, path: bytes) -> bytes:
         return self.host + b"/" + path
 
+    def draw_entry(self, data: st.DataObject) -> bytes:
+        """Something that is there; else calls would mostly miss."""
+        entries = [
+            os.path.relpath(os.path.join(folder, name), self.host)
+            for folder, directories, files in os.walk(self.host)
+            for name in directories + files
+        ]
+        return data.draw(st.sampled_from(sorted(entries)) if entries else ANY_PATH, label="entry")
+
+    def draw_path(self, data: st.DataObject) -> bytes:
+        """A name in a directory that is there, or anything."""
+        if data.draw(st.integers(0, 9)) == 0:
+            return data.draw(ANY_PATH, label="path")
+        folders = sorted(os.path.relpath(folder, self.host) for folder, _, _ in os.walk(self.host))
+        folder, name = data.draw(st.sampled_from(folders)), data.draw(st.sampled_from(NAMES))
+        return os.path.normpath(os.path.join(folder, name))
+
+    @initialize()
+    def populate(self) -> None:
+        for path in (b"a", b"a/b", b"a/b/c", b"b", b"b/a"):
+            os.mkdir(self.at(path))
+            os.chmod(self.at(path), 0o755)
+            self.namespace.mkdir(*self.place(path), mode=0o755, caller=CALLER)
+        for path in (b"c", b"a/c", b"a/b/c/c"):
+            os.mknod(self.at(path), 0o100644)
+            os.chmod(self.at(path), 0o644)
+            self.namespace.create(*self.place(path), mode=0o644, caller=CALLER)
+
     # --- calls ---
 
-    @rule(path=PATHS, mode=st.integers(0, 0o777))
-    def create(self, path: bytes, mode: int) -> None:
+    @rule(data=st.data(), mode=st.integers(0, 0o777))
+    def create(self, data: st.DataObject, mode: int) -> None:
+        path = self.draw_path(data)
+
         def on_host() -> None:
             os.close(os.open(self.at(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
             os.chmod(self.at(path), mode)
 
         self.both(on_host, lambda: self.namespace.create(*self.place(path), mode=mode, caller=CALLER))
 
-    @rule(path=PATHS)
-    def mkdir(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def mkdir(self, data: st.DataObject) -> None:
+        path = self.draw_path(data)
         self.both(
             lambda: os.mkdir(self.at(path), 0o755),
             lambda: self.namespace.mkdir(*self.place(path), mode=0o755, caller=CALLER),
         )
 
-    @rule(path=PATHS)
-    def mkfifo(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def mkfifo(self, data: st.DataObject) -> None:
+        path = self.draw_path(data)
         self.both(
             lambda: os.mkfifo(self.at(path), 0o600),
             lambda: self.namespace.mknod(*self.place(path), kind=Kind.FIFO, mode=0o600, caller=CALLER),
         )
 
-    @rule(path=PATHS)
-    def symlink(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def symlink(self, data: st.DataObject) -> None:
+        path = self.draw_path(data)
         # To a file: a path that goes on behind the symlink is ENOTDIR, followed by the host's kernel or not.
         target = self.folder + b"/tree/data.mdb"
         self.both(
@@ -122,30 +155,44 @@ class NamespaceMachine(RuleBasedStateMachine):
             lambda: self.namespace.symlink(*self.place(path), target=target, caller=CALLER),
         )
 
-    @rule(old=PATHS, new=PATHS)
-    def link(self, old: bytes, new: bytes) -> None:
+    @rule(data=st.data())
+    def link(self, data: st.DataObject) -> None:
+        old, new = self.draw_entry(data), self.draw_path(data)
         self.both(
             lambda: os.link(self.at(old), self.at(new), follow_symlinks=False),
             lambda: self.namespace.link(self.namespace.lookup(*self.place(old)).ino, *self.place(new)),
         )
 
-    @rule(path=PATHS)
-    def unlink(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def unlink(self, data: st.DataObject) -> None:
+        path = self.draw_entry(data)
         self.both(lambda: os.unlink(self.at(path)), lambda: self.namespace.unlink(*self.place(path)))
 
-    @rule(path=PATHS)
-    def rmdir(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def rmdir(self, data: st.DataObject) -> None:
+        path = self.draw_entry(data)
         self.both(lambda: os.rmdir(self.at(path)), lambda: self.namespace.rmdir(*self.place(path)))
 
-    @rule(old=PATHS, new=PATHS, flags=st.sampled_from([RenameFlags.NONE, *RenameFlags]))
-    def rename(self, old: bytes, new: bytes, flags: RenameFlags) -> None:
+    @rule(data=st.data(), flags=st.sampled_from([RenameFlags.NONE, *RenameFlags]))
+    def rename_onto_something(self, data: st.DataObject, flags: RenameFlags) -> None:
+        old, new = self.draw_entry(data), self.draw_entry(data)
         self.both(
             lambda: renameat2(self.at(old), self.at(new), flags),
             lambda: self.namespace.rename(*self.place(old), *self.place(new), flags=flags),
         )
 
-    @rule(path=PATHS, mode=st.integers(0, 0o777))
-    def chmod(self, path: bytes, mode: int) -> None:
+    @rule(data=st.data(), flags=st.sampled_from([RenameFlags.NONE, *RenameFlags]))
+    def rename(self, data: st.DataObject, flags: RenameFlags) -> None:
+        old, new = self.draw_entry(data), self.draw_path(data)
+        self.both(
+            lambda: renameat2(self.at(old), self.at(new), flags),
+            lambda: self.namespace.rename(*self.place(old), *self.place(new), flags=flags),
+        )
+
+    @rule(data=st.data(), mode=st.integers(0, 0o777))
+    def chmod(self, data: st.DataObject, mode: int) -> None:
+        path = self.draw_entry(data)
+
         def here() -> None:
             ino = self.namespace.lookup(*self.place(path)).ino
             self.namespace.setattr(ino, AttributeChanges(mode=mode))
@@ -153,15 +200,18 @@ class NamespaceMachine(RuleBasedStateMachine):
         if not os.path.islink(self.at(path)):
             self.both(lambda: os.chmod(self.at(path), mode), here)
 
-    @rule(path=PATHS)
-    def readlink(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def readlink(self, data: st.DataObject) -> None:
+        path = self.draw_entry(data)
         self.both(
             lambda: os.readlink(self.at(path)),
             lambda: self.namespace.readlink(self.namespace.lookup(*self.place(path)).ino),
         )
 
-    @rule(path=PATHS)
-    def open(self, path: bytes) -> None:
+    @rule(data=st.data())
+    def open(self, data: st.DataObject) -> None:
+        path = self.draw_entry(data)
+
         def on_host() -> None:
             descriptors.append(os.open(self.at(path), os.O_PATH | os.O_NOFOLLOW))
 
