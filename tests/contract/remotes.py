@@ -21,7 +21,8 @@ from syncer.remote.pithos import PithosClient, open_pithos
 from syncer.remote.retry import Retry, RetryPolicy
 from syncer.remote.upload import upload_file
 from syncer.remote.url import parse_url
-from tests.fakes.pithos import FakePithos
+from tests.fakes.pithos import FakePithos, Fault, FaultKind
+from tests.fakes.pithos_store import Container
 
 BLOCK = 4096
 META = Meta(mode=0o640, mtime_ns=1_700_000_000_123_456_789)
@@ -203,3 +204,37 @@ async def must_head(client: CloudClient, where: str) -> RemoteStat:
     found = await client.head(path(where))
     assert found is not None
     return found
+
+
+# --- the fake Synnefo, from inside
+
+
+def play(remote: FakeRemote, scenario: Callable[[PithosClient], Awaitable[None]]) -> None:
+    async def main() -> None:
+        client = remote.client()
+        await client.create_container()
+        await scenario(client)
+        await client.close()
+
+    trio.run(main)
+
+
+def box(remote: FakeRemote) -> Container:
+    return remote.server.container(name=remote.box_name)
+
+
+def write(remote: FakeRemote, name: str, data: bytes, kind: str = "application/octet-stream") -> None:
+    """Somebody else's write, straight into the server."""
+    remote.server.store.put_body(box(remote), name, data, kind, {})
+
+
+def intrude_and_drop(remote: FakeRemote, method: str, intrude: Callable[[], object]) -> None:
+    """The next such request is lost, and somebody else writes at that moment."""
+
+    def on_request(seen: str, _target: str) -> None:
+        if seen == method:
+            remote.server.on_request = None
+            intrude()
+
+    remote.server.on_request = on_request
+    remote.server.inject(Fault(FaultKind.DROP_BEFORE, method=method))
