@@ -16,7 +16,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
-from syncer.core.model import NO_META, Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, NotFoundError
 from syncer.remote.client import ContainerInfo, Counters, Deliver, Listing, MissingBlocks, PutResult, RefusedName
 from syncer.remote.conditions import describe, require
@@ -327,8 +327,3 @@ class MemoryClient:
         self.counters.blocks_received += 1
         self.counters.bytes_received += len(data)
         return data
-
-
-def small_version(container: MemoryContainer, path: bytes, data: bytes, *, meta: Meta = NO_META) -> MemoryVersion:
-    """Another device's write of a whole file, for tests and simulations."""
-    return container.put(RelPath(path), kind=Kind.FILE, blocks=container.store_all(data), meta=meta)
