@@ -1,0 +1,52 @@
+"""The mount's log: JSON lines, bounded, and never a reason to fail."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from blockfs.runtime import logs
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    handlers, level = list(logging.root.handlers), logging.root.level
+    yield
+    structlog.reset_defaults()
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+
+
+def test_events_are_json_lines_with_readable_bytes() -> None:
+    stream = io.StringIO()
+    logs.log_to(stream)
+    structlog.get_logger().info("mount.ready", volume=b"/v\xff", size_bytes=3)
+    structlog.get_logger().debug("not.shown")
+    logging.getLogger("pyfuse3").warning("something %s", "odd")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (first["event"], first["volume"], first["level"]) == ("mount.ready", "/v\\xff", "info")
+    assert (second["event"], second["text"], second["logger"]) == ("library.logged", "something odd", "pyfuse3")
+
+
+def test_a_stream_that_fails_is_no_failure() -> None:
+    stream = io.StringIO()
+    stream.close()
+    logs.log_to(stream)
+    structlog.get_logger().info("mount.ready")
+
+
+def test_an_oversized_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_LOG_BYTES", 10)
+    path = os.fsencode(tmp_path / "mount.log")
+    for text in ("a long first line\n", "second\n"):
+        with logs.open_log(path) as stream:
+            stream.write(text)
+    assert (tmp_path / "mount.log").read_text() == "second\n"
+    assert (tmp_path / "mount.log.1").read_text() == "a long first line\n"
