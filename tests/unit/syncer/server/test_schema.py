@@ -78,8 +78,8 @@ def test_the_stored_form_of_format_1_does_not_change() -> None:
     )
     assert record.encode() == (
         b"\0"
-         b"\0\0\0\0\0\0\0\1"
-         b"\0\0\0\0\0\0\0\2"
+        b"\0\0\0\0\0\0\0\1"
+        b"\0\0\0\0\0\0\0\2"
         + b"u" * 16
         + b"\0\0\0\0\0\0\0\3"
         + b"h" * 32
