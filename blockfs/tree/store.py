@@ -103,11 +103,15 @@ class Tree(TreeReader):
         """
         make_directory(path)
         environment = open_tree_environment(path)
-        with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin(write=True) as transaction:
-            # One transaction: after a crash there is a whole tree or none.
-            databases = create_tables(environment, transaction)
-            _write_first_rows(transaction, databases, now_ns, uid, gid)
-        sync_directory(path)
+        try:
+            with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin(write=True) as transaction:
+                # One transaction: after a crash there is a whole tree or none.
+                databases = create_tables(environment, transaction)
+                _write_first_rows(transaction, databases, now_ns, uid, gid)
+            sync_directory(path)
+        except BaseException:
+            close_environment(environment)
+            raise
         return cls(OverlayStore(environment, databases, path), journal_rows=journal_rows, read_only=False)
 
     @classmethod
@@ -128,7 +132,7 @@ class Tree(TreeReader):
         try:
             databases = open_tables(environment, path)
             _check_format(environment, databases, path)
-        except (CorruptionError, FormatTooNewError):
+        except BaseException:
             close_environment(environment)
             raise
         return cls(OverlayStore(environment, databases, path), journal_rows=journal_rows, read_only=read_only)
