@@ -1,0 +1,15 @@
+"""Every named mutant of the planner is noticed by the simulation."""
+
+from __future__ import annotations
+
+from tests.simulation import mutants, workers
+
+
+def test_every_mutant_is_killed() -> None:
+    """A surviving mutant means that a rule of the planner is not tested by any invariant."""
+    lines = workers.run(*(("mutants", core, workers.CORES) for core in range(workers.CORES)))
+    killed = {line.split()[1] for line in lines if line.startswith("killed ")}
+    wrong = [line for line in lines if not line.startswith("killed ")]
+    assert not wrong, "\n".join(wrong)
+    assert killed == {mutant.name for mutant in mutants.MUTANTS}
+    assert len(killed) >= 30
