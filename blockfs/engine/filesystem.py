@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.engine.apply import Apply
 from blockfs.engine.background import Background
 from blockfs.engine.clone import Cloner
 from blockfs.engine.committer import Committer
@@ -39,6 +40,7 @@ class Filesystem:
         lock: The engine's: hold it to make several calls one step. Never while waiting for a disk.
         namespace: Names and attributes.
         files: Contents.
+        apply: Conditional changes, for the syncer.
     """
 
     def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, *, was_clean: bool) -> None:
@@ -64,6 +66,7 @@ class Filesystem:
             block_size=stores.block_size,
             space=partial(os.statvfs, volume.path),
         )
+        self.apply = Apply(stores, self._table, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         self._background = Background(stores.config, self._committer, self._publisher, self._sealer)
         self._is_open = True
