@@ -75,9 +75,15 @@ class Cycle:
     """
 
     def __init__(
-        self, local: LocalRoot, remote: CloudClient, state: State, listener: Listener, options: Options
+        self,
+        local: LocalRoot,
+        remote: CloudClient,
+        state: State,
+        listener: Listener,
+        options: Options,
+        report: Report | None = None,
     ) -> None:
-        self.report = Report(dry_run=options.dry_run)
+        self.report = report or Report(dry_run=options.dry_run)
         self._local = local
         self._remote = remote
         self._state = state

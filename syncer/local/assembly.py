@@ -39,11 +39,11 @@ class Sources:
         bytes_read: Content bytes read from files so far.
     """
 
-    def __init__(self, root: int, lists: BlockLists, directory: BlockDirectory | None) -> None:
+    def __init__(self, root: int, lists: BlockLists) -> None:
         """Take over the root's descriptor (not closed here)."""
         self.root = root
         self.lists = lists
-        self.directory = directory
+        self.directory: BlockDirectory | None = None
         self.bytes_read = 0
         self._contents: tuple[Content, ...] = ()
         self._index: BlockIndex | None = None

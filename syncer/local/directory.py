@@ -82,7 +82,6 @@ class LocalDirectory:
         lists: BlockLists,
         block_size: int,
         copy_name: CopyName,
-        blocks: BlockDirectory | None = None,
     ) -> None:
         """Open the root and make sure that it is the one that was linked.
 
@@ -92,7 +91,6 @@ class LocalDirectory:
             lists: The root's block list cache.
             block_size: Bytes of a block.
             copy_name: Names conflict copies.
-            blocks: The root's block directory, a source of blocks; closed with this object.
 
         Raises:
             RootIdentityError: It is another folder, or not mounted.
@@ -102,7 +100,7 @@ class LocalDirectory:
         self.step: Callable[[str], None] = _no_step
         self._identity = identity
         self._lists = lists
-        self._blocks = blocks
+        self._blocks: BlockDirectory | None = None
         try:
             self._root = os.open(path, DIRECTORY_FLAGS)
         except OSError as error:
@@ -115,12 +113,16 @@ class LocalDirectory:
             os.close(self._root)
             raise
         self._trash = Trash(self._root, self._private.trash, block_size, copy_name)
-        self._sources = Sources(self._root, lists, blocks)
+        self._sources = Sources(self._root, lists)
         self._unsynced: dict[int, int] = {}
         self._temps: set[bytes] = set()
         self._hashers = trio.CapacityLimiter(_HASHERS)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._closed = False
+
+    def use_blocks(self, blocks: BlockDirectory) -> None:
+        """Take the root's block directory as a source of blocks; it is closed with this object."""
+        self._blocks = self._sources.directory = blocks
 
     @property
     def bytes_read(self) -> int:

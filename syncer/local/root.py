@@ -144,7 +144,11 @@ class LocalRoot(Protocol):
 
     path: bytes
     block_size: int
-    bytes_read: int
+
+    @property
+    def bytes_read(self) -> int:
+        """See above."""
+        ...
 
     async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
         """Look at the whole root.

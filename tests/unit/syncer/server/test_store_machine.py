@@ -325,5 +325,5 @@ class StoreMachine(RuleBasedStateMachine):
             assert view.record.bytes_used == sum(len(version.data) for version in live.values())
 
 
-StoreMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 test_the_store_behaves_like_its_model = StoreMachine.TestCase

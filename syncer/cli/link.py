@@ -1,0 +1,192 @@
+"""`blocksync link`: make a folder a device of a share."""
+
+from __future__ import annotations
+
+import os
+import uuid as uuids
+from dataclasses import dataclass
+
+import click
+import trio
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.layout import check_block_size
+from blockfs.control.client import ControlClient
+from blockfs.runtime.output import note, shown
+from syncer.cli.opening import read_token
+from syncer.cli.roots import FORMAT, PATH, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.engine.books import Books
+from syncer.errors import CorruptionError, NotFoundError, UsageError
+from syncer.local.blockfs_root import find_mount
+from syncer.local.identity import Folder, look_at_folder, read_marker, write_marker
+from syncer.local.places import DIRECTORY_FLAGS
+from syncer.local.private import PrivateFolder
+from syncer.remote.client import ContainerInfo
+from syncer.remote.pithos import open_pithos
+from syncer.remote.url import parse_url
+from syncer.state.statedb import StateDB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Volume:
+    """The mounted volume that ROOT is."""
+
+    uuid: str
+    block_size: int
+
+
+@click.command("link")
+@click.argument("root", type=PATH)
+@click.argument("url")
+@click.option("--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT; default: $BLOCKSYNC_TOKEN.")
+@click.option("--relink", is_flag=True, help="Start anew: forget the base, merge both sides, delete nothing.")
+@click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
+def command(root: bytes, url: str, token_file: str | None, relink: bool, no_create: bool) -> None:
+    """Link ROOT, a folder or the mount point of a volume, to the container at URL.
+
+    URL is pithos+http(s)://BASE/ACCOUNT/CONTAINER. Roots that are linked to one URL are devices of one share.
+    `blocksync reconcile` then does the work.
+    """
+    path = os.path.realpath(root)
+    if not os.path.isdir(path):
+        raise NotFoundError(f"{shown(root)} is not an existing directory")
+    try:
+        url = str(parse_url(url))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    registry = Registry(os.environ)
+    known = registry.find(path)
+    if known is not None and known.record.url != url and not relink:
+        raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
+    registry.refuse_overlap(path)
+    token = read_token(token_file, os.environ)
+    volume = _volume_at(path)
+    _refuse_twice(registry, path, volume)
+    info = trio.run(_container, url, token, no_create)
+    _check_block_size(volume, info, url)
+    if known is not None and not relink:
+        registry.write(known.record, token)
+        note(f"{shown(path)} is linked to {url} already; its token is kept")
+        return
+    _link(registry, known, path, url, token, volume, info)
+    note(f"linked {shown(path)} to {url}")
+
+
+def _volume_at(path: bytes) -> _Volume | None:
+    """The volume that is mounted at exactly this path; None for an ordinary folder."""
+    if os.path.exists(os.path.join(path, b"volume.toml")):
+        raise UsageError(f"{shown(path)} is a volume: mount it and link its mount point")
+    mount = find_mount(path)
+    if mount is None:
+        return None
+    with ControlClient(mount.source) as client:
+        status = client.status()
+    return _Volume(uuid=status.uuid, block_size=status.block_size)
+
+
+def _refuse_twice(registry: Registry, path: bytes, volume: _Volume | None) -> None:
+    """A volume or folder that is linked under another path must not be linked again."""
+    found = None if volume is not None else _folder_now(path)
+    for other in registry.all():
+        record = other.record
+        same_volume = volume is not None and record.volume_uuid == volume.uuid
+        same_folder = found is not None and record.folder == found
+        if other.path != path and (same_volume or same_folder):
+            raise UsageError(f"{shown(path)} is linked as {shown(other.path)}; `blocksync unlink` that first")
+
+
+def _folder_now(path: bytes) -> Folder | None:
+    descriptor = os.open(path, DIRECTORY_FLAGS)
+    try:
+        marker = read_marker(descriptor)
+        return None if marker is None else look_at_folder(descriptor, marker)
+    finally:
+        os.close(descriptor)
+
+
+async def _container(url: str, token: str, no_create: bool) -> ContainerInfo:
+    """The container; made if it does not exist, unless that is not wanted."""
+    client = open_pithos(url, token)
+    try:
+        return await client.container_info()
+    except NotFoundError:
+        if no_create:
+            raise
+        return await client.create_container()
+    finally:
+        await client.close()
+
+
+def _check_block_size(volume: _Volume | None, info: ContainerInfo, url: str) -> None:
+    if info.block_hash.lower() != "sha256":
+        raise UsageError(f"{url} names blocks by {info.block_hash}; only sha256 is supported")
+    if volume is not None and volume.block_size != info.block_size:
+        raise UsageError(
+            f"the volume's block size is {volume.block_size}, that of {url} is {info.block_size}: they must be equal "
+            "for now; make the volume with that --block-size"
+        )
+    check_block_size(info.block_size)
+
+
+def _link(
+    registry: Registry,
+    known: LinkedRoot | None,
+    path: bytes,
+    url: str,
+    token: str,
+    volume: _Volume | None,
+    info: ContainerInfo,
+) -> None:
+    uuid = known.record.uuid if known is not None else str(uuids.uuid4())
+    state, data = registry.place(uuid)
+    os.makedirs(state, mode=0o700, exist_ok=True)
+    with _fresh_state(state) as database:
+        # Under the state's lock, so that no cycle runs meanwhile. The marker comes before the record that expects it.
+        Books(database).forget_sides()
+        folder = None if volume is not None else _mark(path, uuid)
+        if folder is not None:
+            _make_blocks(data, info.block_size)
+        record = RootRecord(
+            format=FORMAT,
+            uuid=uuid,
+            path=encoded_path(path),
+            url=url,
+            block_size=info.block_size,
+            folder=folder,
+            volume_uuid=None if volume is None else volume.uuid,
+        )
+        registry.write(record, token)
+
+
+def _fresh_state(state: str) -> StateDB:
+    """The root's StateDB, new, or the old one; a damaged one is put aside."""
+    try:
+        return StateDB.open(state)
+    except NotFoundError:
+        return StateDB.create(state)
+    except CorruptionError:
+        aside = StateDB.set_aside(state)
+        note(f"the damaged state is kept as {aside}")
+        return StateDB.create(state)
+
+
+def _mark(path: bytes, uuid: str) -> Folder:
+    """Make the private folder and the marker; the filesystem must be able to exchange names."""
+    descriptor = os.open(path, DIRECTORY_FLAGS)
+    try:
+        private = PrivateFolder(descriptor)
+        try:
+            private.probe_renames()
+            write_marker(private.top, uuid)
+        finally:
+            private.close()
+        return look_at_folder(descriptor, uuid)
+    finally:
+        os.close(descriptor)
+
+
+def _make_blocks(data: str, block_size: int) -> None:
+    os.makedirs(data, mode=0o700, exist_ok=True)
+    blocks = os.path.join(data, "blocks")
+    if not os.path.exists(blocks):
+        BlockDirectory.create(blocks, block_size=block_size).close()

@@ -1,0 +1,87 @@
+"""From a linked root to the objects a cycle works with."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Container, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.errors import NotFoundError as BlocksNotFoundError
+from syncer.cli.roots import LinkedRoot
+from syncer.core.conflict import conflict_name
+from syncer.core.merge import Policy
+from syncer.core.model import ROOT, Content, Kind, Node
+from syncer.errors import NotFoundError, UsageError
+from syncer.local.blockfs_root import BlockfsRoot
+from syncer.local.blocklists import BlockLists
+from syncer.local.directory import LocalDirectory
+from syncer.local.root import CopyName, LocalRoot
+
+TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
+
+
+def policy_now() -> Policy:
+    """This host and this moment, as conflict copies name them."""
+    return Policy(host=socket.gethostname(), utc=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
+
+
+def copy_name(policy: Policy) -> CopyName:
+    """Names of conflict copies that become necessary while applying."""
+
+    def name_copy(name: bytes, content: Content | None, taken: Container[bytes]) -> bytes:
+        kind = Kind.DIRECTORY if content is None else Kind.FILE
+        node = Node(parent=ROOT, name=name, kind=kind, content=content)
+        return conflict_name(node, host=policy.host, utc=policy.utc, taken=taken)
+
+    return name_copy
+
+
+def open_local(root: LinkedRoot, policy: Policy) -> LocalRoot:
+    """Open the local side.
+
+    Raises:
+        RootIdentityError: It is not there, or is not the one that was linked.
+    """
+    record = root.record
+    if record.folder is None:
+        assert record.volume_uuid is not None
+        return BlockfsRoot(root.path, record.volume_uuid)
+    lists = BlockLists(root.lists, record.block_size)
+    # Opened first: a root that is not there says so before anything else can fail.
+    local = LocalDirectory(root.path, record.folder, lists, record.block_size, copy_name(policy))
+    local.use_blocks(_open_blocks(root))
+    return local
+
+
+def _open_blocks(root: LinkedRoot) -> BlockDirectory:
+    """The root's block directory; a lost one is made anew: it only saves transfers."""
+    try:
+        return BlockDirectory.open(root.blocks)
+    except BlocksNotFoundError:
+        os.makedirs(root.data, mode=0o700, exist_ok=True)
+        return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
+
+
+def read_token(token_file: str | None, environment: Mapping[str, str]) -> str:
+    """The token to use: the first of a token file, else the environment's.
+
+    Raises:
+        NotFoundError: No such file.
+        UsageError: No token anywhere.
+    """
+    if token_file is None:
+        token = environment.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            raise UsageError(f"no token: give --token-file FILE (lines TOKEN ACCOUNT) or set {TOKEN_VARIABLE}")
+        return token
+    try:
+        with open(token_file, encoding="utf-8") as file:
+            lines = [words for line in file if (words := line.split()) and not words[0].startswith("#")]
+    except FileNotFoundError:
+        raise NotFoundError(f"token file {token_file} does not exist") from None
+    if not lines:
+        raise UsageError(f"token file {token_file} holds no token: expected lines TOKEN ACCOUNT")
+    return lines[0][0]

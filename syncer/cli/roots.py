@@ -1,0 +1,197 @@
+"""The registry of linked roots: one folder per root below `$XDG_STATE_HOME/blocksync/roots/`.
+
+```
+<uuid>/root.json   what is linked to what; written last by `link` and removed first by `unlink`: no root without it
+<uuid>/token       the server's token, 0600
+<uuid>/db, lock    StateDB
+<uuid>/lists/      block lists of an ordinary root's files: a cache
+```
+An ordinary root's block directory is `$XDG_DATA_HOME/blocksync/<uuid>/blocks`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import click
+import msgspec
+
+from blockfs.runtime.atomic import sync_directory, write_atomically
+from blockfs.runtime.mountinfo import is_below
+from blockfs.runtime.output import shown
+from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
+from syncer.local.identity import Folder
+
+PATH: Final = click.Path(path_type=bytes)
+"""Arguments that are paths: names need not be UTF-8."""
+
+FORMAT: Final = 1
+_RECORD: Final = "root.json"
+_TOKEN: Final = "token"  # noqa: S105 - the name of a file
+
+
+class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """root.json.
+
+    Attributes:
+        uuid: Names the root, its state folder and (ordinary roots) its marker.
+        path: Absolute real path, percent-encoded: paths are bytes.
+        url: The container.
+        block_size: Bytes.
+        folder: What an ordinary root is recognised by; None for a mounted volume.
+        volume_uuid: What a mounted volume is recognised by; None for an ordinary root.
+    """
+
+    format: int
+    uuid: str
+    path: str
+    url: str
+    block_size: int
+    folder: Folder | None
+    volume_uuid: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedRoot:
+    """One linked root.
+
+    Attributes:
+        record: Its root.json.
+        state: Its state folder.
+        data: Its data folder (ordinary roots).
+    """
+
+    record: RootRecord
+    state: str
+    data: str
+
+    @property
+    def path(self) -> bytes:
+        """Absolute real path of ROOT."""
+        return unquote_to_bytes(self.record.path)
+
+    @property
+    def lists(self) -> str:
+        """Folder of the block list cache."""
+        return os.path.join(self.state, "lists")
+
+    @property
+    def blocks(self) -> str:
+        """The block directory of an ordinary root."""
+        return os.path.join(self.data, "blocks")
+
+    def token(self) -> str:
+        """The token that `link` kept.
+
+        Raises:
+            NotFoundError: It is gone.
+        """
+        path = os.path.join(self.state, _TOKEN)
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            raise NotFoundError(f"{path} is gone; run `blocksync link` again") from None
+
+
+class Registry:
+    """All linked roots of a user."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """Find the folders by XDG rules: variables that are unset or relative count as unset."""
+        home = environment.get("HOME", os.path.expanduser("~"))
+        self._roots = os.path.join(
+            _folder(environment, "XDG_STATE_HOME", os.path.join(home, ".local", "state")), "blocksync", "roots"
+        )
+        self._data = os.path.join(
+            _folder(environment, "XDG_DATA_HOME", os.path.join(home, ".local", "share")), "blocksync"
+        )
+
+    def all(self) -> list[LinkedRoot]:
+        """Every linked root, by path."""
+        try:
+            names = sorted(os.listdir(self._roots))
+        except FileNotFoundError:
+            return []
+        found = [root for name in names if (root := self._read(name)) is not None]
+        return sorted(found, key=lambda root: root.path)
+
+    def find(self, path: bytes) -> LinkedRoot | None:
+        """The root at exactly this path, which need not exist any more."""
+        wanted = {os.path.realpath(path), os.path.abspath(path)}
+        return next((root for root in self.all() if root.path in wanted), None)
+
+    def get(self, path: bytes) -> LinkedRoot:
+        """Like `find`.
+
+        Raises:
+            NotFoundError: No such root.
+        """
+        root = self.find(path)
+        if root is None:
+            raise NotFoundError(f"{shown(path)} is not linked; `blocksync link ROOT URL` links it")
+        return root
+
+    def refuse_overlap(self, path: bytes) -> None:
+        """Make sure that no linked root lies above or below a new one.
+
+        Raises:
+            UsageError: One does: the same file would belong to two shares.
+        """
+        for root in self.all():
+            if root.path != path and (is_below(path, root.path) or is_below(root.path, path)):
+                raise UsageError(f"{shown(path)} and the linked root {shown(root.path)} lie in each other")
+
+    def place(self, uuid: str) -> tuple[str, str]:
+        """State and data folder for a root."""
+        return os.path.join(self._roots, uuid), os.path.join(self._data, uuid)
+
+    def write(self, record: RootRecord, token: str) -> LinkedRoot:
+        """Link: the token, then the record that makes it a root."""
+        state, data = self.place(record.uuid)
+        os.makedirs(state, mode=0o700, exist_ok=True)
+        write_atomically(os.path.join(state, _TOKEN), f"{token}\n".encode(), mode=0o600)
+        write_atomically(os.path.join(state, _RECORD), msgspec.json.encode(record) + b"\n", mode=0o600)
+        sync_directory(self._roots)
+        return LinkedRoot(record=record, state=state, data=data)
+
+    def remove(self, root: LinkedRoot) -> None:
+        """Unlink: the record first, so that a crash leaves rubbish and not half a root."""
+        os.unlink(os.path.join(root.state, _RECORD))
+        sync_directory(root.state)
+        shutil.rmtree(root.data, ignore_errors=True)
+        shutil.rmtree(root.state)
+
+    def _read(self, name: str) -> LinkedRoot | None:
+        state, data = self.place(name)
+        path = os.path.join(state, _RECORD)
+        try:
+            with open(path, "rb") as file:
+                raw = file.read()
+            found = msgspec.json.decode(raw, type=_Format).format
+            if found > FORMAT:
+                raise FormatTooNewError(path, found, FORMAT)
+            return LinkedRoot(record=msgspec.json.decode(raw, type=RootRecord), state=state, data=data)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except msgspec.MsgspecError as error:
+            raise CorruptionError(f"{path} is damaged: {error}; remove it and link the root again") from error
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def encoded_path(path: bytes) -> str:
+    """A path as root.json holds it."""
+    return quote_from_bytes(path)
+
+
+def _folder(environment: Mapping[str, str], name: str, default: str) -> str:
+    value = environment.get(name, "")
+    return value if os.path.isabs(value) else default

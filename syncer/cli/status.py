@@ -1,0 +1,151 @@
+"""`blocksync status`: what is linked, how the last cycle went, what is pending."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from blockfs.errors import BlockfsError
+from blockfs.runtime.output import JsonValue, json_line, note, shown
+from syncer.cli.opening import open_local, policy_now
+from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.core.conflict import CONFLICT_MARK
+from syncer.core.model import RelPath
+from syncer.engine.books import Books, LastCycle
+from syncer.errors import RootIdentityError, SyncerError
+from syncer.state.schema import Problem
+from syncer.state.statedb import StateDB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootStatus:
+    """What is known of one root without asking the server.
+
+    Attributes:
+        condition: "ok"; "running"; "never" reconciled; "degraded": the last cycle left something undone or broke off;
+            "away": the folder or mount that was linked is not there.
+        detail: Why it is degraded or away.
+        conflicts: Paths of conflict copies that nobody has dealt with.
+    """
+
+    root: LinkedRoot
+    condition: str
+    detail: str
+    last: LastCycle | None
+    problems: list[Problem]
+    conflicts: list[RelPath]
+
+
+@click.command("status")
+@click.argument("root", type=PATH, required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per root.")
+def command(root: bytes | None, as_json: bool) -> None:
+    """Show ROOT's (default: every linked root's) link, last cycle, what is pending, and conflict copies."""
+    registry = Registry(os.environ)
+    roots = registry.all() if root is None else [registry.get(root)]
+    if not roots:
+        note("nothing is linked; `blocksync link ROOT URL` links a folder")
+    for linked in roots:
+        status = look(linked)
+        if as_json:
+            json_line("status", _fields(status))
+        else:
+            _show(status)
+
+
+def look(linked: LinkedRoot) -> RootStatus:
+    """Gather a root's status."""
+    with StateDB.open(linked.state, read_only=True) as database:
+        last = Books(database).last_cycle()
+        problems = database.problems()
+        paths = database.load_base().paths.values()
+        conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
+    condition, detail = _condition(linked, last)
+    return RootStatus(
+        root=linked, condition=condition, detail=detail, last=last, problems=problems, conflicts=conflicts
+    )
+
+
+def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
+    holder = holder_of(os.path.join(linked.state, "lock"))
+    if holder is not None:
+        return "running", f"process {holder}"
+    try:
+        trio.run(_open_and_close, linked)
+    except RootIdentityError as error:
+        return "away", str(error)
+    except (SyncerError, BlockfsError, OSError) as error:
+        return "degraded", str(error)
+    if last is None:
+        return "never", "it was never reconciled"
+    if last.exit_code in {0, 4}:
+        return "ok", ""
+    return "degraded", last.error or "the last cycle left something undone"
+
+
+def holder_of(path: str) -> int | None:
+    """The process that holds a flock on a file, as the kernel lists it. Looking must not take the lock itself.
+
+    Lines of /proc/locks: `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5308512 0 EOF`.
+    """
+    try:
+        ino = os.stat(path).st_ino
+        with open("/proc/locks", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return None
+    for row in rows:
+        if len(row) >= 6 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == str(ino):
+            return int(row[4])
+    return None
+
+
+async def _open_and_close(linked: LinkedRoot) -> None:
+    await open_local(linked, policy_now()).close()
+
+
+def _fields(status: RootStatus) -> dict[str, JsonValue]:
+    record, last = status.root.record, status.last
+    cycle: JsonValue = None
+    if last is not None:
+        cycle = {"ended": _time(last.ended_ns), "exit_code": last.exit_code, "error": last.error, **last.counts}
+    return {
+        "root": shown(status.root.path),
+        "url": record.url,
+        "kind": "volume" if record.folder is None else "folder",
+        "block_size": record.block_size,
+        "condition": status.condition,
+        "detail": status.detail,
+        "last_cycle": cycle,
+        "pending": [
+            {"path": shown(problem.path), "kind": problem.kind, "text": problem.text, "since": _time(problem.since_ns)}
+            for problem in status.problems
+        ],
+        "conflicts": [shown(path) for path in status.conflicts],
+    }
+
+
+def _show(status: RootStatus) -> None:
+    record, last = status.root.record, status.last
+    table = Table(title=shown(status.root.path), title_justify="left", show_header=False, box=None, pad_edge=False)
+    table.add_row("linked to", record.url)
+    table.add_row("condition", f"{status.condition}: {status.detail}" if status.detail else status.condition)
+    if last is not None:
+        done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
+        table.add_row("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}")
+    for problem in status.problems:
+        table.add_row("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
+    for path in status.conflicts:
+        table.add_row("conflict copy", shown(path))
+    Console(file=sys.stdout, highlight=False, markup=False).print(table)
+
+
+def _time(ns: int) -> str:
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")
