@@ -15,6 +15,8 @@ from typing import Protocol
 
 from blockfs.control import protocol
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
+from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
+from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FsError, NotFoundError, UsageError
 from blockfs.fuse import changes, upkeep
@@ -60,10 +62,13 @@ class MountSession:
         self._mount = mount
         self._filesystem = mount.filesystem
         self._listing: changes.ChangeListing | None = None
+        self._prepared: set[int] = set()
 
     def close(self) -> None:
         """Drop the snapshot and the prepared files."""
         self._drop_listing()
+        for handle in self._prepared:
+            self._filesystem.apply.abandon_file(handle)
 
     def answer(self, request: protocol.Request) -> Reply:
         """Do what is asked."""
@@ -186,6 +191,127 @@ class MountSession:
                 return ChangedReply()
             ids = changes.block_ids(view, inode, request.first, request.count, filesystem.volume.block_size)
         return protocol.BlockListReply(size_bytes=inode.size_bytes, ids=ids)
+
+    # --- conditional changes ---
+
+    @_answer.register
+    def _(self, request: protocol.PrepareFile) -> Reply:
+        try:
+            handle = self._filesystem.apply.prepare_file(
+                size_bytes=request.size_bytes,
+                mode=request.mode,
+                caller=Caller(uid=request.uid, gid=request.gid),
+                mtime_ns=request.mtime_ns,
+                base=request.base,
+            )
+        except RefusedError:
+            return ChangedReply()
+        self._prepared.add(handle)
+        return protocol.Prepared(handle=handle)
+
+    @_answer.register
+    def _(self, request: protocol.SetBlocks) -> Reply:
+        self._check_own(request.handle)
+        missing = self._filesystem.apply.set_blocks(request.handle, request.first, request.ids)
+        return protocol.MissingBlocks(ids=[bytes(block_id) for block_id in missing]) if missing else Done()
+
+    @_answer.register
+    def _(self, request: protocol.AbandonFile) -> Reply:
+        self._check_own(request.handle)
+        self._prepared.discard(request.handle)
+        self._filesystem.apply.abandon_file(request.handle)
+        return Done()
+
+    @_answer.register
+    def _(self, request: protocol.InstallFile) -> Reply:
+        self._check_own(request.handle)
+        place, trash = Place(parent=request.parent, name=request.name), _trash(request)
+
+        def install() -> Applied:
+            done = self._filesystem.apply.install_file(request.handle, place, _expectation(request.expect), trash=trash)
+            self._prepared.discard(request.handle)
+            return done
+
+        return self._changed(install, place, trash)
+
+    @_answer.register
+    def _(self, request: protocol.ApplyMkdir) -> Reply:
+        place = Place(parent=request.parent, name=request.name)
+        caller = Caller(uid=request.uid, gid=request.gid)
+        return self._changed(lambda: self._filesystem.apply.mkdir(place, mode=request.mode, caller=caller), place)
+
+    @_answer.register
+    def _(self, request: protocol.ApplySymlink) -> Reply:
+        place = Place(parent=request.parent, name=request.name)
+        caller = Caller(uid=request.uid, gid=request.gid)
+        return self._changed(lambda: self._filesystem.apply.symlink(place, target=request.target, caller=caller), place)
+
+    @_answer.register
+    def _(self, request: protocol.ApplyMove) -> Reply:
+        place = Place(parent=request.parent, name=request.name)
+        to = Place(parent=request.new_parent, name=request.new_name)
+        return self._changed(lambda: self._filesystem.apply.move(place, to, _expectation(request.expect)), place, to)
+
+    @_answer.register
+    def _(self, request: protocol.ApplyRemove) -> Reply:
+        place, trash = Place(parent=request.parent, name=request.name), _trash(request)
+        return self._changed(
+            lambda: self._filesystem.apply.remove(place, _expectation(request.expect), trash=trash), place, trash
+        )
+
+    @_answer.register
+    def _(self, request: protocol.ApplySetMeta) -> Reply:
+        filesystem = self._filesystem
+        # The kernel keeps its own mtime of a file it knows: it must forget the file, by all its names.
+        with filesystem.lock:
+            ino = request.expect.ino
+            places = (
+                [] if ino is None else [Place(parent=parent, name=name) for parent, name in filesystem.tree.places(ino)]
+            )
+        return self._changed(
+            lambda: filesystem.apply.set_meta(
+                _expectation(request.expect), mode=request.mode, mtime_ns=request.mtime_ns
+            ),
+            *places,
+        )
+
+    def _changed(self, change: Callable[[], Applied], *places: Place | None) -> Reply:
+        """Make a change, make it durable, tell the kernel; in this order, and only then the caller."""
+        try:
+            done = change()
+        except RefusedError as refused:
+            return protocol.Refused(reason=refused.reason.value)
+        try:
+            self._filesystem.commit()
+        finally:
+            # Also when the commit failed: it is tried again, and meanwhile the change is what everybody sees.
+            self._tell_kernel(done, places)
+        return protocol.Applied(
+            ino=done.ino, version=done.version, content_version=done.content_version, displaced=done.displaced
+        )
+
+    def _tell_kernel(self, done: Applied, places: tuple[Place | None, ...]) -> None:
+        kernel = self._mount.kernel
+        for place in places:
+            if place is not None:
+                kernel.forget_entry(place.parent, place.name)
+        for ino in (done.ino, done.displaced):
+            if ino is not None:
+                kernel.forget_attributes(ino)
+
+    def _check_own(self, handle: int) -> None:
+        if handle not in self._prepared:
+            raise UsageError(f"no file with the handle {handle} was prepared on this connection")
+
+
+def _expectation(expect: protocol.Expect) -> Expectation:
+    return Expectation(ino=expect.ino, content_version=expect.content_version)
+
+
+def _trash(request: protocol.InstallFile | protocol.ApplyRemove) -> Place | None:
+    if request.trash_parent is None or request.trash_name is None:
+        return None
+    return Place(parent=request.trash_parent, name=request.trash_name)
 
 
 def _clone_error(request: protocol.Clone, error: FsError) -> BlockfsError:
