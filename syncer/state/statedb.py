@@ -70,11 +70,11 @@ class StateDB:
         self._lock = lock
         self._closed = False
         self._writing = threading.Lock()
-        write = lock is not None
-        with self._errors(), environment.begin(write=write) as txn:
+        with self._errors():
             try:
+                # Not in a transaction of our own: what py-lmdb opens in a reading one is gone when that ends.
                 self._tables = {
-                    name: environment.open_db(name.encode(), txn, create=write, dupsort=name in _INDEXES)
+                    name: environment.open_db(name.encode(), create=lock is not None, dupsort=name in _INDEXES)
                     for name in _PLAIN + _INDEXES
                 }
             except lmdb.NotFoundError:
