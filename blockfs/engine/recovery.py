@@ -60,8 +60,7 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
         staged.append(ino)
         _recover_file(stores, table.get(ino), list(rows), table)
         if not was_clean:
-            # Pages of its open generation may have changed after its version was given out.
-            tree.put_inode(table.row(ino), content_changed=True)
+            _distrust(stores, table, table.get(ino))
     tree.commit()
     # Only after that commit: an orphan's generations were still named before it.
     known = {(one.ino, one.range_index, one.generation) for one in tree.all_generations()}
@@ -95,6 +94,18 @@ def _recover_file(stores: Stores, state: FileState, rows: list[Generation], tabl
         _cut(stores, state, generation)
         state.generations.append(generation)
         table.adopt(generation)
+
+
+def _distrust(stores: Stores, table: FileTable, state: FileState) -> None:
+    """After an unclean end: pages may have changed after the version was given out, and need not be on disk yet.
+
+    A killed mount leaves its writes in the host's page cache. They are found and shown, so the next fsync must flush
+    them, as if they had just been written.
+    """
+    stores.tree.put_inode(table.row(state.ino), content_changed=True)
+    state.stamp += 1
+    for generation in state.generations:
+        generation.unsynced.update(generation.files)
 
 
 def _cut(stores: Stores, state: FileState, generation: StagedGeneration) -> None:

@@ -78,6 +78,7 @@ class Resizer:
         hold = blocks.hold()
         try:
             new = blocks.put(blocks.read(tail, 0, within, may_block=True), hold)
+            self._stores.config.checkpoint("blocks.sync")
             blocks.sync()  # a leaf map never refers to a block that is not durable, not even in memory
         except MissingBlockError:
             hold.release()

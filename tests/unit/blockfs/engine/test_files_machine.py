@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from blockfs.engine.filesystem import Filesystem
 from blockfs.tree.schema import ROOT_INO
-from tests.unit.blockfs.engine.volumes import Died, Killer, config, create, find, findings, make
+from tests.unit.blockfs.engine.volumes import Died, Killer, PowerCut, config, create, find, findings, make
 
 PAGE = 4096
 TIB = 1 << 40
@@ -113,6 +113,7 @@ class FilesMachine(RuleBasedStateMachine):
         self.block_size = block_size
         self.path = make(self.directory / "volume", block_size=block_size)
         self.killer = Killer()
+        self.power = PowerCut()
         self.serial = 0
         self.names: dict[bytes, int] = {}
         self.contents: dict[int, Content] = {}
@@ -127,6 +128,7 @@ class FilesMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.filesystem = Filesystem.open(self.path, config(self.killer, staged_limit_bytes=1 << 20))
+        self.power.watch(self.filesystem)
 
     def teardown(self) -> None:
         if not hasattr(self, "filesystem"):
@@ -281,10 +283,13 @@ class FilesMachine(RuleBasedStateMachine):
 
     # --- crashes ---
 
-    @rule()
-    def crash(self) -> None:
+    @rule(loses_power=st.booleans(), seed=st.integers(0, 1000))
+    def crash(self, loses_power: bool, seed: int) -> None:
+        """A killed process leaves its writes in the host's page cache, a power cut takes what was not synced."""
         self.killer.disarm()
         self.filesystem.abandon()
+        if loses_power:
+            self.power.strike(os.path.join(self.path, b"staging"), seed)
         self.open()
         self.adopt()
 
@@ -293,8 +298,9 @@ class FilesMachine(RuleBasedStateMachine):
         place=places,
         steps=st.integers(0, 12),
         doing=st.sampled_from(["fsync", "flush", "write", "cut", "rename"]),
+        loses_power=st.booleans(),
     )
-    def crash_during(self, number: int, place: Place, steps: int, doing: str) -> None:
+    def crash_during(self, number: int, place: Place, steps: int, doing: str, loses_power: bool) -> None:
         name = self.pick(number)
         ino = self.names[name]
         offset = place.offset(self.block_size)
@@ -323,10 +329,13 @@ class FilesMachine(RuleBasedStateMachine):
                 self.filesystem.files.truncate(ino, self.contents[ino].size, may_block=True)
             elif doing == "rename":
                 self.filesystem.namespace.rename(ROOT_INO, name, ROOT_INO, destination, may_block=True)
-        self.crash()
+        self.crash(loses_power, steps)
 
     def adopt(self) -> None:
-        """What is found must be something it was since it was last durable, page by page; then it is the truth."""
+        """What is found must be something it was since it was last durable, page by page; then it is the truth.
+
+        But not a durable one: a power cut may come after the kill.
+        """
         found: dict[int, Content] = {}
         for name in NAMES:
             ino = find(self.filesystem, name)
@@ -340,7 +349,9 @@ class FilesMachine(RuleBasedStateMachine):
             found[ino] = self.legal(ino, states)
             self.names[name] = ino
         self.contents = found
-        self.all_is_durable()
+        for ino in found:
+            self.changed(ino)
+        self.names_are_durable()
 
     def legal(self, ino: int, states: list[Content]) -> Content:
         found = Content()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from blockfs.engine import volume
 from blockfs.engine.attributes import Caller
 from blockfs.engine.config import EngineConfig, no_checkpoint
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.staging import data_extents
+from blockfs.engine.pagemap import PAGE
+from blockfs.engine.staging import StagingFile, data_extents, encode_name
 from blockfs.tree.check import Finding, check
 from blockfs.tree.schema import ROOT_INO
 
@@ -110,3 +112,57 @@ def findings(filesystem: Filesystem) -> list[Finding]:
     """What fsck says of the committed tree."""
     with filesystem.tree.committed() as view:
         return check(view, filesystem.blocks.block_size, filesystem.blocks.missing)
+
+
+class PowerCut:
+    """Knows what of the staging directory is on the disk, and can take away the rest.
+
+    Keeps what every file held at its last fdatasync, and which names were there at the last fsync of the directory.
+    LMDB and the block directory make their own promises and keep them in their own tests.
+    """
+
+    def __init__(self) -> None:
+        self._synced: dict[bytes, dict[int, bytes]] = {}
+        self._names: set[bytes] = set()
+
+    def watch(self, filesystem: Filesystem) -> None:
+        """Look over the shoulder of a filesystem that was just opened."""
+        staging = filesystem._stores.staging
+        sync, sync_names = staging.sync, staging.sync_names
+
+        def watched_sync(file: StagingFile) -> None:
+            sync(file)
+            with staging.using(file) as fd:
+                self._synced[encode_name(file.key)] = _pages(fd)
+
+        def watched_sync_names() -> None:
+            sync_names()
+            self._names = {encode_name(key) for key in staging.names()}
+
+        staging.sync = watched_sync  # type: ignore[method-assign]
+        staging.sync_names = watched_sync_names  # type: ignore[method-assign]
+
+    def strike(self, staging_path: bytes, seed: int) -> None:
+        """Lose unsynced pages and names, or not, as a disk does that was writing some of them just then."""
+        chance = random.Random(seed)
+        for name in sorted(os.listdir(staging_path)):
+            path = os.path.join(staging_path, name)
+            if name not in self._names and chance.random() < 0.5:
+                os.unlink(path)
+                continue
+            fd = os.open(path, os.O_RDWR)
+            now, synced = _pages(fd), self._synced.get(name, {})
+            os.ftruncate(fd, 0)
+            for page in sorted(now.keys() | synced.keys()):
+                chosen = now.get(page) if chance.random() < 0.5 else synced.get(page)
+                if chosen is not None:
+                    os.pwrite(fd, chosen, page * PAGE)
+            os.close(fd)
+
+
+def _pages(fd: int) -> dict[int, bytes]:
+    return {
+        at // PAGE: os.pread(fd, PAGE, at).ljust(PAGE, b"\0")
+        for offset, length in data_extents(fd)
+        for at in range(offset, offset + length, PAGE)
+    }
