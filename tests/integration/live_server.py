@@ -1,0 +1,136 @@
+"""A server on a real socket for tests: in a thread of this process, or a process of its own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from syncer.server import process
+from syncer.server.app import App
+from syncer.server.folder import ServerFolder
+from syncer.server.store import Store
+from syncer.server.tokens import parse_tokens
+
+BLOCK = 4096
+TOKENS = "token-alice alice\ntoken-bob bob\n"
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def version(self) -> int:
+        return int(self.headers["X-Object-Version"])
+
+    @property
+    def fault(self) -> str:
+        """Name of the fault, after a look at its form."""
+        ((name, fault),) = self.json.items()
+        assert fault["code"] == self.status
+        assert set(fault) == {"code", "message", "details"}
+        assert fault["message"]
+        return str(name)
+
+
+class Client:
+    """One connection of one account. Paths are raw: `/c/o` is below the account."""
+
+    def __init__(self, address: str, token: str | None = "token-alice", account: str = "alice") -> None:
+        self.address = address
+        self.token = token
+        self.account = account
+        self._connection = http.client.HTTPConnection(address, timeout=60)
+
+    def __call__(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        if self.token is not None:
+            fields["X-Auth-Token"] = self.token
+        self._connection.request(method, f"/v1/{self.account}{path}", body=body, headers=fields)
+        response = self._connection.getresponse()
+        return Reply(response.status, response.headers, response.read())
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def upload(self, container: str, *blocks: bytes) -> list[str]:
+        body = b"".join([*(block.ljust(BLOCK, b"\0") for block in blocks[:-1]), blocks[-1]])
+        reply = self("POST", f"/{container}?update&format=json", body, Content_Type="application/octet-stream")
+        assert reply.status == 202
+        return list(reply.json)
+
+    def put_hashmap(self, path: str, size: int, ids: list[str], **headers: str) -> Reply:
+        body = json.dumps({"bytes": size, "hashes": ids}).encode()
+        return self(
+            "PUT", f"{path}?hashmap&format=json", body, **{"Content_Type": "application/octet-stream", **headers}
+        )
+
+    def names(self, container: str, query: str = "") -> list[str]:
+        reply = self("GET", f"/{container}?format=json{query}")
+        assert reply.status == 200
+        return [row["name"] for row in reply.json]
+
+
+@contextmanager
+def server_in_thread(folder: Path) -> Iterator[str]:
+    """Serve a folder; yields HOST:PORT."""
+    store = Store(ServerFolder.open(str(folder), block_size=BLOCK))
+    listener = process.bind("127.0.0.1:0")
+    ready = threading.Event()
+    server = process.Server(App(store, parse_tokens(TOKENS, "test")), ready.set)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        ready.wait()
+        yield process.url(listener).removeprefix("http://")
+    finally:
+        server.should_exit = True
+        thread.join()
+        store.close()
+
+
+class ServerProcess:
+    """`blocksync serve` as a user starts it."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        tokens = folder.parent / "tokens"
+        tokens.write_text(TOKENS)
+        self.process = subprocess.Popen(
+            [
+                str(Path(sys.executable).with_name("blocksync")),
+                "serve",
+                str(folder),
+                *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", str(BLOCK)),
+                *options,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.ready_line = self.process.stdout.readline().strip()
+        assert self.ready_line.startswith("listening on http://"), (self.ready_line, self.process.communicate())
+        self.address = self.ready_line.removeprefix("listening on http://")
+
+    def client(self) -> Client:
+        return Client(self.address)
+
+    def end(self, signal_number: int) -> tuple[int, str]:
+        """Send a signal; returns the exit status and what it wrote to stderr."""
+        self.process.send_signal(signal_number)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
