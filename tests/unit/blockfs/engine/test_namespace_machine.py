@@ -318,4 +318,4 @@ class NamespaceMachine(RuleBasedStateMachine):
 
 
 TestNamespace = NamespaceMachine.TestCase
-TestNamespace.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestNamespace.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
