@@ -34,6 +34,15 @@ class Entry:
     mtime: int
     version: int
 
+    def state(self) -> tuple[Kind, int, int, int]:
+        """What must be equal on both sides in the end."""
+        return (
+            self.kind,
+            self.payload,
+            0 if self.kind is SYMLINK else self.mode,
+            self.mtime if self.kind is FILE else 0,
+        )
+
 
 class Contents:
     """Content values by number, made once."""
@@ -87,11 +96,8 @@ class Replica:
         return path in self.entries or (self.side is Side.REMOTE and bool(self.below(path)))
 
     def state(self) -> dict[bytes, tuple[Kind, int, int, int]]:
-        """What must be equal on both sides in the end."""
-        return {
-            path: (e.kind, e.payload, 0 if e.kind is SYMLINK else e.mode, e.mtime if e.kind is FILE else 0)
-            for path, e in self.entries.items()
-        }
+        """All entries' states."""
+        return {path: entry.state() for path, entry in self.entries.items()}
 
     def contents(self) -> set[int]:
         return {entry.payload for entry in self.entries.values() if entry.kind is FILE}

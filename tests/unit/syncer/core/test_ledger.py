@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import pytest
+
+from syncer.core.ledger import Forgotten, Ledger, agreed
+from syncer.core.model import Action, BaseRow, Create, Meta, Move, Nid, Plan, Side, Trash, Update
+from tests.unit.syncer.core.trees import Nodes, base_of, file, folder, local_tag, plan, remote_tag
+
+BASE: Nodes = {1: folder("d"), 2: file("f", 1, parent=1)}
+
+
+def book(base: Nodes, made: Plan) -> Ledger:
+    return Ledger(base_of(base), made)
+
+
+def only(actions: tuple[Action, ...], kind: type[Action]) -> Action:
+    (found,) = [action for action in actions if isinstance(action, kind)]
+    return found
+
+
+def test_a_row_is_written_when_both_sides_agree_and_carries_both_evidences() -> None:
+    made = plan(BASE, BASE, {1: BASE[1], 2: file("f", 5, parent=1)})
+    (change,) = book(BASE, made).applied(only(made.local, Update), local_tag(77))
+    assert change == BaseRow(nid=Nid(2), node=file("f", 5, parent=1), local=local_tag(77), remote=remote_tag(2))
+
+
+def test_half_a_change_writes_nothing() -> None:
+    """Moved on the server, edited here: two actions on two sides, one row at the end."""
+    made = plan(BASE, {1: BASE[1], 2: file("f", 5, parent=1)}, {1: BASE[1], 2: file("g", 1)})
+    ledger = book(BASE, made)
+    assert ledger.applied(only(made.local, Move), local_tag(2)) == []
+    assert len(ledger.applied(only(made.remote, Update), remote_tag(2, version=9))) == 1
+
+
+def test_a_row_waits_for_its_parents_row() -> None:
+    made = plan({}, {5: folder("d"), 6: file("f", 1, parent=5)}, {})
+    mkdir, create = made.remote
+    ledger = book({}, made)
+    second = ledger.applied(mkdir, remote_tag(50))
+    assert [change.nid for change in second] == [5]
+    assert [change.nid for change in ledger.applied(create, remote_tag(60))] == [6]
+
+
+def test_rows_that_waited_follow_their_parents_row() -> None:
+    local: Nodes = {5: folder("d", mode=0o755), 6: file("f", 1, parent=5)}
+    remote: Nodes = {5: folder("d", mode=0o700), 6: file("f", 1, parent=5)}
+    made = plan({}, local, remote)
+    ledger = book({}, made)
+    assert ledger.adoptions() == []
+    assert [change.nid for change in ledger.applied(made.local[0], local_tag(5))] == [5, 6]
+
+
+def test_a_row_goes_when_both_sides_are_without_the_node() -> None:
+    made = plan(BASE, BASE, {1: BASE[1]})
+    assert book(BASE, made).applied(only(made.local, Trash), None) == [Forgotten(nid=Nid(2))]
+    assert book(BASE, plan(BASE, {1: BASE[1]}, {1: BASE[1]})).adoptions() == [Forgotten(nid=Nid(2))]
+
+
+def test_what_agrees_already_is_adopted_without_an_action() -> None:
+    edited: Nodes = {1: BASE[1], 2: file("f", 5, parent=1)}
+    made = plan(BASE, edited, edited)
+    assert made.is_empty
+    assert [change.nid for change in book(BASE, made).adoptions()] == [2]
+
+
+def test_a_failed_copy_holds_back_what_would_replace_its_source() -> None:
+    base: Nodes = {1: file("a", 1)}
+    made = plan(base, {1: file("a", 2)}, {1: file("a", 3)})
+    ledger = book(base, made)
+    ledger.failed(only(made.local, Create))
+    assert ledger.obstacle(only(made.local, Update)) == "its conflict copy could not be made"
+
+
+def test_a_failed_directory_holds_back_what_goes_into_it() -> None:
+    made = plan({}, {}, {1: folder("d"), 2: file("f", 1, parent=1)})
+    ledger = book({}, made)
+    mkdir, create = made.local
+    ledger.failed(mkdir)
+    assert ledger.obstacle(mkdir) is not None
+    assert ledger.obstacle(create) == "its directory is not there"
+
+
+def test_a_failed_park_holds_back_what_wants_the_place() -> None:
+    base: Nodes = {1: file("a", 1), 2: file("b", 2)}
+    made = plan(base, base, {1: file("b", 1), 2: file("a", 2)})
+    ledger = book(base, made)
+    park, move, last = made.local
+    ledger.failed(park)
+    assert ledger.obstacle(move) == "its place is still taken"
+    assert ledger.obstacle(last) == "an earlier step on it failed"
+
+
+def test_a_directory_that_is_not_empty_is_not_trashed() -> None:
+    made = plan(BASE, BASE, {})
+    ledger = book(BASE, made)
+    inner, outer = made.local
+    ledger.failed(inner)
+    assert ledger.obstacle(outer) == "it is not empty"
+
+
+def test_paths_follow_what_was_really_done() -> None:
+    made = plan(BASE, BASE, {1: folder("e"), 2: file("g", 1, parent=1)})
+    ledger = book(BASE, made)
+    move_d, move_f = made.local
+    assert ledger.path_after(move_f) == b"d/g"
+    ledger.applied(move_d, local_tag(1))
+    assert ledger.path(Side.LOCAL, Nid(2)) == b"e/f"
+    assert ledger.path_after(move_f) == b"e/g"
+    assert ledger.below(Side.LOCAL, Nid(1)) == [2]
+
+
+def test_our_own_change_renews_the_evidence() -> None:
+    made = plan(BASE, BASE, {1: BASE[1], 2: file("f", 5, parent=1)})
+    ledger = book(BASE, made)
+    ledger.applied(only(made.local, Update), local_tag(2, ctime=99))
+    assert ledger.tag(Side.LOCAL, Nid(2)) == local_tag(2, ctime=99)
+
+
+@pytest.mark.parametrize(
+    ("local", "remote", "agree"),
+    [
+        (file("a", 1), file("a", 1), True),
+        (file("a", 1), file("b", 1), False),
+        (file("a", 1), file("a", 2), False),
+        (file("a", 1, mode=0o600), file("a", 1), False),
+        (file("a", 1), file("a", 1, mode=None, mtime=None), True),
+        (file("a", 1, mode=0o600), file("a", 1, mode=None), False),  # changed here, the server was not told yet
+        (file("a", 1, parent=-1), file("a", 1, parent=-1), False),
+    ],
+)
+def test_sides_agree(local: object, remote: object, agree: bool) -> None:
+    assert (agreed(file("a", 1), local, remote) is not None) == agree  # type: ignore[arg-type] # nodes
+
+
+def test_agreed_metadata_is_what_either_side_knows() -> None:
+    node = agreed(None, file("a", 1, mode=0o600, mtime=5), file("a", 1, mode=None, mtime=5))
+    assert node is not None
+    assert node.meta == Meta(mode=0o600, mtime_ns=5)

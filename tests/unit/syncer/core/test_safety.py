@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+
+from syncer.core.model import Deletions, Side
+from syncer.core.safety import ContainerIdentity, RootIdentity, check_container, check_root, guard, objection
+from syncer.errors import RootIdentityError, SafetyStopError
+from tests.unit.syncer.core.trees import Nodes, file, folder, plan
+
+ROOT = RootIdentity(marker="m", ino=7, volume=False)
+CONTAINER = ContainerIdentity(uuid="u", version=10, block_size=65536, block_hash="sha256")
+
+
+def deletions(deleted: int, before: int, after: int | None = None) -> Deletions:
+    return Deletions(
+        side=Side.LOCAL, nodes_before=before, nodes_after=before - deleted if after is None else after, deleted=deleted
+    )
+
+
+@pytest.mark.parametrize(
+    ("deleted", "before", "after", "stops"),
+    [
+        (0, 0, 0, False),
+        (9, 10, 1, False),  # nine of ten: an everyday change in a small folder
+        (10, 20, 10, True),
+        (10, 21, 11, False),
+        (1000, 100_000, 99_000, False),
+        (1001, 100_000, 98_999, True),
+        (3, 3, 0, True),
+        (1, 1, 0, True),
+        (1, 1, 5, False),  # replaced, not emptied
+        (0, 5, 0, False),  # everything moved or unified away
+    ],
+)
+def test_the_guard_objects(deleted: int, before: int, after: int, stops: bool) -> None:
+    assert (objection(deletions(deleted, before, after)) is not None) == stops
+
+
+def many(count: int) -> Nodes:
+    return {1: folder("d"), **{nid: file(f"f{nid}", nid % 200, parent=1) for nid in range(2, count + 1)}}
+
+
+def test_a_plan_that_would_empty_a_side_needs_consent_to_exactly_that_plan() -> None:
+    made = plan(many(30), many(30), {})
+    with pytest.raises(SafetyStopError) as caught:
+        guard(made)
+    assert caught.value.digest == made.digest
+    assert caught.value.deletions == 30
+    assert f"--allow-deletes {made.digest}" in str(caught.value)
+    guard(made, made.digest)
+    with pytest.raises(SafetyStopError):
+        guard(made, "0" * 16)
+
+
+def test_moves_are_no_deletions() -> None:
+    base = many(60)
+    guard(plan(base, base, {**{n: node.placed(node.parent, b"x" + node.name) for n, node in base.items()}}))
+
+
+def test_the_digest_is_stable_and_names_the_deleted_nodes_only() -> None:
+    base = many(30)
+    one = plan(base, base, {1: base[1]})
+    again = plan(base, base, {1: base[1], 99: file("unrelated", 3)})
+    other = plan(base, base, {1: base[1], 2: base[2]})
+    assert one.digest == again.digest
+    assert one.digest != other.digest
+
+
+def test_the_digest_knows_the_versions() -> None:
+    base: Nodes = {1: file("a", 1), 2: file("b", 2)}
+    here = plan(base, base, {2: base[2]})
+    there = plan(base, {2: base[2]}, base)
+    assert here.digest != there.digest
+
+
+def test_the_same_root_passes() -> None:
+    check_root(ROOT, ROOT)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        RootIdentity(marker="", ino=7, volume=False),
+        RootIdentity(marker="other", ino=7, volume=False),
+        RootIdentity(marker="m", ino=8, volume=False),
+        RootIdentity(marker="m", ino=7, volume=True),
+    ],
+)
+def test_another_root_is_refused(found: RootIdentity | None) -> None:
+    with pytest.raises(RootIdentityError) as caught:
+        check_root(ROOT, found)
+    assert caught.value.exit_code == 18
+
+
+def container(
+    uuid: str | None = "u", version: int = 10, block_size: int = 65536, block_hash: str = "sha256"
+) -> ContainerIdentity:
+    return ContainerIdentity(uuid=uuid, version=version, block_size=block_size, block_hash=block_hash)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        container("other"),
+        container(None),
+        container(version=9),
+        container(block_size=4096),
+        container(block_hash="md5"),
+    ],
+)
+def test_another_or_older_container_is_refused(found: ContainerIdentity) -> None:
+    with pytest.raises(RootIdentityError):
+        check_container(CONTAINER, found)
+
+
+def test_the_same_or_a_newer_container_passes() -> None:
+    check_container(CONTAINER, container())
+    check_container(CONTAINER, container(version=11))
+    check_container(container(None), container("now-it-tells"))
