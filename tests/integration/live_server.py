@@ -7,11 +7,11 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 from syncer.server import process
 from syncer.server.app import App
@@ -19,6 +19,7 @@ from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
 from syncer.server.tokens import parse_tokens
 
+BLOCKSYNC: Final = str(Path(sys.executable).with_name("blocksync"))
 BLOCK = 4096
 TOKENS = "token-alice alice\ntoken-bob bob\n"
 
@@ -104,33 +105,46 @@ def server_in_thread(folder: Path) -> Iterator[str]:
 
 
 class ServerProcess:
-    """`blocksync serve` as a user starts it."""
+    """A server in a process of its own, with the clients that talk to it; all gone when the block is left."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
-        tokens = folder.parent / "tokens"
-        tokens.write_text(TOKENS)
-        self.process = subprocess.Popen(
-            [
-                str(Path(sys.executable).with_name("blocksync")),
-                "serve",
-                str(folder),
-                *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", str(BLOCK)),
-                *options,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, command: Sequence[str]) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._clients: list[Client] = []
         assert self.process.stdout is not None
         self.ready_line = self.process.stdout.readline().strip()
-        assert self.ready_line.startswith("listening on http://"), (self.ready_line, self.process.communicate())
         self.address = self.ready_line.removeprefix("listening on http://")
 
-    def client(self) -> Client:
-        return Client(self.address)
+    @classmethod
+    def serve(cls, folder: Path, *options: str) -> Self:
+        """`blocksync serve` as a user starts it."""
+        tokens = folder.parent / "tokens"
+        tokens.write_text(TOKENS)
+        fixed = ("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", str(BLOCK))
+        return cls([BLOCKSYNC, "serve", str(folder), *fixed, *options])
+
+    @classmethod
+    def collecting(cls, folder: Path) -> Self:
+        """The one that collects garbage all the time."""
+        return cls([sys.executable, "-m", "tests.integration.collecting_server", str(folder)])
+
+    def client(self, token: str = "token-alice", account: str = "alice") -> Client:
+        """Another connection."""
+        made = Client(self.address, token, account)
+        self._clients.append(made)
+        return made
 
     def end(self, signal_number: int) -> tuple[int, str]:
-        """Send a signal; returns the exit status and what it wrote to stderr."""
+        """Send a signal; returns the exit status and what it wrote to stderr. Connections stay open meanwhile."""
         self.process.send_signal(signal_number)
         _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=60)
+        for client in self._clients:
+            client.close()
