@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from blockfs.runtime.mountinfo import is_below, read_mounts
 from tests.system.machines import Ended, Machines
 
 
@@ -100,8 +102,7 @@ def place(shared_mount: Mounted, request: pytest.FixtureRequest) -> Path:
 
 def mounts_below(path: Path) -> list[str]:
     """Mountpoints below a path."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [line.split()[4] for line in lines if str(path) in line]
+    return [os.fsdecode(mount.mountpoint) for mount in read_mounts() if is_below(mount.mountpoint, os.fsencode(path))]
 
 
 def processes_about(path: Path) -> dict[int, str]:
@@ -127,6 +128,6 @@ def nothing_left(tmp_path: Path) -> Iterator[None]:
     for pid in processes:
         os.kill(pid, signal.SIGKILL)
     for mountpoint in reversed(mounts):
-        os.system(f"umount -l '{mountpoint}'")
+        subprocess.run(["umount", "-l", mountpoint], check=False)
     assert not mounts, f"mounts left behind: {mounts}"
     assert not processes, f"processes left behind: {processes}"

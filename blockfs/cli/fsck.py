@@ -9,7 +9,7 @@ from blockfs.control.protocol import FsckReply
 from blockfs.errors import LockedError
 from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import JsonValue, json_line, note, shown
+from blockfs.runtime.output import JsonValue, json_line, shown
 
 
 @click.command("fsck")
@@ -29,7 +29,7 @@ def command(context: click.Context, path: bytes, repair: bool, as_json: bool) ->
     else:
         for finding in result.findings:
             click.echo(f"{finding.kind}: {finding.message}")
-        note(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
+        click.echo(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
     if result.findings:
         context.exit(ExitCode.CORRUPTION)
 

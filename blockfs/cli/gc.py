@@ -7,7 +7,7 @@ import click
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import GcReply
 from blockfs.fuse import offline, upkeep
-from blockfs.runtime.output import json_line, note
+from blockfs.runtime.output import json_line
 from blockfs.runtime.units import format_size
 
 
@@ -20,7 +20,7 @@ def command(path: bytes, as_json: bool) -> None:
     if as_json:
         json_line("gc", {"blocks_removed": result.blocks_removed, "bytes_freed": result.bytes_freed})
     else:
-        note(f"{result.blocks_removed} blocks removed, {format_size(result.bytes_freed)} freed")
+        click.echo(f"{result.blocks_removed} blocks removed, {format_size(result.bytes_freed)} freed")
 
 
 def _collect(path: bytes) -> GcReply:

@@ -8,7 +8,7 @@ from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import ScrubReply
 from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import json_line, note
+from blockfs.runtime.output import json_line
 from blockfs.runtime.units import format_size
 
 
@@ -36,7 +36,7 @@ def command(context: click.Context, path: bytes, as_json: bool) -> None:
         for finding in result.findings:
             click.echo(finding)
         read = format_size(result.bytes_read)
-        note(f"{result.blocks_checked} blocks checked, {read} read, {len(result.corrupt)} corrupt")
+        click.echo(f"{result.blocks_checked} blocks checked, {read} read, {len(result.corrupt)} corrupt")
     if not result.clean:
         context.exit(ExitCode.CORRUPTION)
 

@@ -25,6 +25,7 @@ from blockfs.control.server import ControlServer
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.fuse import mountpoints
+from blockfs.fuse.collector import Collector
 from blockfs.fuse.handler import MountHandler
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs_descriptor
@@ -155,6 +156,7 @@ def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
             end = _Ending(options.mountpoint, frontend)
             handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount)
             server = ControlServer(options.volume, handler)
+            collector = Collector(filesystem, handler.ending)
             try:
                 log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
                 trio.run(_run_loop, frontend, end, ready)
@@ -162,6 +164,7 @@ def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
             finally:
                 handler.ending.set()
                 server.stop()
+                collector.join()
         finally:
             frontend.close(unmount=mounted)
     finally:

@@ -1,0 +1,71 @@
+"""Collection without being asked: nobody should need a cron job."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Final
+
+import structlog
+
+from blockfs.blocks.gc import CollectionStopped, is_due
+from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import BlockfsError
+from blockfs.fuse import upkeep
+
+LOOK_S: Final = 60.0  # between two looks whether a collection is due; a look costs some microseconds
+LOW_SPACE_SHARE: Final = 20  # the host counts as nearly full below 1/20 free: then garbage goes even if it is little …
+LOW_SPACE_PAUSE_S: Final = 900.0  # … but a full host is not searched for garbage more often than this
+
+log = structlog.get_logger()
+
+
+class Collector:
+    """A thread that collects when much was appended, or when the host is nearly full."""
+
+    def __init__(self, filesystem: Filesystem, ending: threading.Event) -> None:
+        """Start it.
+
+        Args:
+            filesystem: Of the mount.
+            ending: Set when the mount ends: a collection under way lets go.
+        """
+        self._filesystem = filesystem
+        self._ending = ending
+        self._last_s = -LOW_SPACE_PAUSE_S
+        self._thread = threading.Thread(target=self._run, name="blocksync-gc", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for it; `ending` is set."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.wait(LOOK_S):
+            try:
+                self.look()
+            except CollectionStopped:
+                return
+            except (BlockfsError, OSError) as error:
+                log.warning("gc.failed", reason=str(error))
+
+    def look(self) -> None:
+        """Collect if it is due.
+
+        Raises:
+            CollectionStopped: The mount is ending.
+            BlockfsError: The host failed, or the index is damaged.
+        """
+        filesystem = self._filesystem
+        if not (is_due(filesystem.blocks) or self._space_is_low()):
+            return
+        done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._ending.is_set)
+        self._last_s = time.monotonic()
+        log.info("gc.done", blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
+
+    def _space_is_low(self) -> bool:
+        if time.monotonic() - self._last_s < LOW_SPACE_PAUSE_S:
+            return False
+        host = os.statvfs(self._filesystem.volume.path)
+        return host.f_bavail * LOW_SPACE_SHARE < host.f_blocks
