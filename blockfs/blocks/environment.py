@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import lmdb
+from lmdb import _Database
 from lmdb.verify import VerifyError, verify
 
 from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError
@@ -126,6 +127,20 @@ def close_environment(environment: lmdb.Environment) -> None:
                     del _shared[key]
                     environment.close()
                 return
+
+
+def open_databases(environment: lmdb.Environment, names: Iterable[bytes]) -> list[_Database]:
+    """Open named databases that exist.
+
+    In a write transaction that changes nothing, because of two traps of py-lmdb 3.0 (both seen): `open_db` without a
+    transaction begins a write transaction of its own with the GIL held, and waits for ever if another thread of this
+    process is in one; and what is opened in a read transaction is gone when that is put aside as a spare one.
+
+    Raises:
+        lmdb.NotFoundError: One does not exist.
+    """
+    with environment.begin(write=True) as txn:
+        return [environment.open_db(name, txn=txn, create=False) for name in names]
 
 
 def structural_damage(path: str) -> list[str]:

@@ -42,7 +42,7 @@ from typing import Final, NamedTuple, TypeAlias
 import lmdb
 
 from blockfs.blocks.disk import Disk
-from blockfs.blocks.environment import close_environment, lmdb_error, open_environment
+from blockfs.blocks.environment import close_environment, lmdb_error, open_databases, open_environment
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.blocks.layout import REPAIR_ADVICE, Format
 from blockfs.blocks.segment import extent
@@ -116,12 +116,9 @@ class Index:
             raise
 
     def _open_databases(self, expected: Format) -> None:
-        environment = self._environment
         names = (b"meta", b"blocks", b"segments", b"free", b"pins")
         try:
-            self._meta, self._blocks, self._segments, self._free, self._pins = (
-                environment.open_db(name, create=False) for name in names
-            )
+            self._meta, self._blocks, self._segments, self._free, self._pins = open_databases(self._environment, names)
         except lmdb.NotFoundError:
             raise CorruptionError(f"{self.path}/data.mdb is not a block index; {REPAIR_ADVICE}") from None
         self.pins_database = self._pins
@@ -140,10 +137,10 @@ class Index:
         """Write an empty index into an empty folder."""
         environment = open_environment(path, map_size_bytes=created.map_size_bytes, databases=8, advice=REPAIR_ADVICE)
         try:
-            for name in (b"blocks", b"segments", b"free", b"pins"):
-                environment.open_db(name)
-            meta = environment.open_db(b"meta")
             with environment.begin(write=True) as txn:
+                for name in (b"blocks", b"segments", b"free", b"pins"):
+                    environment.open_db(name, txn=txn)
+                meta = environment.open_db(b"meta", txn=txn)
                 txn.put(b"uuid", created.uuid.bytes, db=meta)
                 for name, value in ((b"format", FORMAT), (b"epoch", 1), (b"swept", 1), (b"next_segment", 1)):
                     txn.put(name, _NUMBER.pack(value), db=meta)

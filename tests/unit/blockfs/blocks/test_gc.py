@@ -348,3 +348,48 @@ def test_marks_tell_most_ids_apart() -> None:
     marks.add(source.randbytes(32 << 15))
     strangers = sum(source.randbytes(32) in marks for _ in range(10_000))
     assert strangers < 500  # 1.5 % expected
+
+
+def test_writers_readers_and_collections_at_once_lose_nothing(blocks: BlockDirectory) -> None:
+    """Each writer has a handle of its own, as if it were a process; the tree is what they all committed."""
+    tree: dict[str, list[BlockId]] = {}
+    lock = threading.Lock()
+    finished = threading.Event()
+
+    def committed() -> list[bytes]:
+        with lock:
+            return [known for ids in tree.values() for known in ids]
+
+    def write(name: str) -> None:
+        source = random.Random(name)
+        with BlockDirectory.open(blocks.path, segment_limit_bytes=8 * 4096) as mine:
+            for _ in range(40):
+                datas = [b"%d" % source.randrange(30) for _ in range(4)]
+                with mine.hold() as hold:
+                    ids = [mine.put(data, hold) for data in datas[:3]]
+                    if not mine.missing([block_id(datas[3])], hold):
+                        ids.append(block_id(datas[3]))  # without its content, as a server's client would
+                    mine.sync()
+                    with lock:
+                        tree[name] = ids
+                for known in ids:
+                    mine.get(known, verify=True)
+
+    def collect_all() -> int:
+        count = 0
+        while not finished.is_set():
+            collect(blocks, committed)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(4) as pool:
+        collector = pool.submit(collect_all)
+        writers = [pool.submit(write, f"writer {number}") for number in range(3)]
+        try:
+            for writer in writers:
+                writer.result()
+        finally:
+            finished.set()
+        assert collector.result() > 0
+    for known in committed():
+        blocks.get(BlockId(known), verify=True)
