@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.core.model import BaseRow, Kind, LocalTag, Nid, Side
+from syncer.state.schema import (
+    RACY_NS,
+    Intent,
+    IntentKind,
+    KnownContent,
+    Problem,
+    TrashRow,
+    decode_intent,
+    decode_known,
+    decode_problem,
+    decode_row,
+    decode_trash,
+    encode_intent,
+    encode_known,
+    encode_problem,
+    encode_row,
+    encode_trash,
+    inode_key,
+    slot_key,
+    uuid_key,
+)
+from tests import strategies
+from tests.unit.syncer.core.trees import content, file, local_tag, remote_tag
+
+_times = st.integers(-(2**63), 2**63 - 1)
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+intents = st.builds(
+    Intent,
+    kind=st.sampled_from(IntentKind),
+    side=st.sampled_from(Side),
+    nid=strategies.nids,
+    origin=strategies.paths,
+    place=strategies.paths,
+)
+trash_rows = st.builds(
+    TrashRow,
+    side=st.sampled_from(Side),
+    origin=strategies.paths,
+    place=st.binary(max_size=300),
+    kind=st.sampled_from(Kind),
+    content=st.none() | strategies.contents,
+    deleted_ns=_times,
+)
+knowns = st.builds(KnownContent, tag=strategies.local_tags, content=strategies.contents, observed_ns=_times)
+problems = st.builds(Problem, path=strategies.paths, kind=_text, text=_text, since_ns=_times)
+
+
+@given(strategies.rows)
+def test_a_base_row_comes_back(row: BaseRow) -> None:
+    assert decode_row(row.nid, encode_row(row)) == row
+
+
+@given(intents, trash_rows, knowns, problems)
+def test_other_records_come_back(intent: Intent, trash: TrashRow, known: KnownContent, problem: Problem) -> None:
+    assert decode_intent(encode_intent(intent)) == intent
+    assert decode_trash(encode_trash(trash)) == trash
+    assert decode_known(encode_known(known)) == known
+    assert decode_problem(encode_problem(problem)) == problem
+
+
+@given(strategies.rows, st.data())
+def test_a_record_of_another_length_is_refused(row: BaseRow, data: st.DataObject) -> None:
+    raw = encode_row(row)
+    cut = data.draw(st.integers(0, len(raw) - 1))
+    for damaged in (raw[:cut], raw + b"x"):
+        with pytest.raises(ValueError, match=r"record|kind"):
+            decode_row(row.nid, damaged)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    raw = bytearray(encode_row(BaseRow(nid=Nid(1), node=file("a", 1), local=None, remote=None)))
+    raw[1] = 9
+    with pytest.raises(ValueError, match="unknown kind 9"):
+        decode_row(Nid(1), bytes(raw))
+
+
+def test_the_layout_of_a_base_row_is_as_documented() -> None:
+    """docs/design/statedb.md: a change here needs a new format number."""
+    row = BaseRow(nid=Nid(7), node=file("a", 1, parent=3), local=local_tag(5), remote=remote_tag(6, version=9))
+    expected = (
+        "1f 01 0000000000000003 0001 61"
+        f" 000001a4 0000000000000001 0000000000000001 {'01' * 32}"
+        f" 0000000000000001 0000000000000005 {'00' * 32}"
+        " 0000000000000009 0000000000000000 0002 7536 0000"
+    )
+    assert encode_row(row) == bytes.fromhex(expected)
+
+
+def test_keys_fit_into_lmdb() -> None:
+    assert len(slot_key(file("n" * 255, 1))) <= 511
+    assert len(inode_key(local_tag(2**64 - 1))) == 24
+    assert len(uuid_key("u" * 5000)) <= 64
+
+
+@pytest.mark.parametrize(
+    ("mtime", "ctime", "version", "trusted"),
+    [
+        (0, 0, None, True),
+        (10**18 - RACY_NS, 0, None, True),
+        (10**18 - RACY_NS + 1, 0, None, False),
+        (0, 10**18, None, False),
+        (10**18 + 5, 10**18, None, False),  # from the future
+        (10**18, 10**18, 4, True),  # a blockfs version counts every change
+    ],
+)
+def test_racily_clean_evidence_is_not_trusted(mtime: int, ctime: int, version: int | None, trusted: bool) -> None:
+    tag = LocalTag(device=1, ino=2, btime_ns=0, size_bytes=3, mtime_ns=mtime, ctime_ns=ctime, version=version)
+    assert KnownContent(tag=tag, content=content(1), observed_ns=10**18).trustworthy == trusted

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from syncer.core.ledger import Forgotten
+from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath, Side
+from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError
+from syncer.state.schema import Intent, IntentKind, KnownContent, Problem, TrashRow
+from syncer.state.statedb import NIDS_AT_ONCE, StateDB
+from tests.unit.syncer.core.trees import content, file, folder, local_tag, remote_tag
+
+SMALL = 1 << 22  # bytes of address space: tests stay below
+
+
+def row(nid: int, name: str, *, parent: int = 0, inode: int | None = None) -> BaseRow:
+    return BaseRow(
+        nid=Nid(nid),
+        node=file(name, nid % 200, parent=parent),
+        local=local_tag(nid if inode is None else inode),
+        remote=remote_tag(nid),
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "roots" / "one")
+
+
+@pytest.fixture
+def state(path: str) -> Iterator[StateDB]:
+    with StateDB.create(path, map_size_bytes=SMALL) as made:
+        yield made
+
+
+def test_a_new_state_knows_nothing(state: StateDB) -> None:
+    assert len(state.load_base()) == 0
+    assert state.intents() == {}
+    assert state.trash() == {}
+    assert state.problems() == []
+    assert state.meta_get("url") is None
+
+
+def test_what_was_recorded_is_there_after_reopening(path: str, state: StateDB) -> None:
+    state.record([row(1, "a"), row(2, "b", parent=1)], meta={"cursor": b"c1"})
+    state.record([Forgotten(nid=Nid(1)), row(2, "c")], meta={"cursor": b"c2"})
+    state.close()
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        assert dict(again.load_base().rows) == {2: row(2, "c")}
+        assert again.row(Nid(2)) == row(2, "c")
+        assert again.row(Nid(1)) is None
+        assert again.meta_get("cursor") == b"c2"
+
+
+def test_the_indexes_follow_the_rows(state: StateDB) -> None:
+    state.record([row(1, "a"), row(2, "b", inode=1)])
+    assert state.find(parent=Nid(0), name=b"a") == [1]
+    assert state.find_inode(local_tag(1)) == [1, 2]
+    assert state.find_uuid("u2") == [2]
+    state.record([replace(row(1, "moved"), local=local_tag(50)), Forgotten(nid=Nid(2))])
+    assert state.find(parent=Nid(0), name=b"a") == []
+    assert state.find(parent=Nid(0), name=b"moved") == [1]
+    assert state.find_inode(local_tag(1)) == []
+    assert state.find_uuid("u2") == []
+
+
+def test_a_group_is_all_or_nothing(state: StateDB) -> None:
+    def changes() -> Iterator[BaseRow]:
+        yield row(1, "a")
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        state.record(changes())
+    assert len(state.load_base()) == 0
+
+
+def test_numbers_are_never_given_twice(path: str, state: StateDB) -> None:
+    fresh = state.allocator()
+    given = [fresh() for _ in range(NIDS_AT_ONCE + 3)]
+    assert given == list(range(1, NIDS_AT_ONCE + 4))
+    given += [state.allocator()() for _ in range(3)]
+    state.clear()
+    state.close()
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        given.append(again.allocator()())
+    assert len(set(given)) == len(given)
+
+
+def test_an_intent_stays_until_its_step_is_recorded(state: StateDB) -> None:
+    park = Intent(
+        kind=IntentKind.PARK, side=Side.LOCAL, nid=Nid(5), origin=RelPath(b"a"), place=RelPath(b".blocksync/park/5-a")
+    )
+    exchange = replace(park, kind=IntentKind.EXCHANGE)
+    first, second = state.add_intents([park, exchange])
+    assert state.intents() == {first: park, second: exchange}
+    state.record([row(5, "a")], intents_done=[first])
+    assert state.intents() == {second: exchange}
+    state.clear_intents([second])
+    assert state.intents() == {}
+
+
+def test_the_trash_is_listed_oldest_first(state: StateDB) -> None:
+    old = TrashRow(side=Side.LOCAL, origin=RelPath(b"a"), place=b"x", kind=Kind.FILE, content=content(1), deleted_ns=5)
+    new = replace(old, origin=RelPath(b"b"), kind=Kind.SYMLINK, content=None)
+    state.record([], trash=[old])
+    state.record([Forgotten(nid=Nid(9))], trash=[new])
+    assert list(state.trash().values()) == [old, new]
+    state.drop_trash([min(state.trash())])
+    assert list(state.trash().values()) == [new]
+
+
+def test_a_content_is_known_only_for_exactly_the_evidence_it_was_seen_with(state: StateDB) -> None:
+    tag = LocalTag(device=1, ino=2, btime_ns=3, size_bytes=4, mtime_ns=5, ctime_ns=6)
+    state.record([], contents=[KnownContent(tag=tag, content=content(7), observed_ns=10**12)])
+    assert state.known_content(tag) == content(7)
+    for change in ("size_bytes", "mtime_ns", "ctime_ns", "btime_ns", "ino", "device", "version"):
+        assert state.known_content(replace(tag, **{change: 99})) is None, change
+    state.keep_contents([replace(tag, size_bytes=0)])
+    assert state.known_content(tag) == content(7)
+    state.keep_contents([])
+    assert state.known_content(tag) is None
+
+
+def test_a_racily_clean_content_is_not_trusted(state: StateDB) -> None:
+    tag = LocalTag(device=1, ino=2, btime_ns=3, size_bytes=4, mtime_ns=10**12, ctime_ns=10**12)
+    state.record([], contents=[KnownContent(tag=tag, content=content(7), observed_ns=10**12 + 1)])
+    assert state.known_content(tag) is None
+
+
+def test_a_problem_keeps_the_time_it_was_first_seen(state: StateDB) -> None:
+    first = Problem(path=RelPath(b"a"), kind="unknown", text="one", since_ns=5)
+    state.set_problems([first])
+    other = Problem(path=RelPath(b"b"), kind="unknown", text="two", since_ns=9)
+    state.set_problems([replace(first, text="still", since_ns=9), other])
+    assert state.problems() == [replace(first, text="still"), other]
+    state.set_problems([])
+    assert state.problems() == []
+
+
+def test_relinking_forgets_both_sides_but_not_the_trash(state: StateDB) -> None:
+    kept = TrashRow(side=Side.LOCAL, origin=RelPath(b"a"), place=b"x", kind=Kind.FILE, content=None, deleted_ns=5)
+    state.record([row(1, "a")], trash=[kept], meta={"url": b"u"})
+    state.clear()
+    assert len(state.load_base()) == 0
+    assert state.find(parent=Nid(0), name=b"a") == []
+    assert list(state.trash().values()) == [kept]
+    assert state.meta_get("url") == b"u"
+
+
+def test_meta_values_are_set_and_deleted_together(state: StateDB) -> None:
+    state.meta_set({"url": b"u", "host": b"h"})
+    state.meta_set({"url": None, "host": b"g"})
+    assert state.meta_get("url") is None
+    assert state.meta_get("host") == b"g"
+
+
+def test_a_second_writer_is_refused_with_the_holders_pid(path: str, state: StateDB) -> None:
+    with pytest.raises(LockedError) as caught:
+        StateDB.open(path)
+    assert caught.value.holder_pid == os.getpid()
+    assert caught.value.exit_code == 11
+    state.close()
+    StateDB.open(path, map_size_bytes=SMALL).close()
+
+
+def test_a_reader_needs_no_lock_and_sees_the_last_commit(path: str, state: StateDB) -> None:
+    state.record([row(1, "a")])
+    with StateDB.open(path, read_only=True, map_size_bytes=SMALL) as reader:
+        assert len(reader.load_base()) == 1
+
+
+def test_a_killed_writer_leaves_its_last_commit_and_no_lock(path: str) -> None:
+    program = (
+        "import os, sys\n"
+        "from syncer.state.statedb import StateDB\n"
+        "state = StateDB.create(sys.argv[1])\n"
+        "state.meta_set({'a': b'1'})\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, path], check=False)
+    assert ended.returncode == -9
+    with StateDB.open(path) as state:
+        assert state.meta_get("a") == b"1"
+
+
+def test_a_second_create_is_refused(path: str, state: StateDB) -> None:
+    state.close()
+    with pytest.raises(FileExistsError):
+        StateDB.create(path, map_size_bytes=SMALL)
+
+
+def test_a_create_that_was_cut_short_can_be_repeated(path: str) -> None:
+    os.makedirs(os.path.join(path, "db"))
+    with pytest.raises(NotFoundError):
+        StateDB.open(path)
+    with StateDB.create(path, map_size_bytes=SMALL) as state:
+        assert len(state.load_base()) == 0
+
+
+def test_no_state_is_not_found(path: str) -> None:
+    with pytest.raises(NotFoundError):
+        StateDB.open(path)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "cut", "short"])
+def test_a_damaged_state_names_its_file_and_says_what_to_do(path: str, state: StateDB, damage: str) -> None:
+    state.record([row(nid, f"f{nid}") for nid in range(1, 3000)])
+    state.close()
+    data = Path(path, "db", "data.mdb")
+    whole = data.read_bytes()
+    data.write_bytes(
+        {"garbage": os.urandom(len(whole)), "cut": whole[: len(whole) // 2], "short": b"not a database"}[damage]
+    )
+    with pytest.raises(CorruptionError) as caught:
+        StateDB.open(path, map_size_bytes=SMALL)
+    assert path in str(caught.value)
+    assert "--relink" in str(caught.value)
+    assert StateDB.set_aside(path) == f"{path}/db.damaged-1"
+    with StateDB.create(path, map_size_bytes=SMALL) as fresh:
+        assert len(fresh.load_base()) == 0
+
+
+def test_setting_aside_what_is_not_there_is_no_error(path: str) -> None:
+    os.makedirs(path)
+    assert StateDB.set_aside(path) is None
+
+
+def test_a_damaged_record_is_corruption(path: str, state: StateDB) -> None:
+    with state._write() as txn:
+        txn.put(b"\0" * 7 + b"\1", b"nonsense", db=state._tables["base"])
+    with pytest.raises(CorruptionError, match="record is damaged"):
+        state.load_base()
+
+
+def test_a_newer_format_is_refused(path: str, state: StateDB) -> None:
+    with state._write() as txn:
+        txn.put(b"format", b"99", db=state._tables["meta"])
+    state.close()
+    with pytest.raises(FormatTooNewError) as caught:
+        StateDB.open(path, map_size_bytes=SMALL)
+    assert caught.value.found == 99
+
+
+def test_a_full_map_is_no_space_and_loses_nothing(state: StateDB) -> None:
+    state.record([row(1, "a")])
+    with pytest.raises(NoSpaceError):
+        state.record([row(nid, f"f{nid}") for nid in range(2, 60_000)])
+    assert len(state.load_base()) == 1
+
+
+def test_rows_of_directories_have_no_content(state: StateDB) -> None:
+    made = BaseRow(nid=Nid(1), node=folder("d"), local=None, remote=None)
+    state.record([made])
+    assert state.load_base().rows[Nid(1)] == made
+    assert state.find_inode(local_tag(0)) == []
