@@ -1,0 +1,172 @@
+"""The trash after a crash: what its entries' names say must be enough to lose nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from syncer.core.model import Kind, RelPath
+from syncer.errors import LocalChangedError
+from syncer.local import trash
+from syncer.local.directory import LocalDirectory
+from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, Place, by_path, new_place, wanted
+
+P = RelPath
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return new_place(tmp_path)
+
+
+def run(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        root = place.open()
+        try:
+            await work(root)
+        finally:
+            await root.close()
+
+    trio.run(main)
+
+
+async def look_again(root: LocalDirectory) -> None:
+    await root.observe(NO_BASE, None)
+
+
+def killed_replace(place: Place, at: str, edit: Callable[[], None] | None) -> None:
+    """Replace `file.txt`; edit it after the last look before the exchange; die at a step."""
+
+    def step(name: str) -> None:
+        if name == "moved to trash entry" and edit is not None:
+            edit()
+        if name == at:
+            raise Killed
+
+    async def work(root: LocalDirectory) -> None:
+        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        staged = await root.stage(wanted(b"file.txt", b"theirs", Elsewhere(b"theirs").fetch))
+        root.step = step
+        with pytest.raises(Killed):
+            await root.replace(P(b"file.txt"), staged, expect)
+
+    run(place, work)
+
+
+@pytest.mark.parametrize("at", ["trash entry made", "moved to trash entry"])
+def test_killed_before_the_exchange_the_old_file_stands_and_ours_is_dropped(place: Place, at: str) -> None:
+    (place.path / "file.txt").write_bytes(b"old")
+    killed_replace(place, at, None)
+    run(place, look_again)
+    assert place.visible() == {"file.txt": b"old"}
+    assert os.listdir(place.path / ".blocksync/trash") == []
+
+
+def test_killed_after_the_exchange_the_old_version_is_in_the_trash(place: Place) -> None:
+    (place.path / "file.txt").write_bytes(b"old")
+    killed_replace(place, "exchanged", None)
+    run(place, look_again)
+    assert place.visible() == {"file.txt": b"theirs"}
+    assert place.trashed() == [b"old"]
+
+
+def test_killed_after_displacing_an_unseen_version_it_comes_back_as_a_copy(place: Place) -> None:
+    (place.path / "file.txt").write_bytes(b"old")
+    killed_replace(place, "exchanged", lambda: (place.path / "file.txt").write_bytes(b"mine, newer") and None)
+    run(place, look_again)
+    found = place.visible()
+    assert found.pop("file.txt") == b"theirs"
+    ((name, data),) = found.items()
+    assert name.startswith("file (conflict here ")
+    assert data == b"mine, newer"
+    run(place, look_again)
+    assert place.visible() == {"file.txt": b"theirs", name: data}
+
+
+def test_killed_after_trashing_an_unseen_version_it_comes_back_to_its_place(place: Place) -> None:
+    (place.path / "file.txt").write_bytes(b"old")
+
+    def step(name: str) -> None:
+        if name == "trash entry made":
+            (place.path / "file.txt").write_bytes(b"mine, newer")
+        if name == "trashed":
+            raise Killed
+
+    async def work(root: LocalDirectory) -> None:
+        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        root.step = step
+        with pytest.raises(Killed):
+            await root.trash(P(b"file.txt"), Kind.FILE, expect)
+
+    run(place, work)
+    assert place.visible() == {}
+    run(place, look_again)
+    assert place.visible() == {"file.txt": b"mine, newer"}
+    assert place.trashed() == []
+
+
+def test_an_unseen_version_whose_folder_is_gone_comes_back_to_the_top(place: Place) -> None:
+    (place.path / "d").mkdir()
+    (place.path / "d" / "file.txt").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = by_path(await root.observe(NO_BASE, None))[b"d/file.txt"].tag
+        with (place.path / "d" / "file.txt").open("ab") as writer:
+            await root.trash(P(b"d/file.txt"), Kind.FILE, expect)
+            (place.path / "d").rmdir()
+            writer.write(b" and more")
+        (kept,) = await root.finish()
+        assert b"/" not in kept
+
+    run(place, work)
+    assert list(place.visible().values()) == [b"old and more"]
+
+
+def test_entries_settle_after_a_quiet_time_and_go_after_their_retention(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.path / "file.txt").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        await root.trash(P(b"file.txt"), Kind.FILE, expect)
+        now = time.time()
+        for later, entries, parts in ((1.0, 1, 3), (trash.QUIET_S + 1, 1, 2), (trash.KEEP_S + 1, 0, 0)):
+            monkeypatch.setattr(trash.time, "time", lambda later=later: now + later)
+            assert await root.finish() == []
+            names = os.listdir(place.path / ".blocksync/trash")
+            assert len(names) == entries
+            assert all(name.count("-") == parts - 1 for name in names)
+
+    run(place, work)
+
+
+def test_what_is_not_ours_in_the_trash_folder_is_left_alone(place: Place) -> None:
+    run(place, look_again)
+    (place.path / ".blocksync/trash/notes").mkdir()
+    (place.path / ".blocksync/trash/1-2-zz").mkdir()
+    run(place, look_again)
+    assert sorted(os.listdir(place.path / ".blocksync/trash")) == ["1-2-zz", "notes"]
+
+
+def test_a_version_that_vanished_between_plan_and_trash_is_a_change(place: Place) -> None:
+    (place.path / "file.txt").write_bytes(b"old")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        root.step = lambda name: os.unlink(place.path / "file.txt") if name == "trash entry made" else None
+        with pytest.raises(LocalChangedError):
+            await root.trash(P(b"file.txt"), Kind.FILE, expect)
+        assert os.listdir(place.path / ".blocksync/trash") == []
+
+    run(place, work)
