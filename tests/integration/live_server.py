@@ -112,6 +112,7 @@ class ServerProcess:
         self._clients: list[Client] = []
         assert self.process.stdout is not None
         self.ready_line = self.process.stdout.readline().strip()
+        assert self.ready_line, self.process.communicate()[1]
         self.address = self.ready_line.removeprefix("listening on http://")
 
     @classmethod
