@@ -48,7 +48,7 @@ from syncer.state.schema import (
     uuid_key,
 )
 
-MAP_SIZE_BYTES: Final = 1 << 36  # 64 GiB of address space: some 100 M base rows of 300 bytes with their indexes
+MAP_SIZE_BYTES: Final = 1 << 36  # 64 GiB of address space: some 100 M base rows with their indexes, 510 bytes each
 NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left over is never used
 
 _PLAIN: Final = ("base", "intents", "trash", "contents", "problems", "meta")
