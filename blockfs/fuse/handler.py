@@ -100,7 +100,7 @@ class MountSession:
             self._filesystem.files.flush()
         else:
             # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
-            self._filesystem.commit()
+            self._filesystem.sync()
         self._mount.unmount()
         return Done()
 

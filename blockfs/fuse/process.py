@@ -26,6 +26,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.fuse import mountpoints
 from blockfs.fuse.collector import Collector
+from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.handler import MountHandler
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs_descriptor
@@ -86,7 +87,12 @@ def run_daemon(options: MountOptions) -> None:
         os._exit(_child(options, writer))
     os.close(writer)
     with open(reader, "rb") as pipe:
-        told = pipe.read()
+        try:
+            told = pipe.read()
+        except KeyboardInterrupt:
+            os.kill(pid, signal.SIGTERM)  # it has a session of its own: Ctrl-C does not reach it
+            os.waitpid(pid, 0)
+            raise
     if not told:
         _, status = os.waitpid(pid, 0)
         path = shown(os.path.join(options.volume, LOG_NAME))
@@ -119,7 +125,7 @@ def _child(options: MountOptions, writer: int) -> int:
     try:
         log_to(open_log(os.path.join(options.volume, LOG_NAME)), debug=options.debug)
         _serve(options, ready=ready)
-    except (BlockfsError, OSError) as error:
+    except EXPECTED as error:
         log.error("mount.failed", reason=str(error))  # noqa: TRY400 - an expected failure has no use for a traceback
         code = error.exit_code if isinstance(error, BlockfsError) else ExitCode.UNEXPECTED
         tell(Outcome(exit_code=code, message=str(error)))
@@ -147,6 +153,7 @@ def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
     """
     frontends = _frontend_module()
     filesystem = Filesystem.open(options.volume)
+    sound = False
     try:
         mountpoints.take(options.mountpoint)
         frontend = frontends.Pyfuse3Frontend(filesystem)
@@ -167,8 +174,17 @@ def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
                 collector.join()
         finally:
             frontend.close(unmount=mounted)
+        sound = True
+    except EXPECTED:
+        sound = True
+        raise
     finally:
-        filesystem.close()
+        if sound:
+            filesystem.close()
+        else:
+            # A bug stopped a request half-way. Committing its half could make a lasting inconsistency of it: end as a
+            # killed process would, which loses nothing that was fsynced.
+            filesystem.abandon()
     log.info("mount.ended", volume=options.volume)
 
 

@@ -20,13 +20,14 @@ from functools import partial
 from typing import Final, ParamSpec, Self, TypeVar
 
 import pyfuse3
+import structlog
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.listing import Listing
-from blockfs.errors import FsError, WouldBlock
+from blockfs.errors import BlockfsError, FsError, WouldBlock
 from blockfs.fuse.errnos import EXPECTED, errno_of
 from blockfs.fuse.mountpoints import MountError
 from blockfs.runtime.output import shown
@@ -35,9 +36,14 @@ from blockfs.tree.schema import Kind
 CACHE_S: Final = 86400.0
 """How long the kernel trusts entries and attributes. This process is the only writer, and tells what it changes."""
 
-BLOCKING_CALLS: Final = 16  # threads that may wait for disks; the kernel itself has 12 background requests under way
+BLOCKING_CALLS: Final = 16  # threads that may wait for disks
+BLOCKING_WRITES: Final = (
+    12  # as many as the kernel has background requests; their own, lest held-back writers stop reads
+)
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
+
+log = structlog.get_logger()
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,6 +145,7 @@ class Operations(pyfuse3.Operations):
         self._names = filesystem.namespace
         self._files = filesystem.files
         self._threads = trio.CapacityLimiter(BLOCKING_CALLS)
+        self._write_threads = trio.CapacityLimiter(BLOCKING_WRITES)
         self._handles: dict[int, OpenFile] = {}
         self._listings: dict[int, tuple[int, Listing]] = {}
         self._next_handle = 1
@@ -289,7 +296,8 @@ class Operations(pyfuse3.Operations):
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         """Write all of it, or fail."""
-        return await self._patiently(partial(self._files.write, self._handles[fh].ino, off, buf))
+        call = partial(self._files.write, self._handles[fh].ino, off, buf)
+        return await self._patiently(call, self._write_threads)
 
     async def fsync(self, fh: int, datasync: bool) -> None:
         """Make a file durable; always waits for a disk."""
@@ -339,20 +347,20 @@ class Operations(pyfuse3.Operations):
 
     # --- calling the engine ---
 
-    async def _patiently(self, call: Callable[..., R]) -> R:
+    async def _patiently(self, call: Callable[..., R], threads: trio.CapacityLimiter | None = None) -> R:
         """Inline if nothing has to be waited for, else in a thread."""
         try:
             return call(may_block=False)
         except WouldBlock:
-            return await self._in_thread(partial(call, may_block=True))
+            return await self._in_thread(partial(call, may_block=True), threads)
         except EXPECTED as error:
-            raise FUSEError(errno_of(error)) from None
+            raise _failure(error) from None
 
-    async def _in_thread(self, call: Callable[[], R]) -> R:
+    async def _in_thread(self, call: Callable[[], R], threads: trio.CapacityLimiter | None = None) -> R:
         try:
-            return await trio.to_thread.run_sync(call, limiter=self._threads)
+            return await trio.to_thread.run_sync(call, limiter=threads or self._threads)
         except EXPECTED as error:
-            raise FUSEError(errno_of(error)) from None
+            raise _failure(error) from None
 
     def _entry(self, find: Callable[[], Attributes]) -> EntryAttributes:
         """Answer an entry. The kernel's reference begins under the same hold of the lock: it can't go in between."""
@@ -374,7 +382,15 @@ def _translated(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     try:
         return call(*args, **kwargs)
     except EXPECTED as error:
-        raise FUSEError(errno_of(error)) from None
+        raise _failure(error) from None
+
+
+def _failure(error: BlockfsError | OSError) -> FUSEError:
+    number = errno_of(error)
+    if number == errno.EIO:
+        # The caller learns "I/O error" only; what to do about it is in the log.
+        log.error("request.failed", reason=str(error))
+    return FUSEError(number)
 
 
 def _caller(ctx: RequestContext) -> Caller:

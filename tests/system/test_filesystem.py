@@ -134,6 +134,24 @@ def test_a_file_is_the_same_after_flush_and_remount(mounted: Mounted) -> None:
     assert described(mounted.path) == before
 
 
+def test_times_survive_a_remount(mounted: Mounted) -> None:
+    """The kernel owns the times of written files and hands them over late; `cp -p` sets old ones."""
+    written, kept, folder = mounted.path / "written", mounted.path / "kept", mounted.path / "folder"
+    written.write_bytes(b"x" * 100_000)
+    kept.write_bytes(b"x" * 100_000)
+    os.utime(kept, ns=(1_111_111_111_111, 2_222_222_222_222))
+    folder.mkdir()
+    with kept.open("rb") as file:
+        file.read()
+    before = {path: path.stat() for path in (written, kept, folder)}
+    assert before[kept].st_mtime_ns == 2_222_222_222_222
+    mounted.umount()
+    mounted.remount()
+    for path, info in before.items():
+        assert path.stat().st_mtime_ns == info.st_mtime_ns, path
+        assert path.stat().st_mode == info.st_mode
+
+
 def test_rename_flags_work(place: Path) -> None:
     (place / "a").write_bytes(b"a")
     (place / "b").mkdir()
