@@ -129,7 +129,7 @@ class Cycle:
                 self.report.count(action)
             return
         await self._carry_out(plan, base, seen)
-        undone = self.report.undone or plan.local_state.frozen or plan.remote_state.frozen
+        undone = self.report.undone or self.report.failures or plan.local_state.frozen or plan.remote_state.frozen
         if not undone and seen.checkpoint is not None:
             # A later observation from here relies on it: everything seen so far is in the base rows.
             await trio.to_thread.run_sync(self._state.set_checkpoint, seen.checkpoint)

@@ -1,0 +1,101 @@
+"""A real server and real roots for the sync tests; commands run in this process, which saves a second each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncer.cli.main import run
+
+BLOCKSYNC = Path(sys.executable).with_name("blocksync")
+BLOCK = 64 * 1024
+
+
+@contextmanager
+def server(folder: Path, *options: str) -> Iterator[str]:
+    """A server of its own; yields http://HOST:PORT."""
+    command = [BLOCKSYNC, "serve", folder, "--listen", "127.0.0.1:0", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout is not None
+    try:
+        ready = next((line for line in process.stdout if "listening on " in line), None)
+        assert ready, "the server ended before it was ready"
+        yield ready.split("listening on ")[1].strip()
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
+
+
+@dataclass
+class Sync:
+    """The command line against one server, with its own XDG folders and a container per test.
+
+    Attributes:
+        out: stdout of the last command.
+        err: stderr of the last command.
+    """
+
+    home: Path
+    address: str
+    token_file: Path
+    capsys: pytest.CaptureFixture[str]
+    container: str = field(default_factory=lambda: uuid.uuid4().hex)
+    out: str = ""
+    err: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"pithos+{self.address}/v1/default/{self.container}"
+
+    def __call__(self, *arguments: str | Path | bytes, expect: int = 0) -> list[dict[str, Any]]:
+        """Run a command; returns the JSON lines of its stdout, if it printed some."""
+        self.capsys.readouterr()
+        code = run([os.fsdecode(argument) for argument in arguments])
+        self.out, self.err = self.capsys.readouterr()
+        assert code == expect, f"{arguments}: exit code {code}\n{self.out}\n{self.err}"
+        return [json.loads(line) for line in self.out.splitlines() if line.startswith("{")]
+
+    def folder(self, name: str) -> Path:
+        """A linked folder."""
+        path = self.home / name
+        path.mkdir()
+        self("link", path, self.url, "--token-file", self.token_file)
+        return path
+
+    def reconcile(self, root: Path, *options: str, expect: int = 0) -> dict[str, Any]:
+        """One cycle; returns its summary."""
+        (summary,) = [line for line in self("reconcile", root, "--json", *options, expect=expect) if
+                      line["type"] == "summary"]  # fmt: skip
+        return summary
+
+    def at_rest(self, *roots: Path) -> None:
+        """A further cycle sends nothing that could change the server."""
+        for root in roots:
+            summary = self.reconcile(root)
+            assert summary["mutating_requests"] == 0
+            assert not any(summary[key] for key in ("pushed", "pulled", "moved", "deleted", "conflicts"))
+
+
+def content(root: Path) -> dict[str, bytes | str]:
+    """All files, links and folders of a root, the private folder left out."""
+    found: dict[str, bytes | str] = {}
+    for path in root.rglob("*"):
+        key = str(path.relative_to(root))
+        if key.split("/", maxsplit=1)[0] == ".blocksync":
+            continue
+        if path.is_symlink():
+            found[key] = f"-> {path.readlink()}"
+        else:
+            found[key] = "folder" if path.is_dir() else path.read_bytes()
+    return found

@@ -1,0 +1,241 @@
+"""Mounted volumes as roots against a real server: what only a blockfs root does, or must not do."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server
+
+NOISE = random.Random(1).randbytes(40 * BLOCK)
+
+
+def command(*arguments: str | Path) -> None:
+    """Mounting forks: in a process of its own."""
+    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    folder = tmp_path_factory.mktemp("server") / "store"
+    with server(folder) as address:
+        yield address, folder / "token"
+
+
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """Two mounted volumes for all tests of the module; each test empties them."""
+    home = tmp_path_factory.mktemp("mounts")
+    points = (home / "a", home / "b")
+    for point in points:
+        point.mkdir()
+        command("init", home / f"volume-{point.name}")
+        command("mount", home / f"volume-{point.name}", point)
+    yield points
+    for point in points:
+        if os.path.ismount(point):
+            command("umount", point)
+
+
+@pytest.fixture
+def sync(
+    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Sync:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return Sync(tmp_path, *served, capsys)
+
+
+@pytest.fixture
+def pair(sync: Sync, mounts: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
+    """Two mounted volumes linked to one container."""
+    for root in mounts:
+        sync("link", root, sync.url, "--token-file", sync.token_file)
+    yield mounts
+    for root in mounts:
+        sync("unlink", root)
+        for folder, folders, files in os.walk(root, topdown=False):
+            for name in files:
+                os.unlink(os.path.join(folder, name))
+            for name in folders:
+                path = Path(folder, name)
+                path.unlink() if path.is_symlink() else path.rmdir()
+
+
+def settle(sync: Sync, *roots: Path) -> None:
+    for root in roots:
+        sync.reconcile(root)
+
+
+def test_nothing_is_scanned_or_hashed_and_one_page_costs_one_block(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "image").write_bytes(NOISE)
+    up = sync.reconcile(first)
+    assert up["bytes_read_local"] == len(NOISE)  # each block once, to send it
+    down = sync.reconcile(second)
+    assert (down["blocks_received"], down["bytes_read_local"]) == (40, 0)
+    with (first / "image").open("r+b") as file:
+        file.seek(7 * BLOCK + 4096)
+        file.write(os.urandom(4096))
+    up, down = sync.reconcile(first), sync.reconcile(second)
+    assert (up["blocks_sent"], up["bytes_read_local"]) == (1, BLOCK)
+    assert (down["blocks_received"], down["bytes_read_local"]) == (1, 0)
+    assert content(first) == content(second)
+    sync.at_rest(first, second)
+
+
+def test_rename_and_clone_transfer_and_read_nothing(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "d").mkdir()
+    (first / "d/image").write_bytes(NOISE)
+    settle(sync, first, second)
+    inode = os.stat(second / "d/image").st_ino
+    command("clone", first / "d/image", first / "clone")
+    (first / "d").rename(first / "e")
+    for root in pair:
+        summary = sync.reconcile(root)
+        assert (summary["moved"], summary["blocks_sent"], summary["blocks_received"]) == (1, 0, 0)
+        assert summary["bytes_read_local"] == 0
+    assert content(first) == content(second)
+    assert os.stat(second / "e/image").st_ino == inode
+    sync.at_rest(first, second)
+
+
+def test_every_kind_of_change_arrives(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    for name in ("swap-a", "swap-b", "gone", "bye/file", "keep"):
+        (first / name).parent.mkdir(exist_ok=True)
+        (first / name).write_bytes(name.encode())
+    (first / "link").symlink_to("keep")
+    settle(sync, first, second)
+    (first / "swap-a").rename(first / "t")
+    (first / "swap-b").rename(first / "swap-a")
+    (first / "t").rename(first / "swap-b")
+    (first / "gone").unlink()
+    (first / "bye/file").unlink()
+    (first / "bye").rmdir()
+    (first / "link").unlink()
+    (first / "link").symlink_to("elsewhere")
+    (first / "keep").chmod(0o600)
+    os.utime(first / "keep", ns=(5, 5_000_000_007))
+    (first / "sub").mkdir(mode=0o750)
+    (first / "sub/empty").write_bytes(b"")
+    os.link(first / "keep", first / "sub/hard")
+    settle(sync, first, second)
+    assert content(first) == content(second)
+    found = os.stat(second / "keep")
+    assert (found.st_mode & 0o777, found.st_mtime_ns) == (0o600, 5_000_000_007)
+    assert os.stat(second / "sub").st_mode & 0o777 == 0o750
+    assert len(list((second / ".blocksync/trash").iterdir())) == 5  # gone, file, link; a swap is two edits
+    sync.at_rest(first, second)
+
+
+def test_both_sides_edit_and_both_contents_stay(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "image.img").write_bytes(NOISE)
+    settle(sync, first, second)
+    (first / "image.img").write_bytes(NOISE + b"first")
+    (second / "image.img").write_bytes(NOISE + b"second")
+    sync.reconcile(first)
+    conflict = sync.reconcile(second, expect=4)
+    assert (conflict["conflicts"], conflict["blocks_sent"], conflict["blocks_received"]) == (1, 1, 1)
+    sync.reconcile(first)
+    assert content(first) == content(second)
+    assert sorted(content(first).values(), key=str) == sorted([NOISE + b"first", NOISE + b"second"], key=str)
+    sync.at_rest(first, second)
+
+
+def test_a_file_that_is_open_for_writing_waits_until_it_is_closed(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "image").write_bytes(NOISE)
+    settle(sync, first, second)
+    with (first / "image").open("r+b") as writer:
+        writer.write(b"half")
+        writer.flush()
+        (first / "other").write_bytes(b"goes")
+        lines = sync("reconcile", first, "--json")
+        assert lines[-1]["pushed"] == 1
+        assert [line["path"] for line in lines if line["type"] == "note"] == ["image"]
+    assert sync.reconcile(first)["pushed"] == 1
+    with (second / "image").open("r+b") as writer:
+        lines = sync("reconcile", second, "--json")
+        assert lines[-1]["pulled"] == 1
+        assert "open for writing" in str([line for line in lines if line["type"] == "note"])
+        assert (second / "image").read_bytes() == NOISE
+    assert sync.reconcile(second)["pulled"] == 1
+    assert content(first) == content(second)
+    sync.at_rest(first, second)
+
+
+def test_what_failed_is_seen_again_although_the_journal_went_on(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    with open(os.fsencode(first) + b"/caf\xe9", "wb") as file:
+        file.write(b"x")
+    (first / "good").write_bytes(b"y")
+    for _ in range(2):
+        lines = sync("reconcile", first, "--json", expect=3)
+        assert [line["path"] for line in lines if line["type"] == "failure"] == ["caf\\xe9"]
+    os.rename(os.fsencode(first) + b"/caf\xe9", os.fsencode(first) + b"/cafe")
+    assert sync.reconcile(first)["pushed"] == 1
+    sync.reconcile(second)
+    assert content(first) == content(second) == {"cafe": b"x", "good": b"y"}
+    sync.at_rest(first, second)
+
+
+def test_an_unmounted_volume_is_an_identity_error_and_a_subfolder_an_ordinary_root(
+    sync: Sync, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    first, second = pair
+    (first / "file").write_bytes(b"x")
+    settle(sync, first, second)
+    volume = first.with_name("volume-a")
+    command("umount", first)
+    try:
+        sync("reconcile", first, expect=18)
+        sync("link", volume, sync.url, "--token-file", sync.token_file, expect=2)
+        (status,) = sync("status", first, "--json")
+        assert (status["condition"], status["kind"]) == ("away", "volume")
+    finally:
+        command("mount", volume, first)
+    sync.at_rest(first, second)
+    (first / "inner").mkdir()
+    sync("link", first / "inner", sync.url, "--token-file", sync.token_file, expect=2)  # it lies in a linked root
+    (first / "inner").rmdir()
+
+
+def test_a_folder_inside_a_mount_works_as_an_ordinary_root(sync: Sync, mounts: tuple[Path, Path]) -> None:
+    inner = mounts[0] / "inner"
+    inner.mkdir()
+    sync("link", inner, sync.url, "--token-file", sync.token_file)
+    (inner / "file").write_bytes(NOISE)
+    assert sync.reconcile(inner)["pushed"] == 1
+    other = sync.folder("other")
+    sync.reconcile(other)
+    (other / "file").write_bytes(NOISE + b"more")
+    sync.reconcile(other)
+    assert sync.reconcile(inner)["pulled"] == 1
+    assert content(inner) == content(other)
+    sync("unlink", inner)
+    subprocess.run(["rm", "-rf", inner], check=True)
+
+
+def test_volume_and_folder_are_devices_of_one_share(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    folder = sync.folder("folder")
+    (folder / "image").write_bytes(NOISE)
+    settle(sync, folder, first, second)
+    with (first / "image").open("r+b") as file:
+        file.truncate(10 * BLOCK + 5)
+    settle(sync, first, folder, second)
+    assert content(first) == content(second) == content(folder)
+    with (folder / "image").open("ab") as file:
+        file.write(bytes(3 * BLOCK) + b"end")
+    settle(sync, folder, first, second)
+    assert content(first) == content(second) == content(folder)
+    sync.at_rest(first, second, folder)
