@@ -12,7 +12,7 @@ from typing import Final
 
 import lmdb
 
-from blockfs.blocks.environment import close_environment, lmdb_errors, open_environment
+from blockfs.blocks.environment import close_environment, lmdb_errors, open_databases, open_environment
 from blockfs.runtime.atomic import sync_directory
 from syncer.errors import CorruptionError, FormatTooNewError
 from syncer.server import nameindex
@@ -194,11 +194,14 @@ class Catalogue:
     def __init__(self, path: str, environment: lmdb.Environment) -> None:
         self.path: Final = path
         self._environment = environment
-        self._tables = {table: environment.open_db(table.encode()) for table in _TABLES}
+        try:
+            opened = open_databases(environment, [table.encode() for table in _TABLES])
+        except lmdb.NotFoundError:
+            raise CorruptionError(f"{path} is a database, but not a catalogue; {_ADVICE}") from None
+        self._tables = dict(zip(_TABLES, opened, strict=True))
         with self.reading() as view:
             raw = view.get("meta", _FORMAT_KEY)
-        if raw is None:
-            raise CorruptionError(f"{path} is an empty database, not a catalogue; {_ADVICE}")
+        assert raw is not None  # written together with the tables
         number, found = Format.decode(raw)
         if number > FORMAT:
             raise FormatTooNewError(path, number, FORMAT)
@@ -208,17 +211,17 @@ class Catalogue:
     def create(path: str, *, block_size: int) -> None:
         """Make an empty catalogue. Order: database → fsync of its folder → fsync of the folder above.
 
-        A crash before the end leaves a folder without the format row; making it again continues there.
+        A crash before the end leaves a folder without any table; making it again continues there.
         """
         os.makedirs(path, mode=0o700, exist_ok=True)
         with lmdb_errors(path, _ADVICE):
             environment = open_environment(path, map_size_bytes=MAP_SIZE_BYTES, databases=len(_TABLES), advice=_ADVICE)
             try:
-                tables = {table: environment.open_db(table.encode()) for table in _TABLES}
-                with environment.begin(write=True, db=tables["meta"]) as txn:
-                    if txn.get(_FORMAT_KEY) is None:
-                        txn.put(_FORMAT_KEY, Format(block_size=block_size).encode())
-                        txn.put(_COUNTERS_KEY, Counters().encode())
+                with environment.begin(write=True) as txn:  # tables and format row: all or nothing
+                    tables = {table: environment.open_db(table.encode(), txn=txn) for table in _TABLES}
+                    if txn.get(_FORMAT_KEY, db=tables["meta"]) is None:
+                        txn.put(_FORMAT_KEY, Format(block_size=block_size).encode(), db=tables["meta"])
+                        txn.put(_COUNTERS_KEY, Counters().encode(), db=tables["meta"])
             finally:
                 close_environment(environment)
         sync_directory(path)
