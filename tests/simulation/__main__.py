@@ -8,6 +8,7 @@ python -m tests.simulation mutants FIRST COUNT  kills these mutants of the plann
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from tests.simulation import mutants
@@ -19,8 +20,11 @@ _REPORTED = 5  # failures per worker: the first seeds tell enough
 def seeds(first: int, count: int) -> None:
     """Run a range."""
     failures = 0
+    gc.disable()  # scenarios make next to no cycles: a tenth of the time, for nothing
     for seed in range(first, first + count):
         failure = failure_of(seed)
+        if seed % 5000 == 0:
+            gc.collect()
         if failure is not None:
             failures += 1
             print(f"failed {seed} {failure[:300]}")
