@@ -104,9 +104,7 @@ def decode_description(path: bytes, text: bytes) -> Volume:
     name = os.fsdecode(os.path.join(path, b"volume.toml"))
     try:
         table = tomllib.loads(text.decode())
-        found = int(table["format"])
-        if found > FORMAT:
-            raise FormatTooNewError(name, found, FORMAT)
+        _check_format(name, int(table["format"]))
         volume = Volume(
             path=path,
             uuid=str(uuids.UUID(table["uuid"])),
@@ -117,6 +115,13 @@ def decode_description(path: bytes, text: bytes) -> Volume:
     except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
         raise CorruptionError(f"{name}: not a volume's description ({error}); restore it from a backup") from None
     return volume
+
+
+def _check_format(name: str, found: int) -> None:
+    if found > FORMAT:
+        raise FormatTooNewError(name, found, FORMAT)
+    if found < 1:
+        raise UsageError(f"format {found}")
 
 
 def _check(volume: Volume) -> None:

@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from blockfs.engine import files as files_module
+from blockfs.engine import staging as staging_module
+from blockfs.engine.attributes import AttributeChanges
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.staging import HostIoError
+from blockfs.errors import FsError, MissingBlockError, NoSpaceError, WouldBlock
+from blockfs.tree.schema import ROOT_INO
+from tests.unit.blockfs.engine.volumes import USER, config, content, create, findings, make
+
+TIB = 1 << 40
+LARGEST = 2**63 - 1
+
+
+@pytest.fixture
+def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
+    opened = Filesystem.open(make(tmp_path / "volume"), config())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ino(filesystem: Filesystem) -> int:
+    return create(filesystem, b"f")
+
+
+def test_reads_beyond_the_end_are_short(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"abc")
+    assert filesystem.files.read(ino, 1, 100) == b"bc"
+    assert filesystem.files.read(ino, 3, 100) == b""
+    assert filesystem.files.read(ino, LARGEST, 100) == b""
+
+
+def test_an_empty_write_changes_nothing(filesystem: Filesystem, ino: int) -> None:
+    assert filesystem.files.write(ino, 100, b"") == 0
+    assert filesystem.namespace.getattr(ino).size_bytes == 0
+
+
+def test_a_memoryview_can_be_written(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, memoryview(b"abcdef")[2:4])
+    assert content(filesystem, b"f") == b"cd"
+
+
+@pytest.mark.parametrize("offset", [LARGEST, LARGEST - 1])
+def test_a_write_past_the_largest_size_is_efbig(filesystem: Filesystem, ino: int, offset: int) -> None:
+    with pytest.raises(FsError) as caught:
+        filesystem.files.write(ino, offset, b"xx")
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_the_largest_file_has_a_last_byte(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, LARGEST - 1, b"x")
+    assert filesystem.namespace.getattr(ino).size_bytes == LARGEST
+    assert filesystem.files.read(ino, LARGEST - 2, 100) == b"\0x"
+    filesystem.files.flush()
+    assert filesystem.files.read(ino, LARGEST - 2, 100, may_block=True) == b"\0x"
+
+
+@pytest.mark.parametrize(("size", "code"), [(LARGEST + 1, errno.EFBIG), (-1, errno.EINVAL)])
+def test_sizes_out_of_range_are_refused(filesystem: Filesystem, ino: int, size: int, code: int) -> None:
+    with pytest.raises(FsError) as caught:
+        filesystem.files.truncate(ino, size)
+    assert caught.value.errno == code
+
+
+def test_a_huge_sparse_file_takes_no_memory(filesystem: Filesystem, ino: int) -> None:
+    tracemalloc.start()
+    filesystem.files.truncate(ino, 10**15)
+    filesystem.files.write(ino, 10**15 - 4096, b"end" * 1000)
+    assert filesystem.files.read(ino, 10**14, 100) == bytes(100)
+    filesystem.files.flush()
+    filesystem.files.truncate(ino, 10**14)
+    filesystem.files.truncate(ino, 10**15)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+    assert filesystem.files.read(ino, 10**15 - 4096, 4096) == bytes(4096)
+
+
+def test_a_hole_is_read_at_the_price_of_the_reply(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.truncate(ino, 1 << 50)
+    filesystem.files.write(ino, (1 << 50) - 1, b"x")
+    filesystem.files.flush()
+    tracemalloc.start()
+    assert filesystem.files.read(ino, 1 << 49, 1 << 20) == bytes(1 << 20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+def test_a_write_across_a_range_border_lands_in_two_staging_files(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, TIB - 5000, b"ab" * 5000)
+    assert filesystem.files.read(ino, TIB - 5001, 20000) == b"\0" + b"ab" * 5000
+    assert len(os.listdir(filesystem.volume.staging_path)) == 2
+    filesystem.files.flush()
+    assert filesystem.files.read(ino, TIB - 5001, 20000, may_block=True) == b"\0" + b"ab" * 5000
+
+
+def test_directories_have_no_content(filesystem: Filesystem) -> None:
+    with pytest.raises(FsError) as caught:
+        filesystem.files.open(ROOT_INO)
+    assert caught.value.errno == errno.EISDIR
+
+
+@pytest.mark.parametrize("call", ["open", "read", "write", "truncate"])
+def test_a_file_that_is_not_there_is_enoent(filesystem: Filesystem, call: str) -> None:
+    files = filesystem.files
+    with pytest.raises(FsError) as caught:
+        {
+            "open": lambda: files.open(4711),
+            "read": lambda: files.read(4711, 0, 1),
+            "write": lambda: files.write(4711, 0, b"x"),
+            "truncate": lambda: files.truncate(4711, 5),
+        }[call]()
+    assert caught.value.errno == errno.ENOENT
+
+
+def test_a_link_or_device_has_no_content(filesystem: Filesystem) -> None:
+    link = filesystem.namespace.symlink(ROOT_INO, b"l", target=b"t", caller=USER)
+    with pytest.raises(FsError) as caught:
+        filesystem.files.open(link.ino)
+    assert caught.value.errno == errno.EINVAL
+
+
+def test_writers_are_counted(filesystem: Filesystem, ino: int) -> None:
+    files = filesystem.files
+    reader, writer = files.open(ino, os.O_RDONLY), files.open(ino, os.O_WRONLY)
+    assert files.writers(ino) == 1
+    files.release(writer)
+    files.release(reader)
+    assert files.writers(ino) == 0
+
+
+def test_an_unlinked_file_is_there_until_it_is_forgotten(filesystem: Filesystem, ino: int) -> None:
+    filesystem.namespace.remember(ino)
+    handle = filesystem.files.open(ino, os.O_RDWR)
+    filesystem.namespace.unlink(ROOT_INO, b"f")
+    filesystem.files.write(ino, 0, b"still")
+    assert filesystem.files.read(ino, 0, 10) == b"still"
+    filesystem.files.release(handle)
+    filesystem.namespace.forget(ino)
+    assert filesystem.staged_bytes == 0
+    filesystem.commit()
+    assert os.listdir(filesystem.volume.staging_path) == []
+    filesystem.files.fsync(ino)  # a late one: nothing to do, nothing to complain about
+
+
+# --- times ---
+
+
+def test_a_write_moves_mtime_and_ctime(filesystem: Filesystem, ino: int) -> None:
+    before = filesystem.namespace.getattr(ino)
+    filesystem.files.write(ino, 0, b"x")
+    after = filesystem.namespace.getattr(ino)
+    assert after.mtime_ns > before.mtime_ns
+    assert after.ctime_ns > before.ctime_ns
+
+
+def test_an_explicit_mtime_wins_over_earlier_writes(filesystem: Filesystem, ino: int) -> None:
+    """rsync and cp -p write first and set the time then; publishing later must not undo it."""
+    filesystem.files.write(ino, 0, b"x")
+    filesystem.namespace.setattr(ino, AttributeChanges(mtime_ns=123))
+    assert filesystem.namespace.getattr(ino).mtime_ns == 123
+    filesystem.files.fsync(ino)
+    filesystem.files.flush()
+    assert filesystem.namespace.getattr(ino).mtime_ns == 123
+
+
+def test_a_write_after_an_explicit_mtime_wins(filesystem: Filesystem, ino: int) -> None:
+    filesystem.namespace.setattr(ino, AttributeChanges(mtime_ns=123))
+    filesystem.files.write(ino, 0, b"x")
+    assert filesystem.namespace.getattr(ino).mtime_ns > 123
+    filesystem.files.flush()
+    assert filesystem.namespace.getattr(ino).mtime_ns > 123
+
+
+def test_a_chmod_keeps_the_mtime_of_an_unpublished_write(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"x")
+    written = filesystem.namespace.getattr(ino).mtime_ns
+    filesystem.namespace.setattr(ino, AttributeChanges(mode=0o600))
+    assert filesystem.namespace.getattr(ino).mtime_ns == written
+    filesystem.files.fsync(ino)
+    assert filesystem.namespace.getattr(ino).mtime_ns == written
+
+
+# --- waiting ---
+
+
+def test_completing_a_cold_page_would_block(filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem.files.write(ino, 0, b"x" * 4096)
+    filesystem.files.flush()
+    real = filesystem.blocks.read
+
+    def cold(block_id: bytes, start: int, length: int, *, may_block: bool = True) -> bytes:
+        if not may_block:
+            raise WouldBlock
+        return real(block_id, start, length)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(filesystem.blocks, "read", cold)
+    with pytest.raises(WouldBlock):
+        filesystem.files.write(ino, 10, b"y")
+    with pytest.raises(WouldBlock):
+        filesystem.files.read(ino, 0, 5)
+    filesystem.files.write(ino, 10, b"y", may_block=True)
+    assert content(filesystem, b"f") == b"x" * 10 + b"y" + b"x" * 4085
+
+
+def test_a_page_that_changes_while_it_is_read_is_read_again(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The completing read runs without the lock: what it found is void if somebody wrote meanwhile."""
+    filesystem.files.write(ino, 0, b"x" * 4096)
+    filesystem.files.flush()
+    real = filesystem.blocks.read
+    interruptions = iter([True])
+
+    def cold(block_id: bytes, start: int, length: int, *, may_block: bool = True) -> bytes:
+        if not may_block:
+            raise WouldBlock
+        found = real(block_id, start, length)  # type: ignore[arg-type]
+        if next(interruptions, False):
+            filesystem.files.write(ino, 0, b"z" * 4096)
+        return found
+
+    monkeypatch.setattr(filesystem.blocks, "read", cold)
+    filesystem.files.write(ino, 10, b"y", may_block=True)
+    assert content(filesystem, b"f") == b"z" * 10 + b"y" + b"z" * 4085
+
+
+def test_cutting_inside_a_sealed_block_would_block(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"x" * 4096)
+    filesystem.files.flush()
+    with pytest.raises(WouldBlock):
+        filesystem.files.truncate(ino, 100)
+    filesystem.files.truncate(ino, 0)
+    assert content(filesystem, b"f") == b""
+
+
+def test_too_much_staged_would_block_and_a_waiting_writer_gets_room(tmp_path: Path) -> None:
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=64 << 10))
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, b"x" * (64 << 10))
+    with pytest.raises(WouldBlock):
+        filesystem.files.write(ino, 1 << 20, b"y")
+    filesystem.files.write(ino, 1 << 20, b"y", may_block=True)
+    assert filesystem.staged_bytes == 4096
+    assert filesystem.files.read(ino, 0, 5, may_block=True) == b"xxxxx"
+    filesystem.close()
+
+
+def test_a_write_larger_than_the_limit_gets_through(tmp_path: Path) -> None:
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=4096))
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, b"x" * 100_000, may_block=True)
+    filesystem.files.write(ino, 0, b"y" * 100_000, may_block=True)
+    assert content(filesystem, b"f") == b"y" * 100_000
+    filesystem.close()
+
+
+# --- a host that fails ---
+
+
+def test_a_full_host_fails_the_write_and_keeps_what_was(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * 10000)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", full)
+        with pytest.raises(NoSpaceError):
+            filesystem.files.write(ino, 5000, b"y" * 10000)
+    assert content(filesystem, b"f") == b"x" * 10000
+
+
+def test_a_write_cut_short_counts_whole_pages_only(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is staged in part would be completed with NUL bytes by a recovery."""
+    filesystem.files.write(ino, 0, b"o" * 12288)
+    filesystem.files.flush()
+    real = os.pwritev
+
+    def short(fd: int, parts: list[bytes], offset: int) -> int:
+        joined = b"".join(parts)
+        if len(joined) < 6000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, [joined[:6000]], offset)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", short)
+        patched.setattr(os, "pwrite", full)
+        assert filesystem.files.write(ino, 0, b"n" * 12288, may_block=True) == 4096
+    assert content(filesystem, b"f") == b"n" * 4096 + b"o" * 8192
+    filesystem.files.fsync(ino)
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert content(again, b"f") == b"n" * 4096 + b"o" * 8192
+    again.close()
+
+
+def test_a_nearly_full_host_keeps_its_reserve(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metadata commits, sealing and deletion need room when nothing else gets any."""
+    monkeypatch.setattr(filesystem.files, "_reserve_bytes", 1 << 60)
+    monkeypatch.setattr(files_module, "_RESERVE_CHECK_PAGES", 0)
+    with pytest.raises(NoSpaceError):
+        filesystem.files.write(ino, 0, b"x")
+
+
+def test_a_failed_flush_is_an_error_of_fsync_and_nothing_is_published(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * 100)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(staging_module.os, "fdatasync", fail)
+        with pytest.raises(NoSpaceError):
+            filesystem.files.fsync(ino)
+    row = filesystem.tree.inode(ino)
+    assert row is not None
+    assert row.size_bytes == 0
+    flushed: list[int] = []
+    monkeypatch.setattr(staging_module.os, "fdatasync", flushed.append)
+    filesystem.files.fsync(ino)
+    assert len(flushed) == 1
+    row = filesystem.tree.inode(ino)
+    assert row is not None
+    assert row.size_bytes == 100
+
+
+def test_a_commit_that_fails_is_an_error_and_is_made_up_for(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * 100)
+
+    def full(_: object) -> None:
+        raise NoSpaceError("committing metadata: no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.tree, "write", full)
+        with pytest.raises(NoSpaceError):
+            filesystem.files.fsync(ino)
+    assert content(filesystem, b"f") == b"x" * 100
+    filesystem.files.fsync(ino)
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert content(again, b"f") == b"x" * 100
+    again.close()
+
+
+def test_a_host_error_of_a_write_is_eio(filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwritev", fail)
+        with pytest.raises(HostIoError):
+            filesystem.files.write(ino, 0, b"y")
+
+
+def test_a_missing_block_is_an_error_of_the_read(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x")
+    filesystem.files.flush()
+
+    def missing(block_id: bytes, *_: object, **__: object) -> bytes:
+        raise MissingBlockError(block_id)
+
+    monkeypatch.setattr(filesystem.blocks, "read", missing)
+    with pytest.raises(MissingBlockError):
+        filesystem.files.read(ino, 0, 1, may_block=True)
+
+
+# --- many at once ---
+
+
+def test_readers_writers_and_sealers_at_once_see_whole_pages(tmp_path: Path) -> None:
+    """Each writer owns a page and writes it whole with one letter: no reader may ever see a mixture."""
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=8192), config())
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, b"a" * 4096 * 4)
+    problems: list[int] = []
+    done = threading.Event()
+
+    def write(page: int) -> None:
+        for turn in range(150):
+            filesystem.files.write(ino, page * 4096, bytes([97 + turn % 26]) * 4096, may_block=True)
+
+    def read() -> None:
+        while not done.is_set():
+            data = filesystem.files.read(ino, 0, 4096 * 4, may_block=True)
+            problems.extend(at for at in range(0, len(data), 4096) if len(set(data[at : at + 4096])) != 1)
+
+    def seal() -> None:
+        while not done.is_set():
+            filesystem.files.flush()
+            filesystem.files.fsync(ino)
+
+    writers = [threading.Thread(target=write, args=(page,)) for page in range(4)]
+    others = [threading.Thread(target=read), threading.Thread(target=seal)]
+    for thread in writers + others:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    done.set()
+    for thread in others:
+        thread.join()
+    assert problems == []
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == bytes([97 + 149 % 26]) * 4096 * 4
+    assert findings(filesystem) == []
+    filesystem.close()

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import CorruptBlockError, FsError, MissingBlockError, NoSpaceError
+from blockfs.tree.schema import ROOT_INO
+from tests.unit.blockfs.engine.volumes import config, content, create, find, findings, make
+
+BLOCK = 8192
+
+
+class Interruption:
+    """Does something, once, when a seal has composed its blocks and not yet put them into the tree."""
+
+    def __init__(self) -> None:
+        self.action: Callable[[], None] | None = None
+
+    def __call__(self, step: str) -> None:
+        if step == "blocks.sync" and self.action is not None:
+            action, self.action = self.action, None
+            action()
+
+
+@pytest.fixture
+def interruption() -> Interruption:
+    return Interruption()
+
+
+@pytest.fixture
+def filesystem(tmp_path: Path, interruption: Interruption) -> Iterator[Filesystem]:
+    opened = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), config(interruption))
+    yield opened
+    opened.files.flush()
+    assert opened.staged_bytes == 0
+    assert findings(opened) == []
+    opened.close()
+
+
+@pytest.fixture
+def ino(filesystem: Filesystem) -> int:
+    return create(filesystem, b"f")
+
+
+def test_equal_blocks_are_stored_once_and_nul_blocks_not_at_all(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK * 3 + bytes(BLOCK * 2))
+    filesystem.files.flush()
+    assert filesystem.blocks.statistics().blocks == 1
+    ids = filesystem.tree.block_ids(ino, 0, 5)
+    assert ids[:32] == ids[32:64] == ids[64:96]
+    assert ids[96:] == ZERO_BLOCK * 2
+
+
+def test_sealing_twice_changes_nothing(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"x")
+    filesystem.files.flush()
+    before = filesystem.tree.inode(ino)
+    filesystem.files.flush()
+    assert filesystem.tree.inode(ino) == before
+
+
+def test_sealing_published_content_keeps_its_version(filesystem: Filesystem, ino: int) -> None:
+    """The content is the same: the syncer must not see a change."""
+    filesystem.files.write(ino, 0, b"x")
+    filesystem.files.fsync(ino)
+    before = filesystem.tree.inode(ino)
+    filesystem.files.flush()
+    assert filesystem.tree.inode(ino) == before
+
+
+def test_writes_during_a_seal_lie_over_it(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    interruption.action = lambda: void(filesystem.files.write(ino, 100, b"during", may_block=True))
+    filesystem.files.flush()
+    assert filesystem.staged_bytes > 0
+    assert content(filesystem, b"f") == b"x" * 100 + b"during" + b"x" * (BLOCK - 106)
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == b"x" * 100 + b"during" + b"x" * (BLOCK - 106)
+
+
+def void(_: object) -> None:
+    """Drop a result."""
+
+
+@pytest.mark.parametrize("size", [0, 100, BLOCK - 1, BLOCK, BLOCK + 4096, BLOCK * 2 + 1])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_cut_during_a_seal_stays_a_cut(
+    filesystem: Filesystem, ino: int, interruption: Interruption, size: int, grows: bool
+) -> None:
+    """A sealed block must not bring back bytes that were cut off while it was being composed."""
+    filesystem.files.write(ino, 0, b"x" * BLOCK * 3)
+
+    def cut() -> None:
+        filesystem.files.truncate(ino, size, may_block=True)
+        if grows:
+            filesystem.files.truncate(ino, BLOCK * 4)
+
+    interruption.action = cut
+    filesystem.files.flush()
+    expected = b"x" * size + (bytes(BLOCK * 4 - size) if grows else b"")
+    assert content(filesystem, b"f") == expected
+    filesystem.files.truncate(ino, BLOCK * 5)
+    assert (
+        content(filesystem, b"f") == expected.ljust(BLOCK * 5, b"\0")
+        if grows
+        else b"x" * size + bytes(BLOCK * 5 - size)
+    )
+
+
+def test_an_unlink_during_a_seal_wins(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
+    filesystem.files.write(ino, 0, b"x")
+    interruption.action = lambda: void(filesystem.namespace.unlink(ROOT_INO, b"f"))
+    filesystem.files.flush()
+    assert filesystem.tree.inode(ino) is None
+
+
+def test_an_fsync_during_a_seal_is_durable_by_itself(
+    filesystem: Filesystem, ino: int, interruption: Interruption
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * 9000)
+    interruption.action = lambda: filesystem.files.fsync(ino)
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == b"x" * 9000
+
+
+def test_many_small_files_share_a_sync(tmp_path: Path) -> None:
+    steps: list[str] = []
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config(steps.append))
+    for number in range(100):
+        filesystem.files.write(create(filesystem, b"%d" % number), 0, b"%d" % number)
+    filesystem.files.flush()
+    assert steps.count("blocks.sync") == 1
+    filesystem.close()
+
+
+def test_one_file_that_can_not_be_sealed_keeps_no_other_from_it(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    filesystem.files.flush()
+    filesystem.files.write(ino, 0, b"y" * 4096)
+    other = create(filesystem, b"other")
+    filesystem.files.write(other, 0, b"fine")
+
+    def missing(block_id: bytes, *_: object, **__: object) -> bytes:
+        raise MissingBlockError(block_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.blocks, "read", missing)
+        with pytest.raises(MissingBlockError):
+            filesystem.files.flush()
+        assert filesystem.staged_bytes == 4096
+    assert content(filesystem, b"other") == b"fine"
+    assert content(filesystem, b"f") == b"y" * 4096 + b"x" * 4096
+
+
+def test_a_full_host_leaves_everything_staged(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+
+    def full(*_: object) -> bytes:
+        raise NoSpaceError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.blocks, "put", full)
+        with pytest.raises(NoSpaceError):
+            filesystem.files.flush()
+    assert filesystem.staged_bytes == BLOCK
+    assert content(filesystem, b"f") == b"x" * BLOCK
+
+
+def test_blocks_lost_before_their_sync_are_put_again(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    real = filesystem.blocks.sync
+    losses = iter([True])
+
+    def sync() -> None:
+        if next(losses, False):
+            raise CorruptBlockError(bytes(32), "the host lost it")
+        real()
+
+    monkeypatch.setattr(filesystem.blocks, "sync", sync)
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == b"x" * BLOCK
+
+
+# --- clones ---
+
+
+def test_a_clone_shares_every_block_and_copies_meta(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK + b"y" * 10)
+    filesystem.tree.set_xattr(ino, b"user.a", b"1")
+    clone = filesystem.clone(ino, ROOT_INO, b"g")
+    assert content(filesystem, b"g") == content(filesystem, b"f")
+    assert filesystem.blocks.statistics().blocks == 2
+    assert filesystem.namespace.getxattr(clone, b"user.a") == b"1"
+    assert filesystem.namespace.getattr(clone).mtime_ns == filesystem.namespace.getattr(ino).mtime_ns
+
+
+def test_a_clone_and_its_source_go_their_own_ways(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    clone = filesystem.clone(ino, ROOT_INO, b"g")
+    filesystem.files.write(clone, 0, b"g", may_block=True)
+    filesystem.files.write(ino, 1, b"f", may_block=True)
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == b"xf" + b"x" * (BLOCK - 2)
+    assert content(filesystem, b"g") == b"g" + b"x" * (BLOCK - 1)
+
+
+def test_a_clone_is_the_source_at_one_moment(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
+    filesystem.files.write(ino, 0, b"x" * 100)
+    interruption.action = lambda: void(filesystem.files.write(ino, 0, b"y" * 20000))
+    filesystem.clone(ino, ROOT_INO, b"g")
+    assert content(filesystem, b"g") == b"x" * 100
+    assert content(filesystem, b"f") == b"y" * 20000
+
+
+def test_a_clone_onto_a_name_or_of_a_directory_is_refused(filesystem: Filesystem, ino: int) -> None:
+    with pytest.raises(FsError) as exists:
+        filesystem.clone(ino, ROOT_INO, b"f")
+    assert exists.value.errno == errno.EEXIST
+    with pytest.raises(FsError) as directory:
+        filesystem.clone(ROOT_INO, ROOT_INO, b"g")
+    assert directory.value.errno == errno.EISDIR
+
+
+def test_a_source_that_vanishes_is_enoent(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
+    filesystem.files.write(ino, 0, b"x" * 100)
+    interruption.action = lambda: void(filesystem.namespace.unlink(ROOT_INO, b"f"))
+    with pytest.raises(FsError) as caught:
+        filesystem.clone(ino, ROOT_INO, b"g")
+    assert caught.value.errno == errno.ENOENT
+    assert find(filesystem, b"g") is None
+
+
+# --- the threads ---
+
+
+def test_quiet_files_are_sealed_and_changes_committed_without_being_asked(tmp_path: Path) -> None:
+    unlinked = threading.Event()
+
+    def checkpoint(step: str) -> None:
+        if step == "staging.unlink":
+            unlinked.set()
+
+    settings = EngineConfig(quiet_s=0.0, publish_s=0.01, commit_s=0.01, reserve_bytes=0, checkpoint=checkpoint)
+    filesystem = Filesystem.open(make(tmp_path / "volume"), settings)
+    filesystem.files.write(create(filesystem, b"f"), 0, b"x" * 5000)
+    assert unlinked.wait(60)
+    assert filesystem.staged_bytes == 0
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert content(again, b"f") == b"x" * 5000
+    again.close()
+
+
+def test_writers_beyond_the_limit_wait_for_the_threads(tmp_path: Path) -> None:
+    settings = EngineConfig(staged_limit_bytes=256 << 10, reserve_bytes=0)
+    filesystem = Filesystem.open(make(tmp_path / "volume"), settings)
+    ino = create(filesystem, b"f")
+    for number in range(40):
+        filesystem.files.write(ino, number << 16, bytes([number + 1]) * (1 << 16), may_block=True)
+        assert filesystem.staged_bytes <= 256 << 10
+    data = content(filesystem, b"f")
+    assert data == b"".join(bytes([number + 1]) * (1 << 16) for number in range(40))
+    filesystem.close()
+
+
+def test_a_waiting_writer_hears_that_the_host_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = EngineConfig(staged_limit_bytes=64 << 10, reserve_bytes=0)
+    filesystem = Filesystem.open(make(tmp_path / "volume"), settings)
+    ino = create(filesystem, b"f")
+
+    def full(*_: object) -> bytes:
+        raise NoSpaceError("full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.blocks, "put", full)
+        filesystem.files.write(ino, 0, b"x" * (64 << 10))
+        with pytest.raises(NoSpaceError):
+            filesystem.files.write(ino, 0, b"y" * (64 << 10), may_block=True)
+    filesystem.close()

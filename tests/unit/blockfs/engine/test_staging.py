@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from blockfs.engine import staging
+from blockfs.engine.config import no_checkpoint
+from blockfs.engine.pagemap import PAGE
+from blockfs.engine.staging import HostIoError, StagingDirectory, data_extents, decode_name, encode_name, read_range
+from blockfs.errors import CorruptionError, UsageError
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[StagingDirectory]:
+    opened = StagingDirectory(os.fsencode(tmp_path), open_files=2, checkpoint=no_checkpoint)
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("key", [(1, 0, 1), (2**63, 8388607, 2**40)])
+def test_names_round_trip(key: tuple[int, int, int]) -> None:
+    assert decode_name(encode_name(key)) == key
+
+
+@pytest.mark.parametrize("name", [b"", b"1.2", b"1.2.3.4", b"1.2.x", b"01.2.3", b"1.2.-3", b".probe", b"1.2.\xb2"])
+def test_foreign_names_are_none_of_ours(name: bytes) -> None:
+    assert decode_name(name) is None
+
+
+def test_only_so_many_descriptors_stay_open(directory: StagingDirectory) -> None:
+    """A copy of 10,000 small files must not exhaust the process's descriptors."""
+    files = [directory.create((ino, 0, 1)) for ino in range(20)]
+    assert sum(file.fd >= 0 for file in files) == 2
+    for number, file in enumerate(files):
+        with directory.using(file) as fd:
+            os.pwrite(fd, b"%d" % number, 0)
+    for number, file in enumerate(files):
+        with directory.using(file) as fd:
+            assert os.pread(fd, 10, 0) == b"%d" % number
+    assert sum(file.fd >= 0 for file in files) == 2
+
+
+def test_a_file_in_use_stays_open_when_it_is_removed(directory: StagingDirectory) -> None:
+    """A reader in a thread must never meet a closed or reused descriptor."""
+    file = directory.create((1, 0, 1))
+    fd = directory.acquire(file)
+    os.pwrite(fd, b"read me", 0)
+    directory.doom(file)
+    directory.sweep()
+    assert directory.names() == []
+    assert os.pread(fd, 10, 0) == b"read me"
+    directory.release(file)
+    assert file.fd == -1
+
+
+def test_an_idle_file_is_closed_when_it_is_removed(directory: StagingDirectory) -> None:
+    file = directory.create((1, 0, 1))
+    directory.doom(file)
+    directory.sweep()
+    assert file.fd == -1
+
+
+def test_a_missing_file_is_corruption(directory: StagingDirectory) -> None:
+    with pytest.raises(CorruptionError, match="inode 7"):
+        directory.existing((7, 0, 1))
+
+
+def test_a_failed_flush_is_never_believed_again(directory: StagingDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel marks pages clean after a failed write-back: the next fdatasync would succeed and lie."""
+    file = directory.create((1, 0, 1))
+    real = os.fdatasync
+
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(HostIoError):
+        directory.sync(file)
+    monkeypatch.setattr(os, "fdatasync", real)
+    with pytest.raises(HostIoError):
+        directory.sync(file)
+
+
+def test_staged_nul_bytes_are_data(directory: StagingDirectory) -> None:
+    file = directory.create((1, 0, 1))
+    with directory.using(file) as fd:
+        os.pwrite(fd, bytes(PAGE), 5 * PAGE)
+        os.pwrite(fd, b"x", 9 * PAGE + 17)
+        assert list(data_extents(fd)) == [(5 * PAGE, PAGE), (9 * PAGE, PAGE)]
+
+
+@pytest.mark.parametrize("may_block", [False, True])
+def test_reading_past_the_end_gives_nul_bytes(directory: StagingDirectory, may_block: bool) -> None:
+    file = directory.create((1, 0, 1))
+    with directory.using(file) as fd:
+        os.pwrite(fd, b"abc", 0)
+        assert read_range(fd, 1, 5, may_block=may_block) == b"bc\0\0\0"
+        assert read_range(fd, 9000, 2, may_block=may_block) == b"\0\0"
+
+
+def test_the_probe_passes_here_and_leaves_nothing(tmp_path: Path) -> None:
+    staging.probe(os.fsencode(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_host_that_blurs_holes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery would take holes for staged NUL bytes and overwrite sealed data with them."""
+
+    def blurred(_: int) -> Iterator[tuple[int, int]]:
+        yield 0, 8 * PAGE
+
+    monkeypatch.setattr(staging, "data_extents", blurred)
+    with pytest.raises(UsageError, match="SEEK_DATA"):
+        staging.probe(os.fsencode(tmp_path))

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from blockfs.engine import volume
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
+from tests.unit.blockfs.engine.volumes import config, make
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> bytes:
+    return os.fsencode(tmp_path / "volume")
+
+
+def test_a_volume_is_what_it_was_made_as(path: bytes) -> None:
+    made = volume.init(path, block_size=8192)
+    assert Volume.load(path) == made
+    assert made.block_size == 8192
+    assert made.compression == "none"
+
+
+def test_the_block_size_is_64_kib_unless_said_otherwise(path: bytes) -> None:
+    assert volume.init(path).block_size == 65536
+
+
+def test_a_path_that_is_not_utf8_is_fine(tmp_path: Path) -> None:
+    path = os.path.join(os.fsencode(tmp_path), b"v\xff\xfe")
+    volume.init(path)
+    Filesystem.open(path, config()).close()
+
+
+def test_an_empty_directory_becomes_a_volume(path: bytes) -> None:
+    os.mkdir(path)
+    volume.init(path)
+    assert Volume.load(path).path == path
+
+
+@pytest.mark.parametrize("size", [0, 2048, 5000, 8 << 20])
+def test_other_block_sizes_are_refused_before_anything_is_made(path: bytes, size: int) -> None:
+    with pytest.raises(UsageError):
+        volume.init(path, block_size=size)
+    assert not os.path.exists(path)
+
+
+def test_an_unknown_compression_is_refused(path: bytes) -> None:
+    with pytest.raises(UsageError):
+        volume.init(path, compression="zstd")
+
+
+def test_a_directory_with_something_in_it_is_refused(path: bytes) -> None:
+    os.mkdir(path)
+    os.mkdir(os.path.join(path, b"thesis"))
+    with pytest.raises(UsageError):
+        volume.init(path)
+    assert os.listdir(path) == [b"thesis"]
+
+
+def test_a_missing_parent_is_a_usage_error(path: bytes) -> None:
+    with pytest.raises(UsageError):
+        volume.init(os.path.join(path, b"deeper"))
+
+
+def test_no_volume_is_not_found(path: bytes) -> None:
+    with pytest.raises(NotFoundError):
+        Volume.load(path)
+
+
+def test_a_newer_format_is_refused(path: bytes) -> None:
+    volume.init(path)
+    rewrite(path, b"format = 1", b"format = 2")
+    with pytest.raises(FormatTooNewError) as caught:
+        Filesystem.open(path, config())
+    assert caught.value.exit_code == 14
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"format = 1", b"format = 0"),
+        (b"format = 1", b"format = 'x'"),
+        (b"block_size = 65536", b"block_size = 65537"),
+        (b"block_size = 65536", b"block_size = true"),
+        (b'compression = "none"', b"compression = 7"),
+        (b'uuid = "', b'uuid = "zz'),
+        (b"format", b"\xff"),
+        (b"block_size", b"size"),
+    ],
+)
+def test_a_damaged_description_is_corruption(path: bytes, old: bytes, new: bytes) -> None:
+    volume.init(path)
+    rewrite(path, old, new)
+    with pytest.raises(CorruptionError):
+        Volume.load(path)
+
+
+def rewrite(path: bytes, old: bytes, new: bytes) -> None:
+    name = os.path.join(path, b"volume.toml")
+    with open(name, "rb") as file:
+        text = file.read()
+    assert old in text
+    with open(name, "wb") as file:
+        file.write(text.replace(old, new))
+
+
+def test_a_second_mount_is_refused_with_the_holders_pid(path: bytes) -> None:
+    volume.init(path)
+    first = Filesystem.open(path, config())
+    with pytest.raises(LockedError) as caught:
+        Filesystem.open(path, config())
+    assert caught.value.holder_pid == os.getpid()
+    first.close()
+    Filesystem.open(path, config()).close()
+
+
+def test_the_lock_of_a_dead_process_is_free(path: bytes) -> None:
+    volume.init(path)
+    program = (
+        "import os, sys; from blockfs.engine.volume import VolumeLock; "
+        "VolumeLock.acquire(os.fsencode(sys.argv[1])); os._exit(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, os.fsdecode(path)], check=False)
+    assert done.returncode == 9
+    lock = VolumeLock.acquire(path)
+    lock.release()
+    lock.release()
+
+
+def test_a_lock_without_a_readable_pid_still_locks(path: bytes) -> None:
+    volume.init(path)
+    lock = VolumeLock.acquire(path)
+    with open(os.path.join(path, b"lock"), "wb") as file:
+        file.write(b"?")
+    with pytest.raises(LockedError) as caught:
+        VolumeLock.acquire(path)
+    assert caught.value.holder_pid is None
+    lock.release()
+
+
+def test_a_failed_open_lets_go_of_the_volume(tmp_path: Path) -> None:
+    path = make(tmp_path / "volume")
+    os.rename(os.path.join(path, b"tree"), os.path.join(path, b"elsewhere"))
+    with pytest.raises(NotFoundError):
+        Filesystem.open(path, config())
+    VolumeLock.acquire(path).release()
