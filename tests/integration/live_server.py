@@ -89,7 +89,13 @@ class Client:
 @contextmanager
 def server_in_thread(folder: Path) -> Iterator[str]:
     """Serve a folder; yields HOST:PORT."""
-    store = Store(ServerFolder.open(str(folder), block_size=BLOCK))
+    with Store(ServerFolder.open(str(folder), block_size=BLOCK)) as store, serving(store) as address:
+        yield address
+
+
+@contextmanager
+def serving(store: Store) -> Iterator[str]:
+    """Serve a store; yields HOST:PORT."""
     listener = process.bind("127.0.0.1:0")
     ready = threading.Event()
     server = process.Server(App(store, parse_tokens(TOKENS, "test")), ready.set)
@@ -101,7 +107,6 @@ def server_in_thread(folder: Path) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join()
-        store.close()
 
 
 class ServerProcess:

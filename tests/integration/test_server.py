@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_server import BLOCK, Client, server_in_thread
+from blockfs.errors import CorruptBlockError, NoSpaceError
+from syncer.errors import CorruptionError
+from syncer.server import calls
+from syncer.server.commits import StoreClosedError
+from syncer.server.folder import ServerFolder
+from syncer.server.store import Store
+from tests.integration.live_server import BLOCK, Client, server_in_thread, serving
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 STREAM = "application/octet-stream"
@@ -528,6 +534,57 @@ def test_a_client_that_goes_away_in_the_middle_disturbs_nobody(alice: Client, c:
         )
     assert alice.names(c) == []
     assert alice("PUT", f"/{c}/f", b"whole").status == 201
+
+
+# --- what is wrong on our side
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "fault"),
+    [
+        (NoSpaceError("/data: disk full"), 507, "insufficientStorage"),
+        (CorruptBlockError(b"x" * 32, "flipped"), 500, "internalServerError"),
+        (CorruptionError("the catalogue is damaged"), 500, "internalServerError"),
+        (StoreClosedError("closing"), 503, "serviceUnavailable"),
+    ],
+)
+def test_a_failure_of_the_server_is_told_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, fault: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with Store(ServerFolder.open(str(tmp_path / "s"), block_size=BLOCK)) as store, serving(store) as address:
+        client = Client(address)
+        client("PUT", "/c")
+        client("PUT", "/c/f", b"x")
+        with monkeypatch.context() as patch:
+            patch.setattr(store._blocks, "put", fail)
+            patch.setattr(store._blocks, "read", fail)
+            for reply in (
+                client("PUT", "/c/f", b"new"),
+                client("PUT", "/c/f", bytes(3 << 20)),
+                client("POST", "/c?update", b"x", Content_Type=STREAM),
+                client("GET", "/c/f"),
+            ):
+                assert (reply.status, reply.fault) == (status, fault)
+                assert "/data" not in reply.body.decode()  # no paths to strangers
+        assert client("GET", "/c/f").body == b"x"
+        client.close()
+
+
+def test_a_body_that_never_comes_is_given_up(
+    alice: Client, c: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when a stalled upload may hold an epoch, and with it the collector, for ever."""
+    monkeypatch.setattr(calls, "_IDLE_S", 0.05)
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(
+            f"PUT /v1/alice/{c}/f HTTP/1.1\r\nHost: x\r\nX-Auth-Token: token-alice\r\n"
+            "Content-Length: 100000\r\n\r\nhalf".encode()
+        )
+        assert connection.recv(100).startswith(b"HTTP/1.1 408")
 
 
 def test_the_folder_of_a_server_is_private(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from syncer.server.objects import Place
 from syncer.server.store import Store
 
 BLOCK = 4096
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 HOUR_US = 3600 * 1_000_000
 
 
