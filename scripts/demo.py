@@ -45,9 +45,10 @@ class Machines:
     def blocksync(self, *arguments: str | Path) -> str:
         """Run one blocksync command and return what it prints."""
         command = [BLOCKSYNC, *arguments]
-        result = subprocess.run(command, env=self.environment, stdout=subprocess.PIPE, text=True, check=False)
+        result = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         if result.returncode:
-            raise DemoError(f"blocksync {' '.join(map(str, arguments))} ended with exit code {result.returncode}")
+            told = result.stderr.strip()
+            raise DemoError(f"blocksync {' '.join(map(str, arguments))}: exit code {result.returncode}: {told}")
         return result.stdout
 
     def mount(self, name: str) -> Path:
@@ -63,7 +64,12 @@ class Machines:
         """Start the server on a free port and return the URL of the demo's container."""
         command = [BLOCKSYNC, "serve", self.home / "server", "--listen", "127.0.0.1:0"]
         self.server = subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
         )
         assert self.server.stdout is not None
         for line in self.server.stdout:
@@ -201,16 +207,16 @@ def synchronise(machines: Machines, first: Path) -> None:
     folder.mkdir()
     roots = [first, second, folder]
     table = Table(title="reconcile", title_justify="left")
-    for heading in ("step", "bytes sent", "blocks", "bytes received", "blocks", "read locally", "seconds"):
+    for heading in ("step", "bytes sent", "blocks", "received", "blocks", "read here", "seconds"):
         table.add_column(heading, justify="left" if heading == "step" else "right")
     for root in roots:
         machines.link(root, url)
-    names = {first: "a: volume", second: "b: second volume", folder: "c: ordinary folder"}
+    names = {first: "a, volume", second: "b, volume", folder: "c, folder"}
 
     def everywhere(label: str) -> list[dict[str, Any]]:
         summaries = [machines.reconcile(root) for root in roots]
         for root, summary in zip(roots, summaries, strict=True):
-            add_summary(table, f"{label}, {names[root]}", summary)
+            add_summary(table, f"{label}: {names[root]}", summary)
         return summaries
 
     everywhere("all")
