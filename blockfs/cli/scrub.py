@@ -8,7 +8,7 @@ from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import ScrubReply
 from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import json_line
+from blockfs.runtime.output import json_line, shown
 from blockfs.runtime.units import format_size
 
 
@@ -27,12 +27,15 @@ def command(context: click.Context, path: bytes, as_json: bool) -> None:
                 "blocks_checked": result.blocks_checked,
                 "bytes_read": result.bytes_read,
                 "corrupt": [block_id.hex() for block_id in result.corrupt],
+                "paths": [shown(path) for path in result.paths],
                 "findings": list(result.findings),
             },
         )
     else:
         for block_id in result.corrupt:
             click.echo(f"corrupt: {block_id.hex()}")
+        for damaged in result.paths:
+            click.echo(f"damaged file: {shown(damaged)}")
         for finding in result.findings:
             click.echo(finding)
         read = format_size(result.bytes_read)
@@ -48,4 +51,4 @@ def _scrub(path: bytes) -> ScrubReply:
         with client:
             return client.scrub()
     with offline.opened(place.volume) as volume:
-        return upkeep.scrub(volume.blocks)
+        return upkeep.scrub(volume.blocks, volume.tree)

@@ -441,6 +441,7 @@ class ScrubReply(_Message, frozen=True, kw_only=True):
     Attributes:
         clean: Nothing was wrong.
         corrupt: Ids (32 bytes) of blocks whose stored content is not what the id says; they are quarantined.
+        paths: Files that need them, relative to the root; at most 10,000.
         findings: Other damage, one sentence each.
     """
 
@@ -448,6 +449,7 @@ class ScrubReply(_Message, frozen=True, kw_only=True):
     blocks_checked: int
     bytes_read: int
     corrupt: list[bytes]
+    paths: list[bytes]
     findings: list[str]
 
 

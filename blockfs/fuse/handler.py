@@ -151,7 +151,7 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Scrub) -> Reply:
-        return upkeep.scrub(self._filesystem.blocks, stop=self._mount.ending.is_set)
+        return upkeep.scrub(self._filesystem.blocks, self._filesystem.tree, stop=self._mount.ending.is_set)
 
     # --- changes ---
 

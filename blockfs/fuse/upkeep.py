@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
+from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, ScrubReply
 from blockfs.tree.check import Finding, check
+from blockfs.tree.committed import CommittedView
+from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
+
+MAX_PATHS: Final = 10_000  # paths in one answer: it must fit into a frame of the control socket
 
 Stop = Callable[[], bool]
 """Asked now and then: the mount is ending, let go."""
@@ -59,20 +66,44 @@ def _finding(found: Finding) -> FindingMsg:
     return FindingMsg(kind=found.problem.value, message=where + found.detail)
 
 
-def scrub(blocks: BlockDirectory, *, stop: Stop = _never) -> ScrubReply:
-    """Read and hash every stored block; corrupt ones are quarantined.
+def scrub(blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never) -> ScrubReply:
+    """Read and hash every stored block; corrupt ones are quarantined. Files that need them are named.
 
     Raises:
         ScrubStopped: `stop` said so.
     """
     done = scrub_blocks(blocks, stop=stop)
+    paths: list[bytes] = []
+    if done.corrupt:
+        with tree.committed() as view:
+            paths = list(islice(paths_with_blocks(view, set(done.corrupt)), MAX_PATHS))
     return ScrubReply(
         clean=done.is_clean,
         blocks_checked=done.blocks_checked,
         bytes_read=done.bytes_read,
         corrupt=[bytes(block_id) for block_id in done.corrupt],
+        paths=paths,
         findings=list(done.findings),
     )
+
+
+def paths_with_blocks(view: CommittedView, wanted: set[BlockId]) -> Iterator[bytes]:
+    """All paths of the files that refer to any of these blocks. Reads all leaves and leaf maps."""
+    leaves = {
+        key
+        for key, ids in view.leaves()
+        if any(BlockId(ids[at : at + ID_SIZE]) in wanted for at in range(0, len(ids), ID_SIZE))
+    }
+    for ino in sorted({ino for ino, _, key in view.all_leaf_keys() if key in leaves}):
+        yield from _paths(view, ino)
+
+
+def _paths(view: CommittedView, ino: int) -> Iterator[bytes]:
+    for parent, name in view.places(ino):
+        if parent == ROOT_INO:
+            yield name
+        else:
+            yield from (os.path.join(folder, name) for folder in _paths(view, parent))
 
 
 def stored_bytes(volume: bytes) -> int:

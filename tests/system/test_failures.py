@@ -87,7 +87,10 @@ def test_a_full_disk_stops_init_with_its_own_exit_code(small_disk: Path, machine
 def with_content(mounted: Mounted) -> tuple[Mounted, bytes]:
     """A volume with one sealed file, unmounted."""
     data = random.Random(3).randbytes(2 * MIB)
-    (mounted.path / "file").write_bytes(data)
+    (mounted.path / "other").write_bytes(b"sound")
+    mounted.run("flush", mounted.path)
+    (mounted.path / "folder").mkdir()
+    (mounted.path / "folder" / "file").write_bytes(data)
     mounted.umount("--seal")
     return mounted, data
 
@@ -103,7 +106,7 @@ def test_a_garbage_block_index_is_refused_and_can_be_rebuilt(with_content: tuple
     assert "fsck --repair" in mounted.run("mount", mounted.volume, mounted.path, expect=15).stderr
     mounted.run("fsck", mounted.volume, "--repair")
     mounted.remount()
-    assert (mounted.path / "file").read_bytes() == data
+    assert (mounted.path / "folder" / "file").read_bytes() == data
     mounted.run("scrub", mounted.path)
 
 
@@ -125,11 +128,12 @@ def test_a_truncated_segment_is_found_by_scrub_and_by_readers(with_content: tupl
     report = json.loads(scrubbed.stdout)
     assert report["clean"] is False
     assert 15 <= len(report["corrupt"]) <= 17
+    assert report["paths"] == ["folder/file"]
     mounted.remount()
     mounted.run("scrub", mounted.path, expect=15)
     with pytest.raises(OSError, match="Input/output error"):
-        (mounted.path / "file").read_bytes()
-    with (mounted.path / "file").open("rb") as file:
+        (mounted.path / "folder" / "file").read_bytes()
+    with (mounted.path / "folder" / "file").open("rb") as file:
         assert file.read(MIB // 2) == data[: MIB // 2]  # what is not damaged can still be read
     mounted.run("fsck", mounted.path, expect=15)  # the file lacks blocks
 
