@@ -8,54 +8,36 @@ file that refers to them is installed.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import replace
 from typing import Final, ParamSpec, TypedDict, TypeVar
 
-import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
-from blockfs.blocks.extents import block_count
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
-from blockfs.control.protocol import CursorMsg, Expect, NodeRow
+from blockfs.control.protocol import Expect
 from blockfs.errors import MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
-from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from syncer.core.base import BaseIndex
-from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
-from syncer.core.paths import PARK_FOLDER, PRIVATE, is_private
+from syncer.core.model import FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
-from syncer.local.places import DIRECTORY_FLAGS, parent_directory
-from syncer.local.root import MAX_BLOCKS, Applied, BusyError, Observation, Problem, Staged, Wanted
-from syncer.local.volume_tree import (
-    ROOT_INO,
-    UnresolvedError,
-    VolumeNode,
-    from_base,
-    overlaid,
-    paths_by_inode,
-    stat_of,
-)
+from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
+from syncer.local.root import Applied, BusyError, Observation, Staged, Wanted
+from syncer.local.trash import KEEP_S
+from syncer.local.volume_observer import OPEN, TRASH_FOLDER, Connection, VolumeObserver
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_FOLDERS: Final = (PRIVATE, PRIVATE + b"/trash", PARK_FOLDER)
-_HASHES_AT_ONCE: Final = 1024  # per request: 32 KiB of reply
 _SYNC_BYTES: Final = 64 << 20  # received blocks are made durable so often: what a killed pull at most fetches again
 _DEFAULT_MODE: Final = 0o644
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
-_OPEN: Final = "it is open for writing: synced once it is closed"
-_CHANGES: Final = "it changes while it is looked at; left alone until it is quiet"
 _REASONS: Final = {
     "changed": "it was written to",
     "occupied": "the name is taken",
@@ -130,9 +112,9 @@ class BlockfsRoot:
         except BaseException:
             self._control.close()
             raise
-        self._talking = threading.Lock()  # one connection, one request at a time
+        self._connection = Connection(self._control)
+        self._observer = VolumeObserver(path, self._root, self._connection, self.block_size)
         self._workers = trio.CapacityLimiter(8)
-        self._folders: dict[bytes, int] = {}
         self._unsynced_bytes = 0
         self._closed = False
 
@@ -140,96 +122,7 @@ class BlockfsRoot:
 
     async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
         """Journal since the checkpoint over the base, or everything."""
-        cursor = msgspec.json.decode(checkpoint, type=CursorMsg) if checkpoint is not None else None
-        return await self._run(self._observe, base, cursor)
-
-    def _observe(self, base: BaseIndex, cursor: CursorMsg | None) -> Observation:
-        self._make_folders()
-        # The kernel holds pages and times that the mount has not seen, the mount holds what it has not committed, and
-        # the journal speaks of commits only: so in this order.
-        syncfs(self.path)
-        self._ask(self._control.flush)
-        full, rows, gone, reached = self._ask(self._control.changes, cursor)
-        try:
-            nodes = overlaid({} if full else from_base(base), rows, gone)
-            paths = paths_by_inode(nodes, self._roots())
-        except UnresolvedError:
-            if full:
-                raise AssertionError("a full listing has an inode whose directory it does not have") from None
-            return self._observe(base, None)
-        return self._observation(nodes, paths, base, reached)
-
-    def _observation(
-        self, nodes: dict[int, VolumeNode], paths: dict[int, list[RelPath]], base: BaseIndex, reached: CursorMsg
-    ) -> Observation:
-        known = {
-            (row.local.ino, row.local.version): row.node.content
-            for row in base.rows.values()
-            if row.local is not None and row.node.content is not None
-        }
-        stats: list[FileStat] = []
-        problems: list[Problem] = []
-        unnamed: list[tuple[NodeRow, list[RelPath]]] = []
-        for ino, node in nodes.items():
-            seen = [path for path in paths.get(ino, ()) if not is_private(path) or path.startswith(PARK_FOLDER + b"/")]
-            if not seen:
-                continue
-            if node.row is None:
-                assert node.stat is not None
-                stats += [replace(node.stat, path=path) for path in seen]
-            elif node.row.kind == "file" and (ino, node.row.content_version) not in known:
-                unnamed.append((node.row, seen))
-            else:
-                content = known.get((ino, node.row.content_version))
-                _report(node.row, seen, content, stats, problems)
-        complete = self._name_contents(unnamed, stats, problems)
-        mark = msgspec.json.encode(reached) if complete else None
-        return Observation(stats=stats, unknown=[], problems=problems, checkpoint=mark)
-
-    def _name_contents(
-        self, files: list[tuple[NodeRow, list[RelPath]]], stats: list[FileStat], problems: list[Problem]
-    ) -> bool:
-        """Ask for the object hashes of changed files; False if one must be looked at again in the next cycle."""
-        complete = True
-        wanted: list[tuple[NodeRow, list[RelPath]]] = []
-        for row, paths in files:
-            reason = None
-            if block_count(row.size_bytes, self.block_size) > MAX_BLOCKS:
-                reason = f"it has more than {MAX_BLOCKS} blocks of {self.block_size} bytes: too large to be synced"
-            elif row.writers:
-                complete = False
-                problems += [Problem(path=path, reason=_OPEN, partly=False) for path in paths]
-            else:
-                wanted.append((row, paths))
-                continue
-            if reason is not None:
-                problems += [Problem(path=path, reason=reason) for path in paths]
-            _report(row, paths, None, stats, problems)
-        for at in range(0, len(wanted), _HASHES_AT_ONCE):
-            batch = wanted[at : at + _HASHES_AT_ONCE]
-            hashes = self._ask(self._control.hashes, [(row.ino, row.content_version) for row, _ in batch])
-            for (row, paths), found in zip(batch, hashes, strict=True):
-                content = None
-                if found is None:
-                    complete = False
-                    problems += [Problem(path=path, reason=_CHANGES) for path in paths]
-                else:
-                    content = Content(size_bytes=row.size_bytes, object_hash=ObjectHash(found))
-                _report(row, paths, content, stats, problems)
-        return complete
-
-    def _make_folders(self) -> None:
-        """Make the private folder, through the kernel like any user, and learn its inodes."""
-        for folder in _FOLDERS:
-            with parent_directory(self._root, RelPath(folder)) as (directory, name):
-                with suppress(FileExistsError):
-                    os.mkdir(name, 0o700, dir_fd=directory)
-                descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
-                self._folders[folder] = os.fstat(descriptor).st_ino
-                os.close(descriptor)
-
-    def _roots(self) -> dict[int, RelPath]:
-        return {ROOT_INO: RelPath(b""), **{ino: RelPath(folder) for folder, ino in self._folders.items()}}
+        return await self._run(self._observer.observe, base, checkpoint)
 
     # --- reading for a push
 
@@ -246,14 +139,14 @@ class BlockfsRoot:
         return blocks
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """From the volume's block directory, verified."""
+        """From the volume's block directory; `upload_file` hashes it once more and refuses a damaged one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
         return await self._run(self._read_block, stat.path, blocks[index])
 
     def _read_block(self, path: RelPath, wanted: BlockId) -> bytes:
         try:
-            data = self._blocks.get(wanted, verify=True)
+            data = self._blocks.get(wanted)
         except MissingBlockError:
             # Contents that changed since the observation lose their blocks to a collection.
             raise LocalChangedError(path, _REASONS["changed"]) from None
@@ -305,12 +198,13 @@ class BlockfsRoot:
         meta, blocks = wanted.meta, wanted.blocks
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
         base, old = self._base_for(wanted)
+        owner = self._owner_of(wanted.path)
         handle = self._ask(
             self._control.prepare_file,
             size_bytes=blocks.size_bytes,
             mode=_DEFAULT_MODE if meta.mode is None else meta.mode,
-            uid=os.geteuid(),
-            gid=os.getegid(),
+            uid=owner[0],
+            gid=owner[1],
             mtime_ns=mtime_ns,
             base=base,
         )
@@ -321,6 +215,15 @@ class BlockfsRoot:
                 raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
         tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
         return PreparedFile(handle, tag, hold, self)
+
+    def _owner_of(self, path: RelPath) -> tuple[int, int]:
+        """Owner and group of what is replaced; ours for a new file."""
+        try:
+            with parent_directory(self._root, path) as (directory, name):
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except (OSError, LocalChangedError):
+            return os.geteuid(), os.getegid()
+        return found.st_uid, found.st_gid
 
     def _base_for(self, wanted: Wanted) -> tuple[tuple[int, int] | None, BlockList]:
         """A file whose block list the new one starts with, so that a small change costs a small message."""
@@ -431,8 +334,22 @@ class BlockfsRoot:
         """Nothing to do: every conditional change is durable when the mount says that it is made."""
 
     async def finish(self) -> list[RelPath]:
-        """Nothing to do: a file that is open for writing was not displaced."""
+        """Empty the trash of what is past its retention; no displaced file has a writer, so none is looked at again."""
+        await self._run(self._empty_trash)
         return []
+
+    def _empty_trash(self) -> None:
+        now = time.time()
+        folder = open_directory(self._root, RelPath(TRASH_FOLDER))
+        try:
+            with os.scandir(folder) as entries:
+                names = [os.fsencode(entry.name) for entry in entries]
+            for name in names:
+                made_s = name.partition(b"-")[0]
+                if made_s.isdigit() and now - int(made_s) > KEEP_S:
+                    os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(folder)
 
     async def close(self) -> None:
         """Drop the connection, and with it files that were not installed."""
@@ -447,19 +364,18 @@ class BlockfsRoot:
     def _trash_place(self, name: bytes) -> _TrashPlace:
         seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         prefix = b"%d-%08x-" % (seconds, nanoseconds)
-        return {"trash_parent": self._folders[_FOLDERS[1]], "trash_name": prefix + name[: 255 - len(prefix)]}
+        return {"trash_parent": self._observer.folders[TRASH_FOLDER], "trash_name": prefix + name[: 255 - len(prefix)]}
 
     def _apply(self, change: _Change, path: RelPath) -> protocol.Applied:
         done = self._ask(self._control.apply, change)
         if isinstance(done, protocol.Refused):
             if done.reason == "busy":
-                raise BusyError(path, _OPEN)
+                raise BusyError(path, OPEN)
             raise LocalChangedError(path, _REASONS.get(done.reason, done.reason))
         return done
 
     def _ask(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._talking:
-            return method(*args, **kwargs)
+        return self._connection.ask(method, *args, **kwargs)
 
     async def _run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         def work() -> T:
@@ -492,18 +408,6 @@ def changed_runs(blocks: BlockList, old: BlockList) -> Iterator[tuple[int, bytes
         ids += changed[index]
     if ids:
         yield first, bytes(ids)
-
-
-def _report(
-    row: NodeRow, paths: list[RelPath], content: Content | None, stats: list[FileStat], problems: list[Problem]
-) -> None:
-    """Every name of an inode as an observation."""
-    for path in paths:
-        stat = stat_of(row, path)
-        if stat is None:
-            problems.append(Problem(path=path, reason=f"a {row.kind} is not synced", partly=False))
-        else:
-            stats.append(replace(stat, content=content))
 
 
 def _expect(tag: LocalTag | None) -> Expect:

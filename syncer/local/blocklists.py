@@ -60,7 +60,8 @@ class BlockLists:
 
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget every list that is not of one of these contents."""
-        wanted = {os.path.basename(self._path(content)) for content in contents}
+        long = (content for content in contents if block_count(content.size_bytes, self._block_size) > 1)
+        wanted = {os.path.basename(self._path(content)) for content in long}
         with os.scandir(self._folder) as entries:
             stale = [entry.path for entry in entries if entry.name not in wanted]
         for path in stale:

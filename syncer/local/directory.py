@@ -1,8 +1,6 @@
 """`LocalDirectory`: an ordinary directory as one side of a sync.
 
-Durability order of every change, each step a fault point of the crash tests (`step`):
-temp file written and verified → mode, times → fsync(temp) → rename or exchange → look at what was displaced → fsync of
-the directories (`barrier`) → the engine's StateDB commit.
+Observing and reading here; staging in assembly.py; changes of names and contents, with their order, in changes.py.
 """
 
 from __future__ import annotations
@@ -10,9 +8,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from stat import S_ISDIR
 from typing import Final, ParamSpec, TypeVar
 
 import trio
@@ -20,7 +17,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.extents import block_count, block_length
-from blockfs.blocks.hashing import block_id, canonical
+from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.core.base import BaseIndex
@@ -28,6 +25,7 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
+from syncer.local.changes import Changes, unlink_if_there
 from syncer.local.filehash import hash_file, read_exactly
 from syncer.local.identity import Folder, verify_folder
 from syncer.local.places import (
@@ -35,15 +33,13 @@ from syncer.local.places import (
     look,
     open_file,
     parent_directory,
-    same_but_ctime,
-    same_inode,
     tag_of,
 )
 from syncer.local.private import PrivateFolder
 from syncer.local.root import MAX_BLOCKS, Applied, CopyName, Observation, Problem, Staged, Wanted, content_of
 from syncer.local.scan import scan
-from syncer.local.syscalls import rename_exchange, rename_noreplace, status
-from syncer.local.trash import ITEM, Trash
+from syncer.local.syscalls import status
+from syncer.local.trash import Trash
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,10 +49,6 @@ _WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of t
 _OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
 _STALE_TEMP_S: Final = 24 * 3600.0  # a temp file that no run resumed for a day is of no use
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def _no_step(name: str) -> None:
-    """Production's fault points do nothing."""
 
 
 class StagedFile:
@@ -97,7 +89,6 @@ class LocalDirectory:
         """
         self.path = path
         self.block_size = block_size
-        self.step: Callable[[str], None] = _no_step
         self._identity = identity
         self._lists = lists
         self._blocks: BlockDirectory | None = None
@@ -114,11 +105,20 @@ class LocalDirectory:
             raise
         self._trash = Trash(self._root, self._private.trash, block_size, copy_name)
         self._sources = Sources(self._root, lists)
-        self._unsynced: dict[int, int] = {}
+        self._changes = Changes(self._root, self._private, self._trash)
         self._temps: set[bytes] = set()
         self._hashers = trio.CapacityLimiter(_HASHERS)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._closed = False
+
+    @property
+    def step(self) -> Callable[[str], None]:
+        """Fault point of the crash tests, called after each step that a crash could come after."""
+        return self._changes.step
+
+    @step.setter
+    def step(self, step: Callable[[str], None]) -> None:
+        self._changes.step = step
 
     def use_blocks(self, blocks: BlockDirectory) -> None:
         """Take the root's block directory as a source of blocks; it is closed with this object."""
@@ -210,7 +210,7 @@ class LocalDirectory:
         return blocks
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """Read, hash, compare."""
+        """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
         return await self._run(self._read_block, stat, blocks, index)
@@ -223,8 +223,6 @@ class LocalDirectory:
         finally:
             os.close(descriptor)
         self._sources.bytes_read += len(data)
-        if block_id(data) != blocks[index]:
-            raise LocalChangedError(stat.path, "it was written to while it was sent")
         return canonical(data)
 
     async def verify_unchanged(self, stat: FileStat) -> None:
@@ -276,7 +274,7 @@ class LocalDirectory:
 
     async def drop_temp(self, name: bytes) -> None:
         """Forget a staged file; deletes it if it was not installed."""
-        await self._run(_unlink_if_there, name, self._private.tmp)
+        await self._run(unlink_if_there, name, self._private.tmp)
         self._temps.discard(name)
 
     # --- changing
@@ -284,163 +282,40 @@ class LocalDirectory:
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Rename without replacing."""
         assert isinstance(staged, StagedFile)
-        return await self._run(self._create, path, staged.name, staged.tag)
-
-    def _create(self, path: RelPath, temp: bytes, tag: LocalTag) -> Applied:
-        with parent_directory(self._root, path) as (directory, name):
-            self._rename(temp, self._private.tmp, name, directory, path)
-            self.step("created")
-            self._remember(directory)
-            return Applied(tag=self._own_tag(directory, name, path, tag))
+        return await self._run(self._changes.create, path, staged.name, staged.tag)
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Exchange, then look at what was displaced."""
         assert isinstance(staged, StagedFile)
-        return await self._run(self._replace, path, staged.name, staged.tag, expect)
-
-    def _replace(self, path: RelPath, temp: bytes, tag: LocalTag, expect: LocalTag) -> Applied:
-        with parent_directory(self._root, path) as (directory, name):
-            self._require_entry(directory, name, path, expect)
-            entry, folder = self._trash.begin(path, expect, tag.ino)
-            try:
-                self.step("trash entry made")
-                # The staged file goes into the entry before the exchange: whenever we stop, the entry's name tells
-                # whether its item is ours, the expected version, or one that nobody has seen.
-                os.rename(temp, ITEM, src_dir_fd=self._private.tmp, dst_dir_fd=folder)
-                self.step("moved to trash entry")
-                try:
-                    rename_exchange(ITEM, folder, name, directory)
-                except FileNotFoundError:
-                    self._trash.judge(entry)
-                    raise LocalChangedError(path, "it is gone") from None
-                self.step("exchanged")
-                self._remember(directory)
-                self._remember(folder)
-            finally:
-                os.close(folder)
-            return Applied(tag=self._own_tag(directory, name, path, tag), copied_to=self._trash.judge(entry))
+        return await self._run(self._changes.replace, path, staged.name, staged.tag, expect)
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""
-        return await self._run(self._make_directory, path, meta)
-
-    def _make_directory(self, path: RelPath, meta: Meta) -> Applied:
-        with parent_directory(self._root, path) as (directory, name):
-            try:
-                os.mkdir(name, 0o700, dir_fd=directory)
-            except FileExistsError:
-                raise LocalChangedError(path, "the name is taken") from None
-            self.step("directory made")
-            mode = 0o755 if meta.mode is None else meta.mode
-            made = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
-            try:
-                os.fchmod(made, mode)
-                self._remember(directory)
-                return Applied(tag=tag_of(status(b"", made)))
-            finally:
-                os.close(made)
+        return await self._run(self._changes.make_directory, path, meta)
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it under a temp name, then treat it like a staged file."""
-        return await self._run(self._make_symlink, path, target, expect)
-
-    def _make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
-        temp = b"link." + block_id(path + b"\0" + target).hex().encode()
-        _unlink_if_there(temp, self._private.tmp)
-        os.symlink(target, temp, dir_fd=self._private.tmp)
-        try:
-            tag = tag_of(status(temp, self._private.tmp))
-            if expect is None:
-                return self._create(path, temp, tag)
-            return self._replace(path, temp, tag, expect)
-        finally:
-            _unlink_if_there(temp, self._private.tmp)
+        return await self._run(self._changes.make_symlink, path, target, expect)
 
     async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
         """Rename without replacing; if it was another inode after all, rename back."""
-        return await self._run(self._move, source, target, expect)
-
-    def _move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
-        with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
-            if not same_inode(look(old, name, source), expect):
-                raise LocalChangedError(source, "another file took its place")
-            self._rename(name, old, wanted, new, target)
-            self.step("moved")
-            self._remember(old)
-            self._remember(new)
-            found = look(new, wanted, target)
-            if not same_inode(found, expect):
-                self._rename(wanted, new, name, old, source)
-                raise LocalChangedError(source, "another file took its place")
-            return Applied(tag=found if same_but_ctime(found, expect) else replace(expect, ctime_ns=0))
+        return await self._run(self._changes.move, source, target, expect)
 
     async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
         """Rename into the trash, then look at it; a directory is removed if it is empty."""
-        await self._run(self._remove_directory if kind is Kind.DIRECTORY else self._to_trash, path, expect)
-
-    def _remove_directory(self, path: RelPath, expect: LocalTag) -> None:
-        with parent_directory(self._root, path) as (directory, name):
-            if not same_inode(look(directory, name, path), expect):
-                raise LocalChangedError(path, "another directory took its place")
-            try:
-                os.rmdir(name, dir_fd=directory)
-            except OSError as error:
-                if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ENOENT}:
-                    raise LocalChangedError(path, "it holds something that is not synced, or that is new") from None
-                raise
-            self.step("directory removed")
-            self._remember(directory)
-
-    def _to_trash(self, path: RelPath, expect: LocalTag) -> None:
-        with parent_directory(self._root, path) as (directory, name):
-            self._require_entry(directory, name, path, expect)
-            entry, folder = self._trash.begin(path, expect)
-            try:
-                self.step("trash entry made")
-                try:
-                    rename_noreplace(name, directory, ITEM, folder)
-                except FileNotFoundError:
-                    self._trash.judge(entry)
-                    raise LocalChangedError(path, "it is gone") from None
-                self.step("trashed")
-                self._remember(directory)
-                self._remember(folder)
-            finally:
-                os.close(folder)
-            kept = self._trash.judge(entry)
-            if kept is not None:
-                raise LocalChangedError(path, f"it was written to at the last moment; kept as {os.fsdecode(kept)}")
+        await self._run(
+            self._changes.remove_directory if kind is Kind.DIRECTORY else self._changes.to_trash, path, expect
+        )
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
         """Set them through a descriptor of the very inode that was expected."""
-        return await self._run(self._set_meta, path, meta, expect)
-
-    def _set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        with parent_directory(self._root, path) as (directory, name):
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
-        try:
-            before = status(b"", descriptor)
-            found = tag_of(before)
-            # A directory's size and times change with every child: only its identity counts.
-            self._require_tag(found, found if S_ISDIR(before.mode) and same_inode(found, expect) else expect, path)
-            if meta.mode is not None:
-                os.fchmod(descriptor, meta.mode)
-            if meta.mtime_ns is not None:
-                os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
-            self.step("meta set")
-            os.fsync(descriptor)
-            tag = tag_of(status(b"", descriptor))
-            # A write between the look and the utime would be hidden by our own mtime: make the next cycle hash it.
-            return Applied(tag=tag if meta.mtime_ns is None else replace(tag, ctime_ns=0))
-        finally:
-            os.close(descriptor)
+        return await self._run(self._changes.set_meta, path, meta, expect)
 
     # --- durability
 
     async def barrier(self) -> None:
         """Fsync every directory whose entries we changed."""
-        waiting, self._unsynced = self._unsynced, {}
-        await self._run(_sync_and_close, list(waiting.values()))
+        await self._run(self._changes.sync)
         self.step("barrier")
 
     async def finish(self) -> list[RelPath]:
@@ -456,54 +331,19 @@ class LocalDirectory:
         now_ns = self._private.clock_ns()
         for name in names:
             if name not in self._temps and now_ns - status(name, self._private.tmp).ctime_ns > _STALE_TEMP_S * 1e9:
-                _unlink_if_there(name, self._private.tmp)
+                unlink_if_there(name, self._private.tmp)
 
     async def close(self) -> None:
         """Close every descriptor."""
         if not self._closed:
             self._closed = True
-            for descriptor in self._unsynced.values():
-                os.close(descriptor)
-            self._unsynced.clear()
+            self._changes.close()
             self._private.close()
             os.close(self._root)
             if self._blocks is not None:
                 self._blocks.close()
 
     # --- parts
-
-    def _remember(self, directory: int) -> None:
-        """Keep a descriptor for the next barrier: a path could lead elsewhere by then."""
-        ino = os.fstat(directory).st_ino
-        if ino not in self._unsynced:
-            if len(self._unsynced) >= _OPEN_DIRECTORIES:
-                os.fsync(directory)  # too many to remember: do it now
-                return
-            self._unsynced[ino] = os.dup(directory)
-
-    def _rename(self, name: bytes, old: int, wanted: bytes, new: int, path: RelPath) -> None:
-        try:
-            rename_noreplace(name, old, wanted, new)
-        except FileExistsError:
-            raise LocalChangedError(path, "the name is taken") from None
-        except FileNotFoundError:
-            raise LocalChangedError(path, "it is gone") from None
-
-    def _require_entry(self, directory: int, name: bytes, path: RelPath, expect: LocalTag) -> None:
-        self._require_tag(look(directory, name, path), expect, path)
-
-    def _require_tag(self, found: LocalTag, expect: LocalTag, path: RelPath) -> None:
-        # ctime 0: evidence that must not be trusted for content, after a change of ours; the inode's other facts count.
-        if not (same_but_ctime(found, expect) if expect.ctime_ns == 0 else found == expect):
-            raise LocalChangedError(path, "it was written to")
-
-    def _own_tag(self, directory: int, name: bytes, path: RelPath, staged: LocalTag) -> LocalTag:
-        """Evidence of what we just installed: the true one only if nobody touched it since."""
-        try:
-            found = look(directory, name, path)
-        except LocalChangedError:
-            return replace(staged, ctime_ns=0)
-        return found if same_but_ctime(found, staged) else replace(staged, ctime_ns=0)
 
     async def _run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in a thread; a full disk is named as such."""
@@ -519,16 +359,3 @@ class LocalDirectory:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
-
-
-def _sync_and_close(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _unlink_if_there(name: bytes, directory: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=directory)

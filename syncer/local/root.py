@@ -168,10 +168,10 @@ class LocalRoot(Protocol):
         ...
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """One block of an observed file, verified, canonical.
+        """One block of an observed file, canonical, as it is now: whoever sends it compares it with its id.
 
         Raises:
-            LocalChangedError: The file is not the one observed any more.
+            LocalChangedError: The file is gone.
         """
         ...
 

@@ -10,7 +10,7 @@ import pytest
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import NoSpaceError, RemoteUnavailableError, RootIdentityError, SafetyStopError
 from syncer.remote.client import RefusedName
-from syncer.remote.memory import MemoryClient, small_version
+from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import Device, assert_at_rest, devices
 from tests.unit.syncer.local.folders import BLOCK, noise
 
@@ -19,6 +19,11 @@ from tests.unit.syncer.local.folders import BLOCK, noise
 def pair(tmp_path: Path) -> tuple[Device, Device]:
     first, second = devices(tmp_path, "a", "b")
     return first, second
+
+
+def small_version(container: MemoryContainer, path: bytes, data: bytes) -> None:
+    """Another device's write of a whole file, without metadata."""
+    container.put(RelPath(path), kind=Kind.FILE, blocks=container.store_all(data), meta=Meta())
 
 
 def settle(*all_devices: Device) -> None:

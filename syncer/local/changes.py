@@ -1,0 +1,250 @@
+"""Changes of names and contents in an ordinary directory, each conditional, each destroying nothing unseen. Blocking.
+
+Order of every change, each step a fault point of the crash tests (`step`): the temp file is written, verified and
+fsynced (assembly.py) → rename or exchange → look at what was displaced → later, for a group of changes, fsync of the
+directories (`sync`) → the engine's StateDB commit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from stat import S_ISDIR
+from typing import Final
+
+from blockfs.blocks.hashing import block_id
+from syncer.core.model import LocalTag, Meta, RelPath
+from syncer.errors import LocalChangedError
+from syncer.local.places import DIRECTORY_FLAGS, look, parent_directory, same_but_ctime, same_inode, tag_of
+from syncer.local.private import PrivateFolder
+from syncer.local.root import Applied
+from syncer.local.syscalls import rename_exchange, rename_noreplace, status
+from syncer.local.trash import ITEM, Trash
+
+_OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
+_DEFAULT_MODE: Final = 0o755  # of directories whose remote object carries no mode
+
+
+def _no_step(name: str) -> None:
+    """Production's fault points do nothing."""
+
+
+class Changes:
+    """Makes changes below one root. Several threads may, on different paths.
+
+    Attributes:
+        step: Called after each step that a crash could come after.
+    """
+
+    def __init__(self, root: int, private: PrivateFolder, trash: Trash) -> None:
+        """Take over descriptors (not closed here)."""
+        self.step: Callable[[str], None] = _no_step
+        self._root = root
+        self._private = private
+        self._trash = trash
+        self._unsynced: dict[int, int] = {}
+        self._remembering = threading.Lock()
+
+    def sync(self) -> None:
+        """Fsync every directory whose entries were changed before this call."""
+        with self._remembering:
+            waiting, self._unsynced = self._unsynced, {}
+        while waiting:
+            _, descriptor = waiting.popitem()
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Close descriptors without waiting for a disk."""
+        while self._unsynced:
+            os.close(self._unsynced.popitem()[1])
+
+    def create(self, path: RelPath, temp: bytes, tag: LocalTag) -> Applied:
+        """Rename a temp file to a free name."""
+        with parent_directory(self._root, path) as (directory, name):
+            self._rename(temp, self._private.tmp, name, directory, path)
+            self.step("created")
+            self._remember(directory)
+            return Applied(tag=self._own_tag(directory, name, path, tag))
+
+    def replace(self, path: RelPath, temp: bytes, tag: LocalTag, expect: LocalTag) -> Applied:
+        """Exchange a temp file with what it replaces, then look at that."""
+        with parent_directory(self._root, path) as (directory, name):
+            self._require_entry(directory, name, path, expect)
+            entry, folder = self._trash.begin(path, expect, tag.ino)
+            try:
+                self.step("trash entry made")
+                self._keep_owner(temp, name, directory)
+                # The staged file goes into the entry before the exchange: whenever we stop, the entry's name tells
+                # whether its item is ours, the expected version, or one that nobody has seen.
+                os.rename(temp, ITEM, src_dir_fd=self._private.tmp, dst_dir_fd=folder)
+                self.step("moved to trash entry")
+                try:
+                    rename_exchange(ITEM, folder, name, directory)
+                except FileNotFoundError:
+                    self._trash.judge(entry)
+                    raise LocalChangedError(path, "it is gone") from None
+                self.step("exchanged")
+                self._remember(directory)
+                self._remember(folder)
+            finally:
+                os.close(folder)
+            return Applied(tag=self._own_tag(directory, name, path, tag), copied_to=self._trash.judge(entry))
+
+    def _keep_owner(self, temp: bytes, name: bytes, directory: int) -> None:
+        """Give a staged file the owner of what it replaces, where we may: a sync as root must not take files over."""
+        old = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        new = os.stat(temp, dir_fd=self._private.tmp, follow_symlinks=False)
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            with suppress(PermissionError):
+                os.chown(temp, old.st_uid, old.st_gid, dir_fd=self._private.tmp, follow_symlinks=False)
+
+    def make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        """Make a directory with its mode."""
+        with parent_directory(self._root, path) as (directory, name):
+            try:
+                os.mkdir(name, 0o700, dir_fd=directory)
+            except FileExistsError:
+                raise LocalChangedError(path, "the name is taken") from None
+            self.step("directory made")
+            mode = _DEFAULT_MODE if meta.mode is None else meta.mode
+            made = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
+            try:
+                os.fchmod(made, mode)
+                self._remember(directory)
+                return Applied(tag=tag_of(status(b"", made)))
+            finally:
+                os.close(made)
+
+    def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        """Make a symlink under a temp name, then treat it like a staged file."""
+        temp = b"link." + block_id(path + b"\0" + target).hex().encode()
+        unlink_if_there(temp, self._private.tmp)
+        os.symlink(target, temp, dir_fd=self._private.tmp)
+        try:
+            tag = tag_of(status(temp, self._private.tmp))
+            if expect is None:
+                return self.create(path, temp, tag)
+            return self.replace(path, temp, tag, expect)
+        finally:
+            unlink_if_there(temp, self._private.tmp)
+
+    def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        """Rename to a free name; if it was another inode after all, rename back."""
+        with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
+            if not same_inode(look(old, name, source), expect):
+                raise LocalChangedError(source, "another file took its place")
+            self._rename(name, old, wanted, new, target)
+            self.step("moved")
+            self._remember(old)
+            self._remember(new)
+            found = look(new, wanted, target)
+            if not same_inode(found, expect):
+                self._rename(wanted, new, name, old, source)
+                raise LocalChangedError(source, "another file took its place")
+            return Applied(tag=found if same_but_ctime(found, expect) else replace(expect, ctime_ns=0))
+
+    def remove_directory(self, path: RelPath, expect: LocalTag) -> None:
+        """Remove a directory if it is empty."""
+        with parent_directory(self._root, path) as (directory, name):
+            if not same_inode(look(directory, name, path), expect):
+                raise LocalChangedError(path, "another directory took its place")
+            try:
+                os.rmdir(name, dir_fd=directory)
+            except OSError as error:
+                if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ENOENT}:
+                    raise LocalChangedError(path, "it holds something that is not synced, or that is new") from None
+                raise
+            self.step("directory removed")
+            self._remember(directory)
+
+    def to_trash(self, path: RelPath, expect: LocalTag) -> None:
+        """Rename into the trash, then look at it."""
+        with parent_directory(self._root, path) as (directory, name):
+            self._require_entry(directory, name, path, expect)
+            entry, folder = self._trash.begin(path, expect)
+            try:
+                self.step("trash entry made")
+                try:
+                    rename_noreplace(name, directory, ITEM, folder)
+                except FileNotFoundError:
+                    self._trash.judge(entry)
+                    raise LocalChangedError(path, "it is gone") from None
+                self.step("trashed")
+                self._remember(directory)
+                self._remember(folder)
+            finally:
+                os.close(folder)
+            kept = self._trash.judge(entry)
+            if kept is not None:
+                raise LocalChangedError(path, f"it was written to at the last moment; kept as {os.fsdecode(kept)}")
+
+    def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+        """Set mode and mtime through a descriptor of the very inode that was expected."""
+        with parent_directory(self._root, path) as (directory, name):
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            before = status(b"", descriptor)
+            found = tag_of(before)
+            # A directory's size and times change with every child: only its identity counts.
+            self._require_tag(found, found if S_ISDIR(before.mode) and same_inode(found, expect) else expect, path)
+            if meta.mode is not None:
+                os.fchmod(descriptor, meta.mode)
+            if meta.mtime_ns is not None:
+                os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
+            self.step("meta set")
+            os.fsync(descriptor)
+            tag = tag_of(status(b"", descriptor))
+            # A write between the look and the utime would be hidden by our own mtime: make the next cycle hash it.
+            return Applied(tag=tag if meta.mtime_ns is None else replace(tag, ctime_ns=0))
+        finally:
+            os.close(descriptor)
+
+    # --- parts
+
+    def _remember(self, directory: int) -> None:
+        """Keep a descriptor for the next barrier: a path could lead elsewhere by then."""
+        ino = os.fstat(directory).st_ino
+        with self._remembering:
+            if ino in self._unsynced:
+                return
+            if len(self._unsynced) < _OPEN_DIRECTORIES:
+                self._unsynced[ino] = os.dup(directory)
+                return
+        os.fsync(directory)  # too many to remember: do it now
+
+    def _rename(self, name: bytes, old: int, wanted: bytes, new: int, path: RelPath) -> None:
+        try:
+            rename_noreplace(name, old, wanted, new)
+        except FileExistsError:
+            raise LocalChangedError(path, "the name is taken") from None
+        except FileNotFoundError:
+            raise LocalChangedError(path, "it is gone") from None
+
+    def _require_entry(self, directory: int, name: bytes, path: RelPath, expect: LocalTag) -> None:
+        self._require_tag(look(directory, name, path), expect, path)
+
+    def _require_tag(self, found: LocalTag, expect: LocalTag, path: RelPath) -> None:
+        # ctime 0: evidence that must not be trusted for content, after a change of ours; the inode's other facts count.
+        if not (same_but_ctime(found, expect) if expect.ctime_ns == 0 else found == expect):
+            raise LocalChangedError(path, "it was written to")
+
+    def _own_tag(self, directory: int, name: bytes, path: RelPath, staged: LocalTag) -> LocalTag:
+        """Evidence of what we just installed: the true one only if nobody touched it since."""
+        try:
+            found = look(directory, name, path)
+        except LocalChangedError:
+            return replace(staged, ctime_ns=0)
+        return found if same_but_ctime(found, staged) else replace(staged, ctime_ns=0)
+
+
+def unlink_if_there(name: bytes, directory: int) -> None:
+    """Delete an entry; one that is gone already is fine."""
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)

@@ -1,0 +1,179 @@
+"""What a mounted volume holds, as an observation: from its journal, without reading or hashing a file. Blocking."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, ParamSpec, TypeVar
+
+import msgspec
+
+from blockfs.blocks.extents import block_count
+from blockfs.blocks.ids import ObjectHash
+from blockfs.control.client import ControlClient
+from blockfs.control.protocol import CursorMsg, NodeRow
+from blockfs.runtime.linux import syncfs
+from syncer.core.base import BaseIndex
+from syncer.core.model import Content, FileStat, RelPath
+from syncer.core.paths import PARK_FOLDER, PRIVATE, is_private
+from syncer.local.places import DIRECTORY_FLAGS, parent_directory
+from syncer.local.root import MAX_BLOCKS, Observation, Problem
+from syncer.local.volume_tree import (
+    ROOT_INO,
+    UnresolvedError,
+    VolumeNode,
+    from_base,
+    overlaid,
+    paths_by_inode,
+    stat_of,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TRASH_FOLDER: Final = PRIVATE + b"/trash"
+
+OPEN: Final = "it is open for writing: synced once it is closed"
+
+_FOLDERS: Final = (PRIVATE, TRASH_FOLDER, PARK_FOLDER)
+_HASHES_AT_ONCE: Final = 1024  # per request: 32 KiB of reply
+_CHANGES: Final = "it changes while it is looked at; left alone until it is quiet"
+
+
+class Connection:
+    """A control client that several threads share: one request at a time."""
+
+    def __init__(self, client: ControlClient) -> None:
+        self.client = client
+        self._talking = threading.Lock()
+
+    def ask(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call one of the client's methods."""
+        with self._talking:
+            return method(*args, **kwargs)
+
+
+class VolumeObserver:
+    """Observes one mounted volume.
+
+    Attributes:
+        folders: Inodes of the private folders, by path; known after the first observation.
+    """
+
+    def __init__(self, path: bytes, root: int, connection: Connection, block_size: int) -> None:
+        """Take over the mount point's path and descriptor (not closed here)."""
+        self.folders: dict[bytes, int] = {}
+        self._path = path
+        self._root = root
+        self._connection = connection
+        self._block_size = block_size
+
+    def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
+        """Journal since the checkpoint over the base, or everything."""
+        cursor = msgspec.json.decode(checkpoint, type=CursorMsg) if checkpoint is not None else None
+        return self._observe(base, cursor)
+
+    def _observe(self, base: BaseIndex, cursor: CursorMsg | None) -> Observation:
+        self._make_folders()
+        # The kernel holds pages and times that the mount has not seen, the mount holds what it has not committed, and
+        # the journal speaks of commits only: so in this order.
+        syncfs(self._path)
+        self._connection.ask(self._connection.client.flush)
+        full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor)
+        try:
+            nodes = overlaid({} if full else from_base(base), rows, gone)
+            paths = paths_by_inode(nodes, self._roots())
+        except UnresolvedError:
+            if full:
+                raise AssertionError("a full listing has an inode whose directory it does not have") from None
+            return self._observe(base, None)
+        return self._observation(nodes, paths, base, reached)
+
+    def _observation(
+        self, nodes: dict[int, VolumeNode], paths: dict[int, list[RelPath]], base: BaseIndex, reached: CursorMsg
+    ) -> Observation:
+        known = {
+            (row.local.ino, row.local.version): row.node.content
+            for row in base.rows.values()
+            if row.local is not None and row.node.content is not None
+        }
+        stats: list[FileStat] = []
+        problems: list[Problem] = []
+        unnamed: list[tuple[NodeRow, list[RelPath]]] = []
+        for ino, node in nodes.items():
+            seen = [path for path in paths.get(ino, ()) if not is_private(path) or path.startswith(PARK_FOLDER + b"/")]
+            if not seen:
+                continue
+            if node.row is None:
+                assert node.stat is not None
+                stats += [replace(node.stat, path=path) for path in seen]
+            elif node.row.kind == "file" and (ino, node.row.content_version) not in known:
+                unnamed.append((node.row, seen))
+            else:
+                content = known.get((ino, node.row.content_version))
+                _report(node.row, seen, content, stats, problems)
+        complete = self._name_contents(unnamed, stats, problems)
+        mark = msgspec.json.encode(reached) if complete else None
+        return Observation(stats=stats, unknown=[], problems=problems, checkpoint=mark)
+
+    def _name_contents(
+        self, files: list[tuple[NodeRow, list[RelPath]]], stats: list[FileStat], problems: list[Problem]
+    ) -> bool:
+        """Ask for the object hashes of changed files; False if one must be looked at again in the next cycle."""
+        complete = True
+        wanted: list[tuple[NodeRow, list[RelPath]]] = []
+        for row, paths in files:
+            reason = None
+            if block_count(row.size_bytes, self._block_size) > MAX_BLOCKS:
+                reason = f"it has more than {MAX_BLOCKS} blocks of {self._block_size} bytes: too large to be synced"
+            elif row.writers:
+                complete = False
+                problems += [Problem(path=path, reason=OPEN, partly=False) for path in paths]
+            else:
+                wanted.append((row, paths))
+                continue
+            if reason is not None:
+                problems += [Problem(path=path, reason=reason) for path in paths]
+            _report(row, paths, None, stats, problems)
+        for at in range(0, len(wanted), _HASHES_AT_ONCE):
+            batch = wanted[at : at + _HASHES_AT_ONCE]
+            hashes = self._connection.ask(
+                self._connection.client.hashes, [(row.ino, row.content_version) for row, _ in batch]
+            )
+            for (row, paths), found in zip(batch, hashes, strict=True):
+                content = None
+                if found is None:
+                    complete = False
+                    problems += [Problem(path=path, reason=_CHANGES) for path in paths]
+                else:
+                    content = Content(size_bytes=row.size_bytes, object_hash=ObjectHash(found))
+                _report(row, paths, content, stats, problems)
+        return complete
+
+    def _make_folders(self) -> None:
+        """Make the private folder, through the kernel like any user, and learn its inodes."""
+        for folder in _FOLDERS:
+            with parent_directory(self._root, RelPath(folder)) as (directory, name):
+                with suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=directory)
+                descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
+                self.folders[folder] = os.fstat(descriptor).st_ino
+                os.close(descriptor)
+
+    def _roots(self) -> dict[int, RelPath]:
+        return {ROOT_INO: RelPath(b""), **{ino: RelPath(folder) for folder, ino in self.folders.items()}}
+
+
+def _report(
+    row: NodeRow, paths: list[RelPath], content: Content | None, stats: list[FileStat], problems: list[Problem]
+) -> None:
+    """Every name of an inode as an observation."""
+    for path in paths:
+        stat = stat_of(row, path)
+        if stat is None:
+            problems.append(Problem(path=path, reason=f"a {row.kind} is not synced", partly=False))
+        else:
+            stats.append(replace(stat, content=content))
