@@ -15,6 +15,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import CollectionStopped, Marks, collect, is_due
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from tests.unit.blockfs.blocks.disks import CountingDisk
 
 BLOCK_SIZE = 4096
 OWNER = "12345678-1234-5678-1234-567812345678"
@@ -393,3 +394,62 @@ def test_writers_readers_and_collections_at_once_lose_nothing(blocks: BlockDirec
         assert collector.result() > 0
     for known in committed():
         blocks.get(BlockId(known), verify=True)
+
+
+def test_a_block_that_leaves_the_pending_ones_during_a_read_is_found_in_the_index(
+    blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader's snapshot is older than the commit, its look at the pending blocks is newer."""
+    real = blocks.index.begin
+    with blocks.hold() as hold:
+        blocks.put(DATAS[0], hold)
+
+        def begin_before_a_sync() -> object:
+            monkeypatch.undo()
+            txn = real()
+            blocks.sync()
+            return txn
+
+        monkeypatch.setattr(blocks.index, "begin", begin_before_a_sync)
+        assert blocks.get(IDS[0]) == DATAS[0]
+
+
+def test_a_put_during_a_group_commit_reaches_the_row_with_its_own_epoch(blocks: BlockDirectory) -> None:
+    """The group took the block with an older epoch; the collection of the newer one must not sweep it."""
+    holds = []
+
+    def advance_and_put(number: int, name: str) -> None:
+        if armed and name == "fdatasync" and not holds:
+            first.release()
+            gc._advance(mine)
+            holds.append(mine.hold())
+        elif holds and name == "commit" and not puts:
+            puts.append(mine.put(DATAS[0], holds[0]))  # the transaction has the row already, with the old epoch
+
+    puts: list[BlockId] = []
+    armed = False
+    with BlockDirectory.open(blocks.path, disk=CountingDisk(advance_and_put)) as mine:
+        first = mine.hold()
+        mine.put(DATAS[0], first)
+        armed = True
+        mine.sync()
+        mine.sync()
+        assert gc._sweep(mine, Marks(1, 0), 2, lambda: False)[1] == 0
+        assert mine.get(IDS[0], verify=True) == DATAS[0]
+
+
+def test_a_hold_that_comes_too_late_for_its_epoch_takes_the_next_one(
+    blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector has looked for holders already: it would not wait."""
+    real = blocks.index.epoch
+
+    def epoch_before_a_collection() -> int:
+        monkeypatch.undo()
+        seen = real()
+        collect(blocks, list)
+        return seen
+
+    monkeypatch.setattr(blocks.index, "epoch", epoch_before_a_collection)
+    with blocks.hold() as hold:
+        assert hold.epoch == 2
