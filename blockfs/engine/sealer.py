@@ -103,7 +103,7 @@ class Sealer:
             BlockfsError: See `seal`.
         """
         with self._stores.lock:
-            inos = [state.ino for state in self._table.all() if state.generations]
+            inos = [state.ino for state in self._table.all() if state.generations or not state.is_published]
         failures: list[BlockfsError] = []
         for state_group in self._groups(self._existing(inos)):
             failures += self._seal_group(state_group, None)
@@ -252,8 +252,12 @@ class Sealer:
             if state.generations:
                 return _Job(state, hold)
             hold.release()
+            # No data are left that the size would have to wait for: they were cut away.
+            size_bytes = state.size_bytes
+            publish_size(self._stores, self._table.row(state.ino), state, state.stamp, size_bytes, LowWater(size_bytes))
             if spliced is not None:
-                spliced(state, state.size_bytes)
+                spliced(state, size_bytes)
+            self._table.settle(state)
             return None
 
     def _abandon(self, job: _Job) -> None:

@@ -66,6 +66,16 @@ def test_sealing_twice_changes_nothing(filesystem: Filesystem, ino: int) -> None
     assert filesystem.tree.inode(ino) == before
 
 
+def test_a_size_whose_data_were_cut_away_is_durable_after_a_flush(filesystem: Filesystem, ino: int) -> None:
+    filesystem.files.write(ino, BLOCK, b"x")
+    filesystem.files.truncate(ino, BLOCK)
+    filesystem.files.flush()
+    with filesystem.tree.committed() as view:
+        row = view.inode(ino)
+    assert row is not None
+    assert row.size_bytes == BLOCK
+
+
 def test_sealing_published_content_keeps_its_version(filesystem: Filesystem, ino: int) -> None:
     """The content is the same: the syncer must not see a change."""
     filesystem.files.write(ino, 0, b"x")
