@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from blockfs.runtime.exitcodes import ExitCode
+from syncer.cli.opening import read_token
+from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.telling import worst
+from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
+from syncer.local.identity import Folder
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    return Registry({"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_DATA_HOME": str(tmp_path / "data")})
+
+
+def link(registry: Registry, path: bytes, uuid: str = "u1") -> LinkedRoot:
+    folder = Folder(uuid=uuid, ino=3, device=4, filesystem=5)
+    record = RootRecord(
+        format=FORMAT, uuid=uuid, path=encoded_path(path), url="pithos+http://h/a/c", block_size=65536,
+        folder=folder, volume_uuid=None,
+    )  # fmt: skip
+    return registry.write(record, "secret")
+
+
+def test_a_written_root_is_found_by_its_path_whatever_bytes_that_has(registry: Registry) -> None:
+    path = b"/some/caf\xe9 folder"
+    written = link(registry, path)
+    found = registry.get(path)
+    assert found == written
+    assert (found.path, found.token()) == (path, "secret")
+    assert os.stat(os.path.join(found.state, "token")).st_mode & 0o777 == 0o600
+
+
+def test_a_removed_root_leaves_nothing(registry: Registry, tmp_path: Path) -> None:
+    root = link(registry, b"/r")
+    os.makedirs(root.blocks)
+    registry.remove(root)
+    assert registry.all() == []
+    assert not os.path.exists(root.state)
+    assert not os.path.exists(root.data)
+    with pytest.raises(NotFoundError):
+        registry.get(b"/r")
+
+
+def test_what_a_broken_off_link_left_is_no_root(registry: Registry) -> None:
+    root = link(registry, b"/r")
+    os.unlink(os.path.join(root.state, "root.json"))
+    assert registry.all() == []
+
+
+@pytest.mark.parametrize("path", [b"/a/b/c", b"/a", b"/"])
+def test_roots_that_lie_in_each_other_are_refused(registry: Registry, path: bytes) -> None:
+    link(registry, b"/a/b")
+    registry.refuse_overlap(b"/a/bc")
+    registry.refuse_overlap(b"/a/b")
+    with pytest.raises(UsageError):
+        registry.refuse_overlap(path)
+
+
+def test_records_of_newer_versions_and_damaged_ones_are_named(registry: Registry) -> None:
+    root = link(registry, b"/r")
+    record = os.path.join(root.state, "root.json")
+    for text, error in (
+        ('{"format":99,"x":1}', FormatTooNewError),
+        ("{", CorruptionError),
+        ('{"format":1}', CorruptionError),
+    ):
+        Path(record).write_text(text)
+        with pytest.raises(error, match=r"root\.json"):
+            registry.all()
+
+
+def test_relative_xdg_folders_count_as_unset(tmp_path: Path) -> None:
+    registry = Registry({"HOME": str(tmp_path), "XDG_STATE_HOME": "relative", "XDG_DATA_HOME": ""})
+    assert registry.place("u") == (
+        str(tmp_path / ".local/state/blocksync/roots/u"),
+        str(tmp_path / ".local/share/blocksync/u"),
+    )
+
+
+def test_the_first_token_of_a_file_counts_then_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# mine\n\nfirst alice\nsecond bob\n")
+    assert read_token(str(file), {"BLOCKSYNC_TOKEN": "other"}) == "first"
+    assert read_token(None, {"BLOCKSYNC_TOKEN": " other\n"}) == "other"
+    with pytest.raises(UsageError, match="BLOCKSYNC_TOKEN"):
+        read_token(None, {})
+    with pytest.raises(NotFoundError):
+        read_token(str(tmp_path / "nothing"), {})
+    file.write_text("\n")
+    with pytest.raises(UsageError):
+        read_token(str(file), {})
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([], 0),
+        ([0, 0], 0),
+        ([0, 4, 3], 3),
+        ([4, 0], 4),
+        ([3, 13, 18], 13),
+        ([1, 3], 1),
+        ([3, 15], 15),
+    ],
+)
+def test_the_exit_code_of_several_roots_is_that_of_the_worst(codes: list[int], expected: int) -> None:
+    assert worst(codes) == ExitCode(expected)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.core.model import ROOT, Action, Create, Kind, Meta, Mkdir, Move, Nid, RelPath, SetMeta, Side, Trash, Update
+from syncer.engine.schedule import batches, dependencies, is_barrier, run_actions
+
+NO_META = Meta()
+
+
+def mkdir(nid: int, parent: int = 0) -> Mkdir:
+    return Mkdir(side=Side.LOCAL, nid=Nid(nid), path=RelPath(b"d"), parent=Nid(parent), name=b"d", meta=NO_META)
+
+
+def create(nid: int, parent: int = 0) -> Create:
+    return Create(
+        side=Side.LOCAL, nid=Nid(nid), path=RelPath(b"f"), parent=Nid(parent), name=b"f", kind=Kind.FILE, content=None,
+        target=None, meta=NO_META,
+    )  # fmt: skip
+
+
+def update(nid: int, after: int | None = None) -> Update:
+    return Update(
+        side=Side.LOCAL, nid=Nid(nid), path=RelPath(b"f"), kind=Kind.FILE, content=None, target=None, meta=NO_META,
+        after=None if after is None else Nid(after),
+    )  # fmt: skip
+
+
+def move(nid: int) -> Move:
+    return Move(side=Side.LOCAL, nid=Nid(nid), path=RelPath(b"m"), parent=ROOT, name=b"m")
+
+
+def trash(nid: int, kind: Kind = Kind.FILE) -> Trash:
+    return Trash(side=Side.LOCAL, nid=Nid(nid), path=RelPath(b"t"), kind=kind)
+
+
+def set_meta(nid: int) -> SetMeta:
+    return SetMeta(side=Side.LOCAL, nid=Nid(nid), path=RelPath(b"s"), meta=NO_META)
+
+
+def kind_of(nid: Nid) -> Kind:
+    """Even numbers are directories."""
+    return Kind.DIRECTORY if nid % 2 == 0 else Kind.FILE
+
+
+one_action = st.one_of(
+    st.builds(mkdir, st.sampled_from([2, 4, 6]), st.sampled_from([0, 2, 4])),
+    st.builds(create, st.sampled_from([1, 3, 5, 7]), st.sampled_from([0, 2, 4, 6])),
+    st.builds(update, st.sampled_from([1, 3, 5]), st.sampled_from([None, 3, 7])),
+    st.builds(move, st.integers(1, 7)),
+    st.builds(trash, st.integers(1, 7), st.sampled_from([Kind.FILE, Kind.DIRECTORY])),
+    st.builds(set_meta, st.integers(1, 7)),
+)
+
+
+@given(st.lists(one_action, max_size=20), st.integers(1, 5))
+def test_whatever_the_workers_every_action_follows_what_it_needs(actions: list[Action], workers: int) -> None:
+    started: list[int] = []
+    ended: list[int] = []
+    order = {id(action): number for number, action in enumerate(actions)}
+
+    async def perform(action: Action) -> None:
+        number = order[id(action)]
+        started.append(number)
+        for earlier in range(number):
+            if is_barrier(actions[earlier], kind_of) or is_barrier(action, kind_of):
+                assert earlier in ended
+            if actions[earlier].nid == action.nid:
+                assert earlier in ended
+            if isinstance(action, Create | Mkdir) and actions[earlier].nid == action.parent:
+                assert earlier in ended
+            if isinstance(action, Update) and actions[earlier].nid == action.after:
+                assert earlier in ended
+        await trio.lowlevel.checkpoint()
+        ended.append(number)
+
+    trio.run(run_actions, actions, kind_of, perform, workers)
+    assert sorted(ended) == list(range(len(actions)))
+    if workers == 1:
+        assert ended == list(range(len(actions)))
+
+
+@given(st.lists(one_action, max_size=20))
+def test_batches_keep_all_actions_in_order(actions: list[Action]) -> None:
+    cut = list(batches(actions, kind_of))
+    assert [action for batch in cut for action in batch] == actions
+    assert all(len(batch) == 1 or not any(is_barrier(action, kind_of) for action in batch) for batch in cut)
+
+
+def test_an_update_waits_for_its_conflict_copy() -> None:
+    assert dependencies([create(3), create(5), update(1, after=3)]) == [[], [], [0]]
+
+
+def test_an_error_of_one_action_ends_the_run_as_itself() -> None:
+    async def perform(action: Action) -> None:
+        if action.nid == 3:
+            raise ConnectionError("gone")
+        await trio.sleep_forever()
+
+    with pytest.raises(ConnectionError):
+        trio.run(run_actions, [create(1), create(3), create(5)], kind_of, perform, 3)
