@@ -18,7 +18,7 @@ from syncer.errors import NotFoundError, UsageError
 from syncer.local.blockfs_root import BlockfsRoot
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
-from syncer.local.root import CopyName, LocalRoot
+from syncer.local.root import ContentMemory, CopyName, LocalRoot
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -39,7 +39,7 @@ def copy_name(policy: Policy) -> CopyName:
     return name_copy
 
 
-def open_local(root: LinkedRoot, policy: Policy) -> LocalRoot:
+def open_local(root: LinkedRoot, policy: Policy, memory: ContentMemory | None = None) -> LocalRoot:
     """Open the local side.
 
     Raises:
@@ -51,7 +51,7 @@ def open_local(root: LinkedRoot, policy: Policy) -> LocalRoot:
         return BlockfsRoot(root.path, record.volume_uuid)
     lists = BlockLists(root.lists, record.block_size)
     # Opened first: a root that is not there says so before anything else can fail.
-    local = LocalDirectory(root.path, record.folder, lists, record.block_size, copy_name(policy))
+    local = LocalDirectory(root.path, record.folder, lists, record.block_size, copy_name(policy), memory)
     local.use_blocks(_open_blocks(root))
     return local
 

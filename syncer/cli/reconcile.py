@@ -86,7 +86,7 @@ async def _cycle(
     linked: LinkedRoot, teller: Teller, books: Books, report: Report, dry_run: bool, consent: str | None
 ) -> None:
     policy = policy_now()
-    local = open_local(linked, policy)
+    local = open_local(linked, policy, books)
     try:
         remote = open_pithos(linked.record.url, linked.token())
         try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
-from syncer.core.model import Nid, RelPath
+from syncer.core.model import Content, LocalTag, Nid, RelPath
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.report import Report
-from syncer.state.schema import Problem
+from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import StateDB
 
 _CONTAINER: Final = "container"
@@ -71,6 +71,19 @@ class Books:
     def set_checkpoint(self, checkpoint: bytes) -> None:
         """Remember it."""
         self._database.meta_set({_CHECKPOINT: checkpoint})
+
+    def known(self, tag: LocalTag) -> Content | None:
+        """What a large local file that is not in the base yet was found to contain (`local.root.ContentMemory`)."""
+        return self._database.known_content(tag)
+
+    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+        """Keep hashing results."""
+        rows = [KnownContent(tag=tag, content=content, observed_ns=clock_ns) for tag, content in found]
+        self._database.record((), contents=rows)
+
+    def keep_only(self, tags: Iterable[LocalTag]) -> None:
+        """Forget the results for all other files."""
+        self._database.keep_contents(tags)
 
     def forget_sides(self) -> None:
         """For `link --relink`: the next cycle merges both sides anew and deletes nothing."""

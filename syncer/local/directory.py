@@ -36,7 +36,18 @@ from syncer.local.places import (
     tag_of,
 )
 from syncer.local.private import PrivateFolder
-from syncer.local.root import MAX_BLOCKS, Applied, CopyName, Observation, Problem, Staged, Wanted, content_of
+from syncer.local.root import (
+    MAX_BLOCKS,
+    Applied,
+    ContentMemory,
+    CopyName,
+    NoMemory,
+    Observation,
+    Problem,
+    Staged,
+    Wanted,
+    content_of,
+)
 from syncer.local.scan import scan
 from syncer.local.syscalls import status
 from syncer.local.trash import Trash
@@ -46,7 +57,7 @@ T = TypeVar("T")
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of the time
-_OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
+_REMEMBERED_BYTES: Final = 16 << 20  # hashing this takes longer than the durable write that remembers it
 _STALE_TEMP_S: Final = 24 * 3600.0  # a temp file that no run resumed for a day is of no use
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -74,6 +85,7 @@ class LocalDirectory:
         lists: BlockLists,
         block_size: int,
         copy_name: CopyName,
+        memory: ContentMemory | None = None,
     ) -> None:
         """Open the root and make sure that it is the one that was linked.
 
@@ -83,13 +95,14 @@ class LocalDirectory:
             lists: The root's block list cache.
             block_size: Bytes of a block.
             copy_name: Names conflict copies.
+            memory: Of files that are not in the base yet.
 
         Raises:
             RootIdentityError: It is another folder, or not mounted.
         """
         self.path = path
         self.block_size = block_size
-        self._identity = identity
+        self._memory: ContentMemory = memory or NoMemory()
         self._lists = lists
         self._blocks: BlockDirectory | None = None
         try:
@@ -145,7 +158,8 @@ class LocalDirectory:
                 to_hash.append(stat)
             else:
                 stats.append(replace(stat, content=content))
-        stats += await self._hash_all(to_hash, found.problems)
+        stats += await self._hash_all(to_hash, found.problems, clock_ns)
+        await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
         self._sources.know(sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash)))
         await self._run(self._lists.keep_only, contents)
@@ -153,13 +167,13 @@ class LocalDirectory:
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
         return Observation(stats=stats, unknown=found.unknown, problems=found.problems, clock_ns=clock_ns)
 
-    async def _hash_all(self, stats: list[FileStat], problems: list[Problem]) -> list[FileStat]:
+    async def _hash_all(self, stats: list[FileStat], problems: list[Problem], clock_ns: int) -> list[FileStat]:
         hashed: list[FileStat] = []
         waiting = iter(stats)
 
         async def work() -> None:
             for stat in waiting:
-                content, reason = await trio.to_thread.run_sync(self._hash, stat, limiter=self._hashers)
+                content, reason = await trio.to_thread.run_sync(self._content, stat, clock_ns, limiter=self._hashers)
                 hashed.append(replace(stat, content=content))
                 if reason is not None:
                     problems.append(Problem(path=stat.path, reason=reason))
@@ -168,6 +182,18 @@ class LocalDirectory:
             for _ in range(min(_HASHERS, len(stats))):
                 nursery.start_soon(work)
         return hashed
+
+    def _content(self, stat: FileStat, clock_ns: int) -> tuple[Content | None, str | None]:
+        """The content of a large file from memory if it is there, else by hashing."""
+        if stat.tag.size_bytes < _REMEMBERED_BYTES:
+            return self._hash(stat)
+        known = self._memory.known(stat.tag)
+        if known is not None:
+            return known, None
+        content, reason = self._hash(stat)
+        if content is not None:
+            self._memory.remember([(stat.tag, content)], clock_ns)
+        return content, reason
 
     def _hash(self, stat: FileStat) -> tuple[Content | None, str | None]:
         """The content of a file, or why it can't be had."""

@@ -11,7 +11,7 @@ apply of a mount). Rules both keep:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -128,6 +128,36 @@ class Applied:
 
 class BusyError(LocalChangedError):
     """A file is open for writing and is not replaced now. No failure: tried again in every cycle."""
+
+
+class ContentMemory(Protocol):
+    """Remembers what large files contain that are not in the base yet, so that a killed cycle hashes them once."""
+
+    def known(self, tag: LocalTag) -> Content | None:
+        """The content of a file with exactly this evidence; None if that is not known for sure."""
+        ...
+
+    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+        """Keep hashing results; `clock_ns` is the filesystem's time before the files were looked at."""
+        ...
+
+    def keep_only(self, tags: Iterable[LocalTag]) -> None:
+        """Forget all others."""
+        ...
+
+
+class NoMemory:
+    """Remembers nothing."""
+
+    def known(self, tag: LocalTag) -> Content | None:  # noqa: ARG002 - nothing is known of any
+        """See ContentMemory."""
+        return None
+
+    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+        """See ContentMemory."""
+
+    def keep_only(self, tags: Iterable[LocalTag]) -> None:
+        """See ContentMemory."""
 
 
 class LocalRoot(Protocol):

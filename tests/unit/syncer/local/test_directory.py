@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import trio
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.base import BaseIndex
-from syncer.core.model import ROOT, BaseRow, Kind, LocalTag, Meta, Nid, Node, RelPath
+from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath
 from syncer.errors import LocalChangedError, RootIdentityError
+from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
-from syncer.local.root import Origin, content_of, settled
+from syncer.local.root import NoMemory, Origin, content_of, settled
 from tests.unit.syncer.local.folders import (
     BLOCK,
     NO_BASE,
@@ -24,6 +25,7 @@ from tests.unit.syncer.local.folders import (
     adopt,
     blocks_of,
     by_path,
+    copy_name,
     new_place,
     noise,
     wanted,
@@ -96,6 +98,33 @@ def test_an_unchanged_file_is_not_read_again(place: Place) -> None:
         assert root.bytes_read == before + 9 * BLOCK
 
     with_root(place, work)
+
+
+def test_a_large_file_that_is_not_in_the_base_yet_is_hashed_once(place: Place) -> None:
+    """Otherwise a push that is killed again and again never gets beyond the hashing."""
+    with (place.path / "large").open("wb") as file:
+        file.truncate(16 << 20)
+        file.write(b"x")
+    (place.path / "small").write_bytes(b"x")
+    found: dict[LocalTag, Content] = {}
+
+    class Memory(NoMemory):
+        def known(self, tag: LocalTag) -> Content | None:
+            return found.get(tag)
+
+        def remember(self, results: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+            found.update(results)
+
+    async def main() -> None:
+        for expected in ({"large": BLOCK, "small": 1}, {"small": 1}):
+            lists = BlockLists(str(place.state / "lists"), BLOCK)
+            root = LocalDirectory(os.fsencode(place.path), place.folder, lists, BLOCK, copy_name, Memory())
+            assert all(stat.content is not None for stat in (await look(root)).values())
+            assert root.bytes_read == sum(expected.values())
+            await root.close()
+
+    trio.run(main)
+    assert len(found) == 1
 
 
 def test_evidence_from_the_tick_of_the_observation_is_not_trusted(place: Place) -> None:
