@@ -30,6 +30,7 @@ _READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's be
 _GROUP_PAGES: Final = (64 << 20) // PAGE
 _GROUP_FILES: Final = 256
 _TRIES: Final = 3  # puts of a block that the host lost before its sync
+_SMALL_PAGES: Final = (1 << 20) // PAGE
 _RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
 
 Spliced = Callable[[FileState, int], None]
@@ -155,17 +156,31 @@ class Sealer:
         with self._stores.lock:
             presses = self._table.staged_bytes > self._stores.config.staged_limit_bytes // 2
             self._failed_at_s = {ino: at for ino, at in self._failed_at_s.items() if now_s - at < _RETRY_S}
-            quiet_before_s = now_s - self._stores.config.quiet_s
             due = [
                 state
                 for state in self._table.all()
                 if state.generations
-                and (presses or state.written_at_s <= quiet_before_s)
+                and (presses or self._is_quiet(state, now_s))
                 and state.ino not in self._claimed
                 and state.ino not in self._failed_at_s
             ]
         due.sort(key=lambda state: state.written_at_s)
         return next(self._groups(due), [])
+
+    def _is_quiet(self, state: FileState, now_s: float) -> bool:
+        """Whether a file will hardly be written again soon.
+
+        New small files that were closed are sealed before the publisher comes to them: a group sync is cheaper than an
+        fdatasync for each. Not so files with sealed content: somebody appends to them now and then.
+        """
+        config = self._stores.config
+        quiet_s = now_s - state.written_at_s
+        return quiet_s >= config.quiet_s or (
+            quiet_s >= config.publish_s / 2
+            and not state.writers
+            and sum(generation.pages.count for generation in state.generations) <= _SMALL_PAGES
+            and not self._stores.tree.allocated_blocks(state.ino)
+        )
 
     def make_room(self, length: int) -> None:
         """Wait until `length` more bytes may be staged.

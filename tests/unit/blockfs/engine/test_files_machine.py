@@ -298,6 +298,29 @@ class FilesMachine(RuleBasedStateMachine):
 
     @rule(
         number=numbers,
+        synced=st.lists(places, min_size=1, max_size=3),
+        unsynced=st.lists(places, max_size=2),
+        cut=st.integers(0, 5000),
+        seed=st.integers(0, 1000),
+    )
+    def lose_power_after_fsync(
+        self, number: int, synced: list[Place], unsynced: list[Place], cut: int, seed: int
+    ) -> None:
+        """The sequence that matters most, often."""
+        name = self.pick(number)
+        for place in synced:
+            self.write_one(name, place, 200)
+        self.fsync(datasync=bool(seed % 2), number=number)
+        for place in unsynced:
+            self.write_one(name, place, 201)
+        if cut:
+            self.cut(cut=cut, number=number)
+        if seed % 3 == 0:
+            self.filesystem.commit()
+        self.crash(loses_power=True, seed=seed)
+
+    @rule(
+        number=numbers,
         place=places,
         steps=st.integers(0, 12),
         doing=st.sampled_from(["fsync", "flush", "write", "cut", "rename"]),
@@ -332,7 +355,7 @@ class FilesMachine(RuleBasedStateMachine):
                 self.filesystem.files.truncate(ino, self.contents[ino].size, may_block=True)
             elif doing == "rename":
                 self.filesystem.namespace.rename(ROOT_INO, name, ROOT_INO, destination, may_block=True)
-        self.crash(loses_power, steps)
+        self.crash(loses_power=loses_power, seed=steps)
 
     def adopt(self) -> None:
         """What is found must be something it was since it was last durable, page by page; then it is the truth.
@@ -380,7 +403,7 @@ def test_files_are_what_was_written_whatever_happens() -> None:
     run_state_machine_as_test(
         FilesMachine,
         settings=settings(
-            max_examples=int(os.environ.get("BLOCKSYNC_FILES_EXAMPLES", "60")),
+            max_examples=int(os.environ.get("BLOCKSYNC_FILES_EXAMPLES", "100")),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

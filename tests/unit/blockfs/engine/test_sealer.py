@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -272,6 +273,36 @@ def test_quiet_files_are_sealed_and_changes_committed_without_being_asked(tmp_pa
     again = Filesystem.open(filesystem.volume.path, config())
     assert content(again, b"f") == b"x" * 5000
     again.close()
+
+
+def test_new_small_closed_files_are_sealed_early_and_others_when_quiet(tmp_path: Path) -> None:
+    settings = EngineConfig(background=False, quiet_s=1e9, publish_s=0.0, reserve_bytes=0)
+    filesystem = Filesystem.open(make(tmp_path / "volume"), settings)
+    small, large, in_use = (create(filesystem, name) for name in (b"small", b"large", b"in use"))
+    filesystem.files.write(small, 0, b"x")
+    filesystem.files.write(large, 0, b"x" * (2 << 20))
+    handle = filesystem.files.open(in_use, os.O_RDWR)
+    filesystem.files.write(in_use, 0, b"x")
+    assert filesystem._sealer.seal_due()
+    assert not filesystem._sealer.seal_due()
+    assert [filesystem.files.staged_bytes(ino) for ino in (small, large, in_use)] == [0, 2 << 20, 4096]
+    filesystem.files.write(small, 1, b"appended now and then", may_block=True)
+    assert not filesystem._sealer.seal_due()
+    filesystem.files.release(handle)
+    filesystem.close()
+
+
+def test_the_quietest_files_are_sealed_first_when_much_is_staged(tmp_path: Path) -> None:
+    settings = EngineConfig(background=False, quiet_s=1e9, publish_s=1e9, reserve_bytes=0, staged_limit_bytes=200 << 20)
+    filesystem = Filesystem.open(make(tmp_path / "volume"), settings)
+    quiet, busy = create(filesystem, b"quiet"), create(filesystem, b"busy")
+    filesystem.files.write(quiet, 0, b"x" * (70 << 20))
+    filesystem.files.write(busy, 0, b"x" * (70 << 20))
+    assert filesystem._sealer.seal_due()
+    assert filesystem.files.staged_bytes(quiet) == 0
+    assert not filesystem._sealer.seal_due()
+    assert filesystem.files.staged_bytes(busy) == 70 << 20
+    filesystem.close()
 
 
 def test_writers_beyond_the_limit_wait_for_the_threads(tmp_path: Path) -> None:
