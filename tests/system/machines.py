@@ -153,7 +153,11 @@ class Machines:
         for mountpoint in self.mounts.values():
             if os.path.ismount(mountpoint):
                 self.run("umount", mountpoint)
-        left = [line for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines() if str(self.home) in line]
+        left = [
+            line
+            for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+            if str(self.home) in line
+        ]
         assert not left, f"mounts left behind: {left}"
 
 
