@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.blocks.scrub import scrub
-from tests.unit.blockfs.blocks.disks import Died, PowerCutDisk
+from tests.unit.blockfs.blocks.disks import Died, PowerCutDisk, memory_folder
 
 BLOCK_SIZE = 4096
 OWNER = "12345678-1234-5678-1234-567812345678"
@@ -135,8 +136,9 @@ STEPS = 155
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
 @pytest.mark.parametrize("at", range(1, STEPS + 1))
-def test_nothing_promised_is_lost_by_a_death_at_any_step(tmp_path: Path, at: int, power_cut: bool) -> None:
-    path, disk, promises = life_of(tmp_path, lambda number, name: Died() if number >= at else None)
-    if power_cut:
-        disk.cut_power()
-    check(path, promises)
+def test_nothing_promised_is_lost_by_a_death_at_any_step(at: int, power_cut: bool) -> None:
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        path, disk, promises = life_of(Path(folder), lambda number, name: Died() if number >= at else None)
+        if power_cut:
+            disk.cut_power()
+        check(path, promises)

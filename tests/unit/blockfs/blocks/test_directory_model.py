@@ -18,6 +18,7 @@ from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.blocks.scrub import scrub
 from blockfs.errors import CorruptBlockError, MissingBlockError
+from tests.unit.blockfs.blocks.disks import memory_folder
 
 BLOCK_SIZE = 4096
 LIMIT = 4 * 4096  # three blocks per segment
@@ -35,7 +36,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.mkdtemp()
+        self.folder = tempfile.mkdtemp(dir=memory_folder())
         self.path = f"{self.folder}/blocks"
         BlockDirectory.create(self.path, block_size=BLOCK_SIZE).close()
         self.durable: set[int] = set()
