@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from blockfs.cli.parameters import PATH, Place, json_option, place_of
@@ -48,4 +50,4 @@ def _check(place: Place) -> FsckReply:
         with client:
             return client.fsck()
     with offline.opened(place.volume) as volume:
-        return upkeep.fsck(volume.blocks, volume.tree)
+        return upkeep.fsck(volume.blocks, volume.tree, os.path.join(place.volume, b"staging"))

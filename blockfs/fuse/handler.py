@@ -147,7 +147,7 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Fsck) -> Reply:
-        return upkeep.fsck(self._filesystem.blocks, self._filesystem.tree)
+        return upkeep.fsck(self._filesystem.blocks, self._filesystem.tree, self._filesystem.volume.staging_path)
 
     @_answer.register
     def _(self, _request: protocol.Scrub) -> Reply:

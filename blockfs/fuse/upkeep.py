@@ -12,6 +12,7 @@ from blockfs.blocks.gc import collect
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, ScrubReply
+from blockfs.engine.stagecheck import missing_staging
 from blockfs.tree.check import Finding, check
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.schema import ROOT_INO
@@ -53,12 +54,17 @@ def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None] = _noth
     return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
 
 
-def fsck(blocks: BlockDirectory, tree: Tree) -> FsckReply:
-    """Check a committed state and that every block it names is stored."""
+def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes) -> FsckReply:
+    """Check a committed state, and that every block and staging file it names is there."""
     with tree.committed() as view:
         findings = check(view, blocks.block_size, blocks.missing)
         inodes = sum(1 for _ in view.inodes())
-    return FsckReply(inodes_checked=inodes, findings=[_finding(found) for found in findings])
+    messages = [_finding(found) for found in findings]
+    messages += [
+        FindingMsg(kind="missing-staging", message=f"inode {lost.ino}: its staged data are gone")
+        for lost in missing_staging(tree, staging_path)
+    ]
+    return FsckReply(inodes_checked=inodes, findings=messages)
 
 
 def _finding(found: Finding) -> FindingMsg:

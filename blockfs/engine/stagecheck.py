@@ -1,0 +1,28 @@
+"""fsck of staging: every generation that the committed tree names must have its file."""
+
+from __future__ import annotations
+
+import os
+
+from blockfs.engine.staging import encode_name
+from blockfs.tree.schema import Generation
+from blockfs.tree.store import Tree
+
+
+def missing_staging(tree: Tree, staging_path: bytes) -> list[Generation]:
+    """Generations whose staged data are gone. May run beside a mount.
+
+    A file that is missing may have been sealed since the view was taken: it only counts if the newest committed tree
+    still names it, because files go after the commit that drops their rows.
+    """
+    absent = _absent(tree, staging_path)
+    return [generation for generation in _absent(tree, staging_path) if generation in absent] if absent else []
+
+
+def _absent(tree: Tree, staging_path: bytes) -> list[Generation]:
+    # The view first, the directory after: a row that is younger than the view does not count, and an older one's file
+    # is there unless its row was dropped since.
+    with tree.committed() as view:
+        named = list(view.all_generations())
+    present = set(os.listdir(staging_path))
+    return [one for one in named if encode_name((one.ino, one.range_index, one.generation)) not in present]
