@@ -24,7 +24,7 @@ from syncer.core.model import (
 )
 from syncer.engine.sides import LocalFiles, local_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
-from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted, content_of
+from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted
 from syncer.remote.client import CloudClient
 
 
@@ -123,6 +123,7 @@ class LocalWorker:
         origins = (*equal[:4], *old)
         wanted = Wanted(
             path=path,
+            content=action.content,
             blocks=source.blocks,
             meta=action.meta,
             origins=origins,
@@ -143,8 +144,8 @@ class LocalWorker:
         raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
 
     async def _remote_source(self, path: RelPath, tag: RemoteTag, content: Content) -> _Source:
-        blocks = await self._remote.block_list(path, tag)
-        if content_of(blocks) != content:
+        blocks = await self._remote.block_list(path, tag)  # verified: it has the tag's hash and size
+        if (tag.etag, tag.size_bytes) != (content.object_hash.hex(), content.size_bytes):
             raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
 
         async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:

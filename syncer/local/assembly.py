@@ -264,8 +264,8 @@ class Assembly:
         self._left[index] = 0
 
 
-def temp_name(path: RelPath, blocks: BlockList, attempt: int) -> bytes:
+def temp_name(path: RelPath, content: Content, attempt: int) -> bytes:
     """Name of a temp file: the same for the same content going to the same place, so that a new run resumes."""
     place = block_id(path)[:4].hex()
     again = f".{attempt}" if attempt else ""
-    return f"{blocks.object_hash.hex()}.{blocks.size_bytes:x}.{place}{again}".encode()
+    return f"{content.object_hash.hex()}.{content.size_bytes:x}.{place}{again}".encode()

@@ -200,13 +200,13 @@ class LocalDirectory:
         if block_count(stat.tag.size_bytes, self.block_size) > MAX_BLOCKS:
             return None, f"it has more than {MAX_BLOCKS} blocks of {self.block_size} bytes: too large to be synced"
         try:
-            return content_of(self._hash_unchanged(stat)), None
+            return self._hash_unchanged(stat)[0], None
         except LocalChangedError:
             return None, "it changes while it is read; left alone until it is quiet"
         except OSError as error:
             return None, f"can't be read ({error.strerror}); left alone until it can"
 
-    def _hash_unchanged(self, stat: FileStat) -> BlockList:
+    def _hash_unchanged(self, stat: FileStat) -> tuple[Content, BlockList]:
         descriptor = open_file(self._root, stat.path)
         try:
             self._require(descriptor, stat)
@@ -216,8 +216,9 @@ class LocalDirectory:
             self._require(descriptor, stat)
         finally:
             os.close(descriptor)
-        self._lists.save(blocks)
-        return blocks
+        content = content_of(blocks)
+        self._lists.save(content, blocks)
+        return content, blocks
 
     def _require(self, descriptor: int, stat: FileStat) -> None:
         if tag_of(status(b"", descriptor)) != stat.tag:
@@ -228,11 +229,12 @@ class LocalDirectory:
     async def block_list(self, stat: FileStat) -> BlockList:
         """From the cache, else by hashing again."""
         assert stat.content is not None
-        blocks = await self._run(self._lists.load, stat.content)
-        if blocks is None:
-            blocks = await trio.to_thread.run_sync(self._hash_unchanged, stat, limiter=self._hashers)
-            if content_of(blocks) != stat.content:
-                raise LocalChangedError(stat.path, "its content is another one")
+        cached = await self._run(self._lists.load, stat.content)
+        if cached is not None:
+            return cached
+        content, blocks = await trio.to_thread.run_sync(self._hash_unchanged, stat, limiter=self._hashers)
+        if content != stat.content:
+            raise LocalChangedError(stat.path, "its content is another one")
         return blocks
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
@@ -282,14 +284,14 @@ class LocalDirectory:
                 raise
             finally:
                 assembly.close()
-        await self._run(self._lists.save, wanted.blocks)
+        await self._run(self._lists.save, wanted.content, wanted.blocks)
         return StagedFile(name, tag, self)
 
     @contextmanager
     def _temp(self, wanted: Wanted) -> Iterator[bytes]:
         """Reserve a temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
         attempt = 0
-        while (name := temp_name(wanted.path, wanted.blocks, attempt)) in self._temps:
+        while (name := temp_name(wanted.path, wanted.content, attempt)) in self._temps:
             attempt += 1
         self._temps.add(name)
         try:

@@ -89,6 +89,7 @@ class Wanted:
 
     Attributes:
         path: Where it will go; for messages.
+        content: Its identity.
         blocks: Its block list.
         meta: Its mode and mtime; None fields get the root's defaults.
         origins: Local files that probably hold most of the blocks at the same index, likeliest first: the old version,
@@ -98,6 +99,7 @@ class Wanted:
     """
 
     path: RelPath
+    content: Content
     blocks: BlockList
     meta: Meta
     origins: tuple[Origin, ...] = ()

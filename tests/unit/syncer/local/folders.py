@@ -18,7 +18,7 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.identity import Folder, look_at_folder, write_marker
 from syncer.local.private import PrivateFolder
-from syncer.local.root import Deliver, Fetch, Observation, Origin, Wanted
+from syncer.local.root import Deliver, Fetch, Observation, Origin, Wanted, content_of
 
 BLOCK = 4096
 UUID = "11111111-2222-4333-8444-555555555555"
@@ -101,7 +101,16 @@ def wanted(
     origins: tuple[Origin, ...] = (),
     holders: Callable[[Content], list[Origin]] = lambda content: [],
 ) -> Wanted:
-    return Wanted(path=RelPath(path), blocks=blocks_of(data), meta=meta, origins=origins, holders=holders, fetch=fetch)
+    blocks = blocks_of(data)
+    return Wanted(
+        path=RelPath(path),
+        content=content_of(blocks),
+        blocks=blocks,
+        meta=meta,
+        origins=origins,
+        holders=holders,
+        fetch=fetch,
+    )
 
 
 def by_path(observation: Observation) -> dict[bytes, FileStat]:

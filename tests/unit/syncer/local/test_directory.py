@@ -143,16 +143,16 @@ def test_evidence_from_the_tick_of_the_observation_is_not_trusted(place: Place) 
 
 def test_holes_are_neither_read_nor_hashed(place: Place) -> None:
     with (place.path / "sparse").open("wb") as file:
-        file.truncate(1 << 34)
-        file.seek(1 << 33)
+        file.truncate(1 << 30)
+        file.seek(1 << 29)
         file.write(b"x" * BLOCK)
 
     async def work(root: LocalDirectory) -> None:
         found = (await look(root))[b"sparse"]
-        assert found.content.size_bytes == 1 << 34
+        assert found.content.size_bytes == 1 << 30
         assert root.bytes_read <= 16 * BLOCK
         blocks = await root.block_list(found)
-        assert await root.read_block(found, blocks, (1 << 33) // BLOCK) == b"x" * BLOCK
+        assert await root.read_block(found, blocks, (1 << 29) // BLOCK) == b"x" * BLOCK
         assert await root.read_block(found, blocks, 0) == b""
 
     with_root(place, work)

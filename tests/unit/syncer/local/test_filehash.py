@@ -40,8 +40,8 @@ def test_a_sparse_file_hashes_like_its_bytes(tmp_path: Path, plan: list[tuple[in
 def test_block_lists_are_kept_by_content_and_a_damaged_one_is_forgotten(tmp_path: Path) -> None:
     lists = BlockLists(str(tmp_path / "lists"), BLOCK)
     long, other = blocks_of(noise(1, 5 * BLOCK + 3)), blocks_of(noise(2, 2 * BLOCK))
-    lists.save(long)
-    lists.save(other)
+    lists.save(content_of(long), long)
+    lists.save(content_of(other), other)
     assert lists.load(content_of(long)) == long
     lists.keep_only([content_of(other)])
     assert lists.load(content_of(long)) is None
@@ -56,7 +56,7 @@ def test_the_list_of_a_single_block_needs_no_file(tmp_path: Path) -> None:
     lists = BlockLists(str(tmp_path / "lists"), BLOCK)
     for data in (b"", b"one", noise(1, BLOCK)):
         blocks = blocks_of(data)
-        lists.save(blocks)
+        lists.save(content_of(blocks), blocks)
         assert lists.load(content_of(blocks)) == blocks
     assert list((tmp_path / "lists").iterdir()) == []
 
@@ -65,7 +65,7 @@ def test_the_index_finds_every_place_of_a_block_and_no_hole(tmp_path: Path) -> N
     lists = BlockLists(str(tmp_path / "lists"), BLOCK)
     twice = blocks_of(noise(1, BLOCK) + bytes(BLOCK) + noise(1, BLOCK))
     single = blocks_of(noise(1, BLOCK))
-    lists.save(twice)
+    lists.save(content_of(twice), twice)
     unknown = Content(size_bytes=9 * BLOCK, object_hash=twice.object_hash)
     index = BlockIndex(lists, [content_of(twice), unknown, content_of(single)])
     assert sorted(index.find(twice[0]), key=lambda place: (place[0].size_bytes, place[1])) == [
