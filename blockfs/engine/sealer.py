@@ -24,7 +24,7 @@ from blockfs.engine.pagemap import PAGE, staged_blocks
 from blockfs.engine.publisher import publish_size
 from blockfs.engine.reader import Reader
 from blockfs.engine.staging import translated
-from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError
+from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
 
 _READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's best size, and bounded memory
 _GROUP_PAGES: Final = (64 << 20) // PAGE
@@ -195,10 +195,19 @@ class Sealer:
                 with self._table.room:
                     if not self._has_room(length):
                         self._table.room.wait(timeout=0.5)
-                if self._failure is not None and not self._has_room(length):
-                    raise self._failure
+                self._check_hope(length)
             else:
                 self.seal_all()
+
+    def _check_hope(self, length: int) -> None:
+        """Give up waiting if the host is full, or if nothing is left that can be sealed."""
+        failure = self._failure
+        if failure is None or self._has_room(length):
+            return
+        with self._stores.lock:
+            hopeful = any(one.generations and one.ino not in self._failed_at_s for one in self._table.all())
+        if isinstance(failure, NoSpaceError) or not hopeful:
+            raise failure
 
     def _has_room(self, length: int) -> bool:
         staged_bytes = self._table.staged_bytes

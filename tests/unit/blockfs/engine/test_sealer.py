@@ -331,3 +331,24 @@ def test_a_waiting_writer_hears_that_the_host_is_full(tmp_path: Path, monkeypatc
         with pytest.raises(NoSpaceError):
             filesystem.files.write(ino, 0, b"y" * (64 << 10), may_block=True)
     filesystem.close()
+
+
+def test_a_waiting_writer_does_not_hear_of_another_files_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EngineConfig(staged_limit_bytes=64 << 10, reserve_bytes=0)
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), settings)
+    damaged, fine = create(filesystem, b"damaged"), create(filesystem, b"fine")
+    filesystem.files.write(damaged, 0, b"x" * BLOCK)
+    filesystem.files.flush()
+    filesystem.files.write(damaged, 0, b"y" * 4096)
+
+    def missing(block_id: bytes, *_: object, **__: object) -> bytes:
+        raise MissingBlockError(block_id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.blocks, "read", missing)
+        for number in range(3):
+            filesystem.files.write(fine, number * BLOCK * 7, b"z" * BLOCK * 7, may_block=True)
+    assert content(filesystem, b"fine") == b"z" * BLOCK * 21
+    filesystem.close()
