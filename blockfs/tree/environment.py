@@ -7,7 +7,7 @@ from typing import Final
 
 import lmdb
 
-from blockfs.blocks.environment import lmdb_errors, open_environment
+from blockfs.blocks.environment import lmdb_errors, open_databases, open_environment
 from blockfs.errors import CorruptionError
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.tree.schema import Table
@@ -51,6 +51,6 @@ def open_tables(environment: lmdb.Environment, path: bytes) -> list[lmdb._Databa
     """
     with lmdb_errors(os.fsdecode(path), ADVICE):
         try:
-            return [environment.open_db(table.name.lower().encode(), create=False) for table in Table]
+            return open_databases(environment, (table.name.lower().encode() for table in Table))
         except lmdb.NotFoundError as error:
             raise CorruptionError(f"the tree lacks a sub-database ({error}); this is no blocksync tree") from error
