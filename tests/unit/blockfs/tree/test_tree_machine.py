@@ -134,7 +134,9 @@ class TreeMachine(RuleBasedStateMachine):
         self.live.xattrs.pop(ino, None)
         self.live.orphans.discard(ino)
         self.live.generations = {key: value for key, value in self.live.generations.items() if key[0] != ino}
-        sequence = max(self.sequences) + 1
+        assert self.tree._numbers is not None
+        sequence = self.tree._numbers.last_sequence  # a removal returns no row to read it from
+        assert sequence > max(self.sequences)
         self.sequences.add(sequence)
         self.live.changed[ino] = sequence
 
