@@ -22,6 +22,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.engine.lanes import Lanes
 from syncer.engine.sides import LocalFiles, local_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted
@@ -51,6 +52,7 @@ class LocalWorker:
         self._ledger = ledger
         self._files = files
         self._step = step
+        self._lanes = Lanes()
         self.copies: list[RelPath] = []
 
     async def perform(self, action: Action) -> list[BaseChange]:
@@ -69,7 +71,10 @@ class LocalWorker:
         if applied.copied_to is not None:
             self.copies.append(applied.copied_to)
         self._step("applied")
-        return self._ledger.applied(action, applied.tag)
+        changes = self._ledger.applied(action, applied.tag)
+        if isinstance(action, Create | Update) and action.content is not None:
+            self._files.installed(action.nid, action.content)
+        return changes
 
     async def _change(self, action: Action) -> Applied:
         match action:
@@ -95,11 +100,13 @@ class LocalWorker:
         if action.kind is Kind.SYMLINK:
             assert action.target is not None
             return await self._local.make_symlink(path, action.target, None)
-        staged = await self._stage(action, path, ())
-        try:
-            return await self._local.create(path, staged)
-        finally:
-            await staged.drop()
+        source = await self._source(action)
+        async with self._lanes.lane(source.blocks):
+            staged = await self._stage(action, path, source, ())
+            try:
+                return await self._local.create(path, staged)
+            finally:
+                await staged.drop()
 
     async def _update(self, action: Update) -> Applied:
         path, expect = self._path(action), local_tag(self._ledger, action.nid)
@@ -108,15 +115,16 @@ class LocalWorker:
             return await self._local.make_symlink(path, action.target, expect)
         node = self._ledger.node(Side.LOCAL, action.nid)
         old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
-        staged = await self._stage(action, path, old)
-        try:
-            return await self._local.replace(path, staged, expect)
-        finally:
-            await staged.drop()
+        source = await self._source(action)
+        async with self._lanes.lane(source.blocks):
+            staged = await self._stage(action, path, source, old)
+            try:
+                return await self._local.replace(path, staged, expect)
+            finally:
+                await staged.drop()
 
-    async def _stage(self, action: Create | Update, path: RelPath, old: tuple[Origin, ...]) -> Staged:
+    async def _stage(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Staged:
         assert action.content is not None
-        source = await self._source(action, action.content)
         equal = self._files.holders(action.content)
         self._step("before staging")
         # A file of equal content saves everything; the old version is only likely to have most of it.
@@ -132,7 +140,9 @@ class LocalWorker:
         )
         return await self._local.stage(wanted)
 
-    async def _source(self, action: Create | Update, content: Content) -> _Source:
+    async def _source(self, action: Create | Update) -> _Source:
+        content = action.content
+        assert content is not None
         there = self._ledger.node(Side.REMOTE, action.nid)
         tag = self._ledger.tag(Side.REMOTE, action.nid)
         if there is not None and there.content == content and isinstance(tag, RemoteTag):

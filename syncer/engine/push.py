@@ -26,6 +26,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.engine.lanes import Lanes
 from syncer.engine.sides import LocalFiles, remote_tag
 from syncer.errors import LocalChangedError
 from syncer.local.root import LocalRoot
@@ -57,6 +58,7 @@ class RemoteWorker:
         self._ledger = ledger
         self._files = files
         self._step = step
+        self._lanes = Lanes()
         self.foreign: list[ForeignVersion] = []
 
     async def perform(self, action: Action) -> list[BaseChange]:
@@ -102,8 +104,9 @@ class RemoteWorker:
         self._step("before upload")
         # Every block is compared with its id as it is sent, so no mixture of two versions can be put together. That the
         # file is still this version is looked at once more before anything is sent: a stale push costs traffic only.
-        await self._local.verify_unchanged(stat)
-        return await upload_file(self._remote, path, blocks, read, meta, expect, workers=_UPLOADERS)
+        async with self._lanes.lane(blocks):
+            await self._local.verify_unchanged(stat)
+            return await upload_file(self._remote, path, blocks, read, meta, expect, workers=_UPLOADERS)
 
     def _source(self, action: Create | Update) -> FileStat:
         """The local file that has the content to be sent: the node's own, or the one that it is to be a copy of."""

@@ -20,6 +20,10 @@ class LocalFiles:
             if node.content is not None:
                 self._by_content.setdefault(node.content, []).append(nid)
 
+    def installed(self, nid: Nid, content: Content) -> None:
+        """A file got a content in this cycle; its tag is in the books already."""
+        self._by_content.setdefault(content, []).append(nid)
+
     def stat(self, nid: Nid) -> FileStat | None:
         """A file as it is now, by our books; None if it is not there."""
         node = self._ledger.node(Side.LOCAL, nid)

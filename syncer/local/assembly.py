@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -45,20 +46,31 @@ class Sources:
         self.lists = lists
         self.directory: BlockDirectory | None = None
         self.bytes_read = 0
-        self._contents: tuple[Content, ...] = ()
+        self._contents: list[Content] = []
         self._index: BlockIndex | None = None
+        self._indexing = threading.Lock()  # to build it once
 
     def know(self, contents: Sequence[Content]) -> None:
         """Say which contents the root's files have now."""
-        self._contents = tuple(contents)
-        self._index = None
+        with self._indexing:
+            self._contents = list(contents)
+            self._index = None
+
+    def learn(self, content: Content) -> None:
+        """Say that a file with this content, whose block list is saved, is about to be installed."""
+        with self._indexing:
+            if self._index is None:
+                self._contents.append(content)
+            else:
+                self._index.add(content)
 
     @property
     def index(self) -> BlockIndex:
         """The index over the known contents, built when it is first needed in a cycle."""
-        if self._index is None:
-            self._index = BlockIndex(self.lists, self._contents)
-        return self._index
+        with self._indexing:
+            if self._index is None:
+                self._index = BlockIndex(self.lists, self._contents)
+            return self._index
 
     def open(self, origin: Origin) -> int | None:
         """Open a file if it still is what it was; None if not."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -77,31 +77,46 @@ class BlockLists:
 
 
 class BlockIndex:
-    """Block id → (content, index in it). Immutable."""
+    """Block id → (content, index in it). Safe for many threads that look while one adds."""
 
     def __init__(self, lists: BlockLists, contents: Iterable[Content]) -> None:
         """Index the known lists among `contents`, up to a limit."""
+        self._lists = lists
         self._contents: list[Content] = []
         self._rows: list[bytes] = []
+        self._added: dict[bytes, list[bytes]] = {}
+        self._added_rows = 0
         for content in contents:
             if len(self._rows) >= _INDEX_LIMIT:
                 break
-            blocks = lists.load(content)
-            if blocks is None:
-                continue
-            number = len(self._contents).to_bytes(4, "big")
-            self._contents.append(content)
-            ids = blocks.ids
-            for at in range(0, len(ids), ID_SIZE):
-                if ids[at : at + ID_SIZE] != ZERO_BLOCK:
-                    self._rows.append(ids[at : at + _PREFIX] + number + (at // ID_SIZE).to_bytes(4, "big"))
+            self._rows += self._rows_of(content)
         self._rows.sort()
+
+    def add(self, content: Content) -> None:
+        """Index one more list, if it is known and the limit allows."""
+        if len(self._rows) + self._added_rows >= _INDEX_LIMIT:
+            return
+        for row in self._rows_of(content):
+            self._added.setdefault(row[:_PREFIX], []).append(row)
+            self._added_rows += 1
+
+    def _rows_of(self, content: Content) -> list[bytes]:
+        blocks = self._lists.load(content)
+        if blocks is None:
+            return []
+        number = len(self._contents).to_bytes(4, "big")
+        self._contents.append(content)
+        ids = blocks.ids
+        return [
+            ids[at : at + _PREFIX] + number + (at // ID_SIZE).to_bytes(4, "big")
+            for at in range(0, len(ids), ID_SIZE)
+            if ids[at : at + ID_SIZE] != ZERO_BLOCK
+        ]
 
     def find(self, block_id: BlockId) -> Iterator[tuple[Content, int]]:
         """Where a block may be found; read it and hash it to know."""
         prefix = block_id[:_PREFIX]
-        at = bisect_left(self._rows, prefix)
-        while at < len(self._rows) and self._rows[at].startswith(prefix):
-            row = self._rows[at]
+        first = bisect_left(self._rows, prefix)
+        end = bisect_right(self._rows, prefix + b"\xff" * 8)
+        for row in (*self._rows[first:end], *self._added.get(prefix, ())):
             yield self._contents[int.from_bytes(row[_PREFIX : _PREFIX + 4], "big")], int.from_bytes(row[-4:], "big")
-            at += 1

@@ -285,6 +285,7 @@ class LocalDirectory:
             finally:
                 assembly.close()
         await self._run(self._lists.save, wanted.content, wanted.blocks)
+        await self._run(self._sources.learn, wanted.content)
         return StagedFile(name, tag, self)
 
     @contextmanager

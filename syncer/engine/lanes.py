@@ -1,0 +1,47 @@
+"""Files that share blocks are transferred one after the other, so that no block travels twice in a cycle.
+
+What the first of them brought is there when the next one asks: on the server, in the block directory, or in the first
+file itself. Files without a common block go side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
+
+_MAX_IDS: Final = 1 << 20  # about 100 MB as a set; a longer file (64 GiB at 64 KiB) goes alone
+
+
+class Lanes:
+    """The transfers of one side that are under way."""
+
+    def __init__(self) -> None:
+        self._active: list[set[BlockId] | None] = []  # None: shares with everybody
+        self._left = trio.Event()
+
+    @asynccontextmanager
+    async def lane(self, blocks: BlockList) -> AsyncIterator[None]:
+        """Wait until no transfer under way shares a block with this one; inside the block it is under way itself.
+
+        Nobody waits while holding a lane, so there is no deadlock.
+        """
+        ids = blocks.unique_ids() if len(blocks) <= _MAX_IDS else None
+        while any(_share(ids, other) for other in self._active):
+            await self._left.wait()
+        self._active.append(ids)  # no await since the look: the pair is atomic
+        try:
+            yield
+        finally:
+            self._active = [other for other in self._active if other is not ids]
+            self._left.set()
+            self._left = trio.Event()
+
+
+def _share(ids: set[BlockId] | None, other: set[BlockId] | None) -> bool:
+    return ids is None or other is None or not ids.isdisjoint(other)
