@@ -235,6 +235,18 @@ def test_an_append_without_fsync_may_be_lost_but_is_never_nul_bytes(tmp_path: Pa
         again.close()
 
 
+def test_growing_publishes_no_size_whose_data_are_not_flushed(tmp_path: Path) -> None:
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), config())
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, NEW)
+    filesystem.files.truncate(ino, 100_000)
+    filesystem.commit()
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert content(again, b"f") == b""
+    again.close()
+
+
 # --- the order, which a power cut relies on ---
 
 

@@ -19,13 +19,14 @@ BLOCK = 8192
 
 
 class Interruption:
-    """Does something, once, when a seal has composed its blocks and not yet put them into the tree."""
+    """Does something, once, before a step; by default when a seal has composed its blocks and the tree has none yet."""
 
     def __init__(self) -> None:
         self.action: Callable[[], None] | None = None
+        self.step = "blocks.sync"
 
     def __call__(self, step: str) -> None:
-        if step == "blocks.sync" and self.action is not None:
+        if step == self.step and self.action is not None:
             action, self.action = self.action, None
             action()
 
@@ -141,6 +142,17 @@ def test_an_fsync_during_a_seal_is_durable_by_itself(
     assert content(filesystem, b"f") == b"x" * 9000
 
 
+def test_a_seal_during_an_fsync_leaves_no_generation_named(
+    filesystem: Filesystem, ino: int, interruption: Interruption
+) -> None:
+    """The file is gone with the seal: a row for it would stop the next mount."""
+    filesystem.files.write(ino, 0, b"x" * 9000)
+    interruption.step, interruption.action = "staging.sync_names", filesystem.files.flush
+    filesystem.files.fsync(ino)
+    assert list(filesystem.tree.all_generations()) == []
+    assert content(filesystem, b"f") == b"x" * 9000
+
+
 def test_many_small_files_share_a_sync(tmp_path: Path) -> None:
     steps: list[str] = []
     filesystem = Filesystem.open(make(tmp_path / "volume"), config(steps.append))
@@ -230,7 +242,12 @@ def test_a_clone_and_its_source_go_their_own_ways(filesystem: Filesystem, ino: i
 
 def test_a_clone_is_the_source_at_one_moment(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
     filesystem.files.write(ino, 0, b"x" * 100)
-    interruption.action = lambda: void(filesystem.files.write(ino, 0, b"y" * 20000))
+
+    def write_and_sync() -> None:
+        filesystem.files.write(ino, 0, b"y" * 20000)
+        filesystem.files.fsync(ino)
+
+    interruption.action = write_and_sync
     filesystem.clone(ino, ROOT_INO, b"g")
     assert content(filesystem, b"g") == b"x" * 100
     assert content(filesystem, b"f") == b"y" * 20000
