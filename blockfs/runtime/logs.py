@@ -66,7 +66,8 @@ class _Bridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         event = structlog.get_logger()
-        event.log(max(record.levelno, logging.WARNING), "library.logged", logger=record.name, text=record.getMessage())
+        level = max(record.levelno, logging.WARNING)
+        event.log(level, "library.logged", logger=record.name, text=record.getMessage(), exc_info=record.exc_info)
 
 
 def _bytes_as_text(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from syncer.protocol.jsontext import MALFORMED
+
 _NAMES: Final = {
     400: "badRequest",
     401: "unauthorized",
@@ -71,7 +73,7 @@ def decode_fault(code: int, body: bytes) -> Fault | None:
     """
     try:
         faults = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except MALFORMED:
         return None
     for wire in faults.values():
         return Fault(code=code, message=wire.message, details=wire.details or "")

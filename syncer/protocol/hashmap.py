@@ -15,6 +15,7 @@ import msgspec
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, parse_block_id
+from syncer.protocol.jsontext import MALFORMED
 
 BLOCK_HASH: Final = "sha256"
 MAX_BLOCKS: Final = 1 << 24  # of one object: 1 TiB in blocks of 64 KiB; a file with more is not synced
@@ -78,7 +79,7 @@ def decode_hashmap(body: bytes, block_size: int) -> BlockList:
     """
     try:
         wire = _HASHMAP.decode(body)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise HashmapError(f"Invalid data formatting: {error}") from None
     if wire.block_size not in {None, block_size}:
         raise HashmapError(f"block size {wire.block_size} given, {block_size} expected")
@@ -111,7 +112,7 @@ def decode_ids(body: bytes) -> list[BlockId]:
     """
     try:
         joined = _joined(_STRINGS.decode(body))
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise HashmapError(f"Invalid data formatting: {error}") from None
     return [BlockId(joined[at : at + ID_SIZE]) for at in range(0, len(joined), ID_SIZE)]
 

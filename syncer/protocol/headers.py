@@ -66,6 +66,7 @@ META_MODE: Final = "mode"
 
 _VALUE_SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}~"  # printable ASCII but "%" and the space
 _RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
+_POSITION_DIGITS: Final = 19
 _DECIMAL: Final = re.compile(r"\d{1,19}", re.ASCII)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
@@ -293,11 +294,11 @@ def parse_range(value: str, size_bytes: int) -> range:
         raise RangeError(f"expected one range as bytes=FIRST-LAST, got {value[:100]!r}")
     first, last = match.groups()
     if first:
-        found = range(int(first), min(int(last) + 1 if last else size_bytes, size_bytes))
-        if last and int(last) < int(first):
+        found = range(_position(first), min(_position(last) + 1 if last else size_bytes, size_bytes))
+        if last and _position(last) < _position(first):
             found = range(0)
     else:
-        found = range(max(0, size_bytes - int(last)), size_bytes)
+        found = range(max(0, size_bytes - _position(last)), size_bytes)
     if not found:
         raise RangeError(f"{value[:100]!r} covers no byte of an object of {size_bytes} bytes")
     return found
@@ -332,9 +333,14 @@ def parse_http_date(value: str) -> int | None:
     """Read an HTTP date as seconds since the epoch; None for anything else, which then counts as absent."""
     try:
         date = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # a year that no datetime can hold
         return None
     return int(date.replace(tzinfo=date.tzinfo or UTC).timestamp())
+
+
+def _position(digits: str) -> int:
+    """A byte position or count. Of longer numbers than any object needs, the first digits are large enough."""
+    return int(digits.lstrip("0")[:_POSITION_DIGITS] or "0")
 
 
 def _required(known: Mapping[str, str], name: str) -> str:

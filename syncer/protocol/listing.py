@@ -21,6 +21,7 @@ from syncer.protocol.headers import (
     parse_timestamp,
     timestamp_text,
 )
+from syncer.protocol.jsontext import MALFORMED
 
 MAX_ROWS: Final = 10_000  # of one reply, as in Pithos; more are had by `marker`
 
@@ -120,7 +121,7 @@ def decode_objects(body: bytes) -> list[ObjectRow]:
     """
     try:
         return [row for raw in _ROWS.decode(body) if (row := _object_from_wire(raw)) is not None]
-    except (msgspec.DecodeError, HeaderError) as error:
+    except (*MALFORMED, HeaderError) as error:
         raise ListingError(f"not a listing of objects: {error}") from None
 
 
@@ -149,7 +150,7 @@ def decode_containers(body: bytes) -> list[ContainerRow]:
             )
             for wire in _CONTAINERS.decode(body)
         ]
-    except (msgspec.DecodeError, ValueError) as error:
+    except (*MALFORMED, ValueError) as error:
         raise ListingError(f"not a listing of containers: {error}") from None
 
 
@@ -169,7 +170,7 @@ def decode_versions(body: bytes) -> list[VersionRow]:
             VersionRow(version=version, modified_us=parse_timestamp(str(time)))
             for version, time in _VERSIONS.decode(body).versions
         ]
-    except (msgspec.DecodeError, HeaderError) as error:
+    except (*MALFORMED, HeaderError) as error:
         raise ListingError(f"not a list of versions: {error}") from None
 
 

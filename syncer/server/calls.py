@@ -125,13 +125,14 @@ class Call:
         """Marker, prefix and limit of a listing.
 
         Raises:
-            BadRequest: A limit that is not a positive number.
+            BadRequest: A limit of 0.
+            HeaderError: A limit that is not a number.
         """
         parameters = self.target.parameters
-        limit = parameters.get("limit", str(MAX_ROWS))
-        if not (limit.isascii() and limit.isdigit() and int(limit) > 0):
-            raise BadRequest(f"limit: expected a positive number, got {limit[:20]!r}")
-        return parameters.get("marker", ""), parameters.get("prefix", ""), min(int(limit), MAX_ROWS)
+        limit = headers.parse_decimal("limit", parameters.get("limit", str(MAX_ROWS)))
+        if limit == 0:
+            raise BadRequest("limit: expected a positive number, got 0")
+        return parameters.get("marker", ""), parameters.get("prefix", ""), min(limit, MAX_ROWS)
 
     async def pieces(self, limit_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
         """The body in pieces of about 1 MiB, or of a block if that is more; the last comes with True.

@@ -16,6 +16,7 @@ MAX_POST_BYTES: Final = 64 << 20
 """Blocks of one POST: what a lost connection makes the client send again."""
 
 _REFUSED_PREFIXES: Final = ("x-container-meta-", "x-container-policy-")
+_ALWAYS_SO: Final = (headers.CONTAINER_VERSIONING.lower(), "auto")
 
 
 async def head_account(call: Call) -> Response:
@@ -71,8 +72,12 @@ async def list_objects(call: Call) -> Response:
 
 async def put_container(call: Call) -> Response:
     """PUT /account/container: 201 made, 202 there already."""
-    refused = [name for name in call.request.headers if name.startswith(_REFUSED_PREFIXES)]
-    if refused and call.header("X-Container-Policy-Versioning") != "auto":
+    refused = [
+        name
+        for name, value in call.request.headers.items()
+        if name.startswith(_REFUSED_PREFIXES) and (name, value) != _ALWAYS_SO
+    ]
+    if refused:
         raise BadRequest(f"This server does not support the header {refused[0]!r}")
     made = await to_thread.run_sync(call.store.create_container, call.target.account, call.target.container)
     found = await to_thread.run_sync(call.store.container, call.target.account, call.target.container)

@@ -25,7 +25,7 @@ from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root, object_hash, r
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey, ObjectHash
 from syncer.errors import CorruptionError
 from syncer.server.catalogue import Change, Reading
-from syncer.server.refusals import MissingBlocks, Refusal
+from syncer.server.refusals import BadRequest, MissingBlocks, Refusal
 from syncer.server.schema import ID, SERIAL, VersionRecord, content_key
 
 NO_CONTENT: Final = bytes(ID_SIZE)  # of an empty object
@@ -118,6 +118,24 @@ def require_possession(
     missing.update(blocks.missing([block_id for block_id in named if block_id not in missing], hold))
     if missing:
         raise MissingBlocks([block_id for block_id in named if block_id in missing])
+
+
+def require_fit(block_list: BlockList, blocks: BlockDirectory) -> None:
+    """Check that the size doesn't cut the last block short: the hash of what can be read would not be its id.
+
+    Args:
+        block_list: Blocks that are there.
+        blocks: Where they are.
+
+    Raises:
+        BadRequest: It does.
+    """
+    if not block_list.ids:
+        return
+    tail_bytes = (block_list.size_bytes - 1) % block_list.block_size + 1
+    (stored_bytes,) = blocks.stored_lengths([BlockId(block_list.ids[-ID_SIZE:])])
+    if stored_bytes > tail_bytes:
+        raise BadRequest(f"The last block has {stored_bytes} bytes, but the object's size leaves {tail_bytes} for it")
 
 
 def require_leaves(change: Change, account: int | None, prepared: Prepared) -> None:

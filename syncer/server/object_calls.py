@@ -133,7 +133,7 @@ async def _get_content(call: Call) -> Response:
     size = opened.state.size_bytes
     fields = {**headers.object_headers(opened.state), "Content-Length": str(len(wanted)), "Accept-Ranges": "bytes"}
     status = 200
-    if call.header("Range") is not None:
+    if _wants_part(call):
         status = 206
         fields["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
     if len(first) == len(wanted):
@@ -143,13 +143,17 @@ async def _get_content(call: Call) -> Response:
 
 def _range(call: Call, size_bytes: int) -> range:
     """The bytes that are wanted."""
-    value = call.header("Range")
-    if value is None:
+    if not _wants_part(call):
         return range(size_bytes)
     try:
-        return headers.parse_range(value, size_bytes)
+        return headers.parse_range(call.header("Range") or "", size_bytes)
     except RangeError as error:
         raise RangeNotSatisfiable(str(error), {"Content-Range": f"bytes */{size_bytes}"}) from None
+
+
+def _wants_part(call: Call) -> bool:
+    """Whether a range is to be answered. With If-Range the whole is: our ETag can't promise that parts fit together."""
+    return call.header("Range") is not None and call.header("If-Range") is None
 
 
 async def _put_content(call: Call) -> Response:

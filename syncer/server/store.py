@@ -309,6 +309,7 @@ class Store:
             NotFound: There is no such container.
             PreconditionFailed: A condition doesn't hold.
             MissingBlocks: Blocks that the account has not sent; nothing was written.
+            BadRequest: The size cuts the last block short.
         """
         with self._blocks.hold() as hold:
             return self._commit_content(
@@ -350,6 +351,7 @@ class Store:
             content = contents.prepare(view, found.account_id, block_list, uploaded)
             if hold is not None:
                 contents.require_possession(view, found.account_id, content, self._blocks, hold)
+                contents.require_fit(block_list, self._blocks)  # after it: tells only about blocks of the account
         return content
 
     def set_meta(self, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool) -> ObjectState:

@@ -311,11 +311,24 @@ def test_a_hash_of_somebody_elses_data_does_not_give_them(alice: Client, c: str,
         b'{"bytes":9,"hashes":[]}',
         json.dumps({"bytes": 1, "hashes": ["00" * 32]}).encode(),
         json.dumps({"bytes": 1, "hashes": [EMPTY], "block_size": 2 * BLOCK}).encode(),
+        b'{"bytes":0,"hashes":["\xff"]}',
+        b'{"bytes":0,"hashes":[],"x":' + 50_000 * b"[" + 50_000 * b"]" + b"}",
     ],
 )
 def test_a_body_that_is_no_hashmap_is_refused(alice: Client, c: str, body: bytes) -> None:
     reply = alice("PUT", f"/{c}/f?hashmap&format=json", body, Content_Type=STREAM)
     assert (reply.status, reply.fault) == (400, "badRequest")
+
+
+def test_a_size_that_cuts_the_last_block_short_is_refused(alice: Client, c: str) -> None:
+    ids = alice.upload(c, b"a" * BLOCK, b"0123456789" + bytes(20))
+    for size in (BLOCK + 1, BLOCK + 9):
+        reply = alice.put_hashmap(f"/{c}/f", size, ids)
+        assert (reply.status, reply.fault) == (400, "badRequest")
+    for size in (BLOCK + 10, 2 * BLOCK):
+        assert alice.put_hashmap(f"/{c}/f", size, ids).status == 201
+        assert alice("GET", f"/{c}/f").body == b"a" * BLOCK + b"0123456789".ljust(size - BLOCK, b"\0")
+    assert alice.put_hashmap(f"/{c}/f", BLOCK + 9, ids).status == 400  # also when the account has the whole leaf
 
 
 def test_a_hashmap_needs_a_content_type(alice: Client, c: str) -> None:
@@ -340,6 +353,22 @@ def test_a_bad_range_is_416_with_the_size(alice: Client, c: str, value: str) -> 
     reply = alice("GET", f"/{c}/f", Range=value)
     assert (reply.status, reply.fault) == (416, "rangeNotSatisfiable")
     assert reply.headers["Content-Range"] == "bytes */4"
+
+
+def test_a_number_beyond_all_sizes_is_no_failure_of_the_server(alice: Client, c: str) -> None:
+    alice("PUT", f"/{c}/f", b"1234")
+    digits = 5000 * "9"
+    assert alice("GET", f"/{c}/f", Range=f"bytes=1-{digits}").body == b"234"
+    assert alice("GET", f"/{c}/f", Range=f"bytes=-{digits}").body == b"1234"
+    assert alice("GET", f"/{c}/f", Range=f"bytes={digits}-").status == 416
+    assert alice("GET", f"/{c}?limit={digits}").status == 400
+    assert alice("HEAD", f"/{c}/f", If_Unmodified_Since="Mon, 01 Jan 99999999999 00:00:00 GMT").status == 200
+
+
+def test_a_range_with_if_range_gets_the_whole_object(alice: Client, c: str) -> None:
+    etag = alice("PUT", f"/{c}/f", b"1234").headers["ETag"]
+    reply = alice("GET", f"/{c}/f", Range="bytes=1-2", If_Range=etag)
+    assert (reply.status, reply.body) == (200, b"1234")
 
 
 def test_versions_can_be_listed_and_read(alice: Client, c: str) -> None:
@@ -504,6 +533,8 @@ def test_what_is_not_supported_is_refused_and_not_ignored(alice: Client, c: str,
     assert alice("PUT", f"/{c}/f", b"x", **{header: "x"}).status == 400
     assert alice("DELETE", f"/{c}/f?delimiter=%2F").status == 400
     assert alice("PUT", f"/{c}", X_Container_Policy_Quota="1").status == 400
+    assert alice("PUT", f"/{c}", X_Container_Policy_Versioning="auto").status == 202
+    assert alice("PUT", f"/{c}", X_Container_Policy_Versioning="auto", X_Container_Meta_K="v").status == 400
 
 
 def test_a_method_that_does_nothing_says_what_would(alice: Client, c: str) -> None:

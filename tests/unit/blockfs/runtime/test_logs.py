@@ -35,6 +35,16 @@ def test_events_are_json_lines_with_readable_bytes() -> None:
     assert (second["event"], second["text"], second["logger"]) == ("library.logged", "something odd", "pyfuse3")
 
 
+def test_a_librarys_exception_is_logged_with_its_traceback() -> None:
+    stream = io.StringIO()
+    logs.log_to(stream)
+    try:
+        {}["lost"]
+    except KeyError:
+        logging.getLogger("uvicorn.error").exception("Exception in ASGI application")
+    assert "KeyError: 'lost'" in json.loads(stream.getvalue())["exception"]
+
+
 def test_a_stream_that_fails_is_no_failure() -> None:
     stream = io.StringIO()
     stream.close()

@@ -52,7 +52,19 @@ def test_a_row_of_synnefo_is_read_and_says_nothing_about_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[", b"{}", b"[{}]", b'[{"name":"x"}]', b"[" + SYNNEFO_ROW.replace(b"82", b"xx") + b"]", b"<html>"]
+    "body",
+    [
+        b"",
+        b"[",
+        b"{}",
+        b"[{}]",
+        b'[{"name":"x"}]',
+        b"<html>",
+        b"[" + SYNNEFO_ROW.replace(b"82", b"xx") + b"]",
+        b"[" + SYNNEFO_ROW.replace(b"f1", b"\xff") + b"]",
+        50_000 * b"[",
+        b"[" + 50_000 * b"[" + 50_000 * b"]" + b"]",
+    ],
 )
 def test_a_damaged_listing_is_refused_as_a_whole(body: bytes) -> None:
     with pytest.raises(ListingError):
