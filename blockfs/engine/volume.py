@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import tomllib
 import uuid as uuids
 from dataclasses import dataclass
@@ -135,7 +136,8 @@ def _check(volume: Volume) -> None:
 def init(path: bytes, *, block_size: int = DEFAULT_BLOCK_SIZE, compression: str = "none", now_ns: int = 0) -> Volume:
     """Make a new volume, durably.
 
-    Order: block directory → tree → staging directory and lock → volume.toml. Without volume.toml it is no volume.
+    Order: lock → block directory → tree → staging directory → volume.toml. Without volume.toml it is no volume. What a
+    failed call has made, it removes.
 
     Args:
         path: Must not exist, or be an empty directory. Its parent must exist.
@@ -150,24 +152,64 @@ def init(path: bytes, *, block_size: int = DEFAULT_BLOCK_SIZE, compression: str 
     absolute = os.path.abspath(path)
     volume = Volume(path=absolute, uuid=str(uuids.uuid4()), block_size=block_size, compression=compression)
     _check(volume)
-    name = os.fsdecode(absolute)
-    with space_errors(name):
+    with space_errors(os.fsdecode(absolute)):
+        is_new = _claim(absolute)
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(absolute, 0o700)
-            entries = os.listdir(absolute)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(f"{name}: not a directory, or its parent does not exist; make the parent first") from None
-        if entries:
-            raise UsageError(f"{name}: not empty; a volume needs an empty or new directory")
-        BlockDirectory.create(volume.blocks_path, block_size=block_size).close()
-        Tree.create(volume.tree_path, now_ns=now_ns, uid=os.geteuid(), gid=os.getegid()).close()
-        os.mkdir(volume.staging_path, 0o700)
-        os.close(os.open(os.path.join(absolute, b"lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        sync_directory(absolute)
-        write_atomically(os.path.join(absolute, b"volume.toml"), encode_description(volume))
-        sync_directory(os.path.dirname(absolute))
+            _fill(volume, now_ns)
+        except BaseException:
+            # A repeated call, with more room, must find what this one found.
+            for entry in os.listdir(absolute):
+                _remove(os.path.join(absolute, entry))
+            if is_new:
+                _remove(absolute)
+            raise
     return volume
+
+
+def _claim(path: bytes) -> bool:
+    """Make or take the directory for a new volume, and its lock file; returns whether the directory is new.
+
+    The lock file is made by one caller only, and only that one may clean up.
+
+    Raises:
+        UsageError: `path` is not empty or its parent is missing.
+    """
+    name = os.fsdecode(path)
+    lock = os.path.join(path, b"lock")
+    is_new = False
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+            is_new = True
+        with contextlib.suppress(FileExistsError):  # another call was first
+            if not os.listdir(path):
+                os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+                return is_new
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{name}: not a directory, or its parent does not exist; make the parent first") from None
+    except OSError:
+        if is_new:
+            _remove(path)
+        raise
+    raise UsageError(f"{name}: not empty; a volume needs an empty or new directory")
+
+
+def _fill(volume: Volume, now_ns: int) -> None:
+    BlockDirectory.create(volume.blocks_path, block_size=volume.block_size).close()
+    Tree.create(volume.tree_path, now_ns=now_ns, uid=os.geteuid(), gid=os.getegid()).close()
+    os.mkdir(volume.staging_path, 0o700)
+    sync_directory(volume.path)
+    write_atomically(os.path.join(volume.path, b"volume.toml"), encode_description(volume))
+    sync_directory(os.path.dirname(volume.path))
+
+
+def _remove(path: bytes) -> None:
+    """Remove a file or a directory with all that is in it, as far as the host lets us."""
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 class VolumeLock:

@@ -77,10 +77,19 @@ def test_a_full_disk_is_told_to_the_writer_and_nothing_else_is_lost(on_small_dis
     assert (mounted.path / "after").read_bytes() == kept[::-1]
 
 
-def test_a_full_disk_stops_init_with_its_own_exit_code(small_disk: Path, machines: Machines) -> None:
-    with pytest.raises(OSError, match="No space left"):
-        (small_disk / "filler").write_bytes(bytes(65 * MIB))
+@pytest.mark.parametrize("room", [0, 8 << 10, 64 << 10, 160 << 10])
+def test_a_full_disk_stops_init_with_its_own_exit_code_and_leaves_nothing(
+    small_disk: Path, machines: Machines, room: int
+) -> None:
+    with contextlib.suppress(OSError), open(small_disk / "filler", "wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
+    if room:
+        os.truncate(small_disk / "filler", (small_disk / "filler").stat().st_size - room)
     machines.run("init", small_disk / "volume", expect=17)
+    assert not (small_disk / "volume").exists()
+    (small_disk / "filler").unlink()
+    machines.run("init", small_disk / "volume")
 
 
 @pytest.fixture

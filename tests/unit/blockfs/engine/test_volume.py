@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.volume import Volume, VolumeLock
-from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
+from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError, UsageError
 from tests.unit.blockfs.engine.volumes import config, make
 
 
@@ -60,6 +61,22 @@ def test_a_directory_with_something_in_it_is_refused(path: bytes) -> None:
     with pytest.raises(UsageError):
         volume.init(path)
     assert os.listdir(path) == [b"thesis"]
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_what_a_failed_init_made_is_removed(path: bytes, existed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if existed:
+        os.mkdir(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(volume, "write_atomically", fail)
+        with pytest.raises(NoSpaceError):
+            volume.init(path)
+    assert os.path.exists(path) == existed
+    volume.init(path)
+    Filesystem.open(path, config()).close()
 
 
 def test_a_missing_parent_is_a_usage_error(path: bytes) -> None:
