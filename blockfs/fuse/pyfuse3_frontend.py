@@ -256,8 +256,9 @@ class Operations(pyfuse3.Operations):
         return _translated(self._names.getxattr, inode, name)
 
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
-        """Names of the extended attributes."""
-        return _translated(self._names.listxattr, inode)
+        """Names of the extended attributes; the kernel leaves it to filesystems to hide those that are root's alone."""
+        names = _translated(self._names.listxattr, inode)
+        return names if ctx.uid == 0 else [name for name in names if not name.startswith(b"trusted.")]
 
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         """Set an extended attribute. XATTR_CREATE and XATTR_REPLACE are done by pyfuse3, with a getxattr before."""
@@ -285,6 +286,8 @@ class Operations(pyfuse3.Operations):
         if flags & os.O_TRUNC:
             try:
                 await self._patiently(partial(self._files.truncate, inode, 0))
+                if ctx.uid != 0:
+                    _translated(self._names.clear_set_id, inode)  # here the kernel does not, as it does for writes
             except FUSEError:
                 await self.release(opened.fh)
                 raise

@@ -104,6 +104,24 @@ def test_an_open_that_truncates_does(operations: Operations) -> None:
     assert call(operations.read, again.fh, 0, 10) == b""  # the kernel reads through handles opened for writing
 
 
+@pytest.mark.parametrize(("uid", "kept"), [(0, stat.S_ISUID), (1000, 0)])
+def test_an_open_that_truncates_ends_setuid_unless_root_does_it(operations: Operations, uid: int, kept: int) -> None:
+    _, ino = created(operations, b"f")
+    wanted = pyfuse3.EntryAttributes()
+    wanted.st_mode = stat.S_IFREG | stat.S_ISUID | 0o755
+    call(operations.setattr, ino, wanted, Fields("mode"), None, CONTEXT)
+    call(operations.open, ino, os.O_WRONLY | os.O_TRUNC, Context(uid=uid))
+    assert call(operations.getattr, ino, CONTEXT).st_mode == stat.S_IFREG | kept | 0o755
+
+
+def test_only_root_sees_that_there_are_trusted_attributes(operations: Operations) -> None:
+    _, ino = created(operations, b"f")
+    for name in (b"trusted.overlay", b"user.colour"):
+        call(operations.setxattr, ino, name, b"value", CONTEXT)
+    assert call(operations.listxattr, ino, Context(uid=0)) == [b"trusted.overlay", b"user.colour"]
+    assert call(operations.listxattr, ino, Context(uid=1000)) == [b"user.colour"]
+
+
 def test_what_would_block_is_done_in_a_thread(
     operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
