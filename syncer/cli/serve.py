@@ -14,7 +14,7 @@ from blockfs.runtime.units import parse_size
 from syncer.server import process
 from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
-from syncer.server.tokens import Tokens, make_token_file, read_tokens
+from syncer.server.tokens import make_token_file, read_tokens
 
 
 @click.command("serve")
@@ -38,20 +38,17 @@ def command(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else logging.WARNING)
     )
     size_bytes = None if block_size is None else parse_size(block_size)
+    process.parse_address(listen)  # what is wrong with the command line is told before a folder is made
+    given = None if token_file is None else read_tokens(token_file)
     with Store(ServerFolder.open(directory, block_size=size_bytes)) as store:
-        tokens, token_path = _tokens(store, token_file)
+        if given is None:
+            make_token_file(store.token_file)
+        tokens = given or read_tokens(store.token_file)
+        token_path = token_file or store.token_file
         with process.bind(listen) as listener:
             address = process.url(listener)
             interrupted = process.serve(store, tokens, listener, lambda: _ready(address, token_path, as_json=as_json))
     return ExitCode.INTERRUPTED if interrupted else ExitCode.DONE
-
-
-def _tokens(store: Store, token_file: str | None) -> tuple[Tokens, str]:
-    """The tokens, and where they are."""
-    if token_file is None:
-        token_file = store.token_file
-        make_token_file(token_file)
-    return read_tokens(token_file), token_file
 
 
 def _ready(address: str, token_path: str, *, as_json: bool) -> None:

@@ -13,6 +13,7 @@ import os
 from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.layout import check_block_size
 from blockfs.runtime.atomic import space_errors, sync_directory
 from syncer.errors import CorruptionError, LockedError, UsageError
 from syncer.server.catalogue import Catalogue
@@ -44,14 +45,19 @@ class ServerFolder:
 
         Raises:
             LockedError: A server runs on it.
-            UsageError: It has another block size, or the block size is not acceptable.
+            UsageError: It has another block size, the block size is not acceptable, or the path can't be such a folder.
             CorruptionError: Blocks without a catalogue, or the reverse.
         """
         path = os.path.abspath(path)
-        with space_errors(path):
-            os.makedirs(path, mode=0o700, exist_ok=True)
-            sync_directory(os.path.dirname(path))
-            folder = cls(path, _lock(path))
+        if block_size is not None:
+            check_block_size(block_size)  # before a folder is made
+        try:
+            with space_errors(path):
+                os.makedirs(path, mode=0o700, exist_ok=True)
+                sync_directory(os.path.dirname(path))
+                folder = cls(path, _lock(path))
+        except OSError as error:
+            raise UsageError(f"{path} can't be a server's folder: {error.strerror or error}") from None
         try:
             folder._prepare(block_size)
         except BaseException:
@@ -67,7 +73,7 @@ class ServerFolder:
 
     def _prepare(self, block_size: int | None) -> None:
         has_blocks = os.path.exists(os.path.join(self.blocks, "blocks.toml"))
-        has_catalogue = os.path.exists(os.path.join(self.catalogue, "data.mdb"))
+        has_catalogue = _is_filled(os.path.join(self.catalogue, "data.mdb"))
         if has_catalogue and not has_blocks:
             raise CorruptionError(f"{self.path} has a catalogue, but no blocks; restore the folder from a backup")
         if not has_blocks:
@@ -83,6 +89,14 @@ class ServerFolder:
                     f"{self.path} has blocks, but no catalogue that says whose they are; restore it from a backup"
                 )
             Catalogue.create(self.catalogue, block_size=blocks.block_size)
+
+
+def _is_filled(path: str) -> bool:
+    """Whether a file is there and not empty: LMDB takes an empty one for a new database."""
+    try:
+        return os.stat(path).st_size > 0
+    except FileNotFoundError:
+        return False
 
 
 def _lock(path: str) -> int:

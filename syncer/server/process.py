@@ -30,22 +30,32 @@ COLLECT_EVERY_S: Final = 3600.0
 _log = structlog.get_logger()
 
 
+def parse_address(listen: str) -> tuple[str, int]:
+    """Read `HOST:PORT`; IPv6 hosts are in brackets, and keep them.
+
+    Raises:
+        UsageError: Not such an address.
+    """
+    host, colon, port = listen.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 1 << 16):
+        raise UsageError(f"--listen {listen!r}: expected HOST:PORT, e.g. 127.0.0.1:8800")
+    return host, int(port)
+
+
 def bind(listen: str) -> socket.socket:
     """Open the listening socket.
 
     Args:
-        listen: `HOST:PORT`, IPv6 hosts in brackets; port 0 lets the system choose.
+        listen: `HOST:PORT`; port 0 lets the system choose.
 
     Raises:
         UsageError: Not such an address, or not one of this machine.
         LockedError: The port is in use.
     """
-    host, colon, port = listen.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise UsageError(f"--listen {listen!r}: expected HOST:PORT, e.g. 127.0.0.1:8800")
+    host, port = parse_address(listen)
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
     try:
-        listener = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise LockedError(f"the address {listen}", None) from None

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,25 +69,36 @@ def test_a_second_server_on_the_folder_is_refused_with_the_pid_of_the_first(tmp_
         assert server.client()("PUT", "/c").status == 201
 
 
+def _check_refused(code: int, arguments: Sequence[str | Path]) -> None:
+    ended = serve(*arguments)
+    assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_what_is_wrong_with_the_start_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad-tokens").write_text("only-a-token\n")
     (tmp_path / "file").write_text("no folder")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         cases = [
-            (11, (tmp_path / "s", "--listen", f"127.0.0.1:{port}")),
             (2, (tmp_path / "s", "--listen", "nowhere")),
-            (2, (tmp_path / "s", "--listen", "192.0.2.1:0")),
+            (2, (tmp_path / "s", "--listen", f"127.0.0.1:{5000 * '9'}")),
             (2, (tmp_path / "s", "--listen", "127.0.0.1:0", "--block-size", "5000")),
-            (2, (tmp_path / "s", "--listen", "127.0.0.1:0", "--block-size", "4KiB")),
             (2, (tmp_path / "s", "--listen", "127.0.0.1:0", "--token-file", tmp_path / "bad-tokens")),
             (10, (tmp_path / "s", "--listen", "127.0.0.1:0", "--token-file", tmp_path / "none")),
             (2, (tmp_path / "file", "--listen", "127.0.0.1:0")),
+            (2, (tmp_path / "file" / "s", "--listen", "127.0.0.1:0")),
+        ]
+        later = [
+            (11, (tmp_path / "s", "--listen", f"127.0.0.1:{port}")),
+            (2, (tmp_path / "s", "--listen", "192.0.2.1:0")),
+            (2, (tmp_path / "s", "--listen", "127.0.0.1:0", "--block-size", "4KiB")),
         ]
         for code, arguments in cases:
-            ended = serve(*arguments)
-            assert (ended.returncode, ended.stdout) == (code, ""), ended.stderr
-            assert "Traceback" not in ended.stderr
+            _check_refused(code, arguments)
+            assert not (tmp_path / "s").exists(), "a mistake on the command line makes no folder"
+        for code, arguments in later:
+            _check_refused(code, arguments)
 
 
 def test_a_damaged_catalogue_is_exit_15(tmp_path: Path) -> None:

@@ -49,6 +49,16 @@ def test_a_folder_that_lost_a_part_is_not_begun_anew(tmp_path: Path, part: str) 
         open_store(tmp_path / "s", Clock())
 
 
+def test_a_catalogue_that_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+    """Breaks when LMDB is asked to open a file without a byte: it makes a new database of it."""
+    with open_store(tmp_path / "s", Clock()) as store:
+        store.create_container("alice", "c")
+        put(store, at("f"), b"x")
+    os.truncate(tmp_path / "s" / "catalogue" / "data.mdb", 0)
+    with pytest.raises(CorruptionError):
+        open_store(tmp_path / "s", Clock())
+
+
 @pytest.mark.parametrize("damage", ["garbage", "cut"])
 def test_a_damaged_catalogue_is_told_and_left_alone(tmp_path: Path, damage: str) -> None:
     with open_store(tmp_path / "s", Clock()) as store:
