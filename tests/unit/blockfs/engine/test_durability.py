@@ -94,6 +94,14 @@ def truncate_to(size: int) -> Callable[[Filesystem], None]:
     return run
 
 
+def cut_and_grow(filesystem: Filesystem) -> None:
+    ino = ino_of(filesystem, b"f")
+    with filesystem.lock:
+        filesystem.files.truncate(ino, 5000, may_block=True)
+        filesystem.files.truncate(ino, len(OLD))
+    filesystem.files.fsync(ino)
+
+
 def overwrite(filesystem: Filesystem) -> None:
     ino = ino_of(filesystem, b"f")
     filesystem.files.write(ino, 4096, b"!" * 4096, may_block=True)
@@ -158,6 +166,12 @@ SEQUENCES = {
     ),
     "shrink of a sealed file at a block's border": Sequence(
         prepare=sealed_file, run=truncate_to(BLOCK), before={b"f": OLD}, after={b"f": OLD[:BLOCK]}
+    ),
+    "shrink and growth of a staged file": Sequence(
+        prepare=staged_file, run=cut_and_grow, before={b"f": OLD}, after={b"f": OLD[:5000].ljust(len(OLD), b"\0")}
+    ),
+    "shrink and growth of a sealed file": Sequence(
+        prepare=sealed_file, run=cut_and_grow, before={b"f": OLD}, after={b"f": OLD[:5000].ljust(len(OLD), b"\0")}
     ),
     "extension by a hole": Sequence(
         prepare=sealed_file, run=truncate_to(50000), before={b"f": OLD}, after={b"f": OLD.ljust(50000, b"\0")}
@@ -245,6 +259,39 @@ def test_growing_publishes_no_size_whose_data_are_not_flushed(tmp_path: Path) ->
     again = Filesystem.open(filesystem.volume.path, config())
     assert content(again, b"f") == b""
     again.close()
+
+
+def test_a_cut_of_an_unpublished_file_cuts_the_published_size(tmp_path: Path) -> None:
+    """Else the size would promise bytes that are void."""
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), config())
+    staged_file(filesystem)
+    ino = ino_of(filesystem, b"f")
+    filesystem.files.write(ino, len(OLD), NEW)
+    filesystem.files.truncate(ino, 5000)
+    filesystem.commit()
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert content(again, b"f") == OLD[:5000]
+    again.close()
+
+
+def test_a_flush_publishes_no_more_than_it_has_flushed(tmp_path: Path) -> None:
+    grown: list[int] = []
+
+    def checkpoint(step: str) -> None:
+        if step == "staging.sync_names" and not grown:
+            grown.append(filesystem.files.write(ino, len(NEW), NEW))
+
+    path = make(tmp_path / "volume", block_size=BLOCK)
+    filesystem = Filesystem.open(path, config(checkpoint))
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, NEW)
+    filesystem.files.fsync(ino)
+    assert grown
+    row = filesystem.tree.inode(ino)
+    assert row is not None
+    assert row.size_bytes == len(NEW)
+    filesystem.close()
 
 
 # --- the order, which a power cut relies on ---
