@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import Final
 
+from blockfs.runtime.atomic import space_errors
+
 MNT_DETACH: Final = 2  # take the mount out of the tree now, end it when the last open file is closed
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -18,11 +20,13 @@ def syncfs(path: bytes) -> None:
     process to flush.
 
     Raises:
+        NoSpaceError: Pages could not be written, now or since the last call, for want of space. They are lost.
         OSError: The path can't be opened, or writing failed.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        syncfs_descriptor(descriptor)
+        with space_errors(f"{os.fsdecode(path)}: not all that was written to files found room"):
+            syncfs_descriptor(descriptor)
     finally:
         os.close(descriptor)
 
