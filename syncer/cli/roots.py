@@ -26,6 +26,7 @@ from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 from syncer.local.identity import Folder
+from syncer.protocol.jsontext import MALFORMED
 
 PATH: Final = click.Path(path_type=bytes)
 """Arguments that are paths: names need not be UTF-8."""
@@ -138,11 +139,19 @@ class Registry:
         return root
 
     def refuse_overlap(self, path: bytes) -> None:
-        """Make sure that no linked root lies above or below a new one.
+        """Make sure that neither a linked root nor our own files lie above or below a new one.
 
         Raises:
-            UsageError: One does: the same file would belong to two shares.
+            UsageError: A root does: the same file would belong to two shares. Or our files do: a cycle would send the
+                token and the state of its own work, and change them by sending.
         """
+        for own in (os.path.dirname(self._roots), self._data):
+            folder = os.path.realpath(os.fsencode(own))
+            if path == folder or is_below(path, folder) or is_below(folder, path):
+                raise UsageError(
+                    f"{shown(path)} and blocksync's own files in {own} lie in each other; link another folder, or move "
+                    "these out of it (XDG_STATE_HOME, XDG_DATA_HOME)"
+                )
         for root in self.all():
             if root.path != path and (is_below(path, root.path) or is_below(root.path, path)):
                 raise UsageError(f"{shown(path)} and the linked root {shown(root.path)} lie in each other")
@@ -179,7 +188,7 @@ class Registry:
             return LinkedRoot(record=msgspec.json.decode(raw, type=RootRecord), state=state, data=data)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except msgspec.MsgspecError as error:
+        except MALFORMED as error:
             raise CorruptionError(f"{path} is damaged: {error}; remove it and link the root again") from error
 
 

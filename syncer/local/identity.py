@@ -17,6 +17,7 @@ from syncer.core.safety import RootIdentity, check_root
 from syncer.errors import RootIdentityError
 from syncer.local.places import FILE_FLAGS
 from syncer.local.syscalls import status
+from syncer.protocol.jsontext import MALFORMED
 
 MARKER: Final = b"root"
 _MARKER_LIMIT: Final = 4096  # bytes; ours has about 60
@@ -66,7 +67,7 @@ def read_marker(root: int) -> str | None:
         os.close(private)
     try:
         return msgspec.json.decode(os.read(descriptor, _MARKER_LIMIT), type=Marker).uuid
-    except msgspec.MsgspecError:
+    except MALFORMED:
         return None
     finally:
         os.close(descriptor)

@@ -62,15 +62,24 @@ def test_roots_that_lie_in_each_other_are_refused(registry: Registry, path: byte
         registry.refuse_overlap(path)
 
 
+@pytest.mark.parametrize("below", ["", "state", "state/blocksync/roots", "data/blocksync/u"])
+def test_a_root_that_holds_our_own_state_is_refused(registry: Registry, tmp_path: Path, below: str) -> None:
+    """Breaks when somebody links the home directory: every cycle sends its own state, and the token with it."""
+    registry.refuse_overlap(os.fsencode(tmp_path / "files"))
+    with pytest.raises(UsageError, match="own files"):
+        registry.refuse_overlap(os.fsencode(tmp_path / below))
+
+
 def test_records_of_newer_versions_and_damaged_ones_are_named(registry: Registry) -> None:
     root = link(registry, b"/r")
     record = os.path.join(root.state, "root.json")
     for text, error in (
-        ('{"format":99,"x":1}', FormatTooNewError),
-        ("{", CorruptionError),
-        ('{"format":1}', CorruptionError),
+        (b'{"format":99,"x":1}', FormatTooNewError),
+        (b"{", CorruptionError),
+        (b'{"format":1}', CorruptionError),
+        (Path(record).read_bytes().replace(b"http", b"\xff"), CorruptionError),
     ):
-        Path(record).write_text(text)
+        Path(record).write_bytes(text)
         with pytest.raises(error, match=r"root\.json"):
             registry.all()
 
