@@ -1,6 +1,6 @@
 """StateDB: what is remembered about one linked root, in LMDB. One writing process at a time.
 
-Rules (sync-engine.md section 6; docs/design/statedb.md says where each is kept):
+Rules (docs/design/statedb.md says where each is kept):
 A. A base row is written only after both sides were observed equal for that node. (`core.ledger` decides.)
 B. Intent rows only where an intermediate state could be misread.
 C. Data fsync → rename → directory fsync → commit here, in groups.
