@@ -19,6 +19,7 @@ from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
 from syncer.server.tokens import parse_tokens
 
+_PROJECT: Final = Path(__file__).parents[2]
 BLOCKSYNC: Final = str(Path(sys.executable).with_name("blocksync"))
 BLOCK = 4096
 TOKENS = "token-alice alice\ntoken-bob bob\n"
@@ -113,7 +114,13 @@ class ServerProcess:
     """A server in a process of its own, with the clients that talk to it; all gone when the block is left."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command,
+            cwd=_PROJECT,  # `-m tests.…` is found from there
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._clients: list[Client] = []
         assert self.process.stdout is not None
         self.ready_line = self.process.stdout.readline().strip()

@@ -66,4 +66,6 @@ def test_below_counts_whole_names() -> None:
 
 
 def test_this_machines_mounts_can_be_read() -> None:
-    assert any(found.mountpoint == b"/" for found in read_mounts())
+    # Not "/": in a chroot it need not be a mount.
+    with open("/proc/self/mountinfo", "rb") as file:
+        assert len(read_mounts()) == len(file.read().splitlines()) > 0
