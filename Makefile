@@ -1,5 +1,5 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
-.PHONY: demo test bootstrap lint bench clean
+.PHONY: demo test bootstrap lint coverage bench clean
 
 demo: bootstrap
 	@.venv/bin/python scripts/demo.py
@@ -12,6 +12,9 @@ bootstrap:
 
 lint: bootstrap
 	@scripts/lint
+
+coverage: bootstrap
+	@.venv/bin/python -m pytest -n 2 --dist loadfile -q --cov --cov-report=term
 
 bench:
 	@scripts/bootstrap fio rsync
