@@ -153,15 +153,16 @@ def _bound(volume: bytes) -> socket.socket:
 
 def _greeted(connection: socket.socket) -> bool:
     """Check who calls and which version they speak; answer either way."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    _, uid, _ = _PEER.unpack(credentials)
-    if uid not in (0, os.geteuid()):
-        text = f"this mount belongs to user {os.geteuid()}; only that user and root may control it"
-        _send(connection, protocol.ErrorReply(exit_code=ExitCode.AUTH, errno=errno.EPERM, message=text))
-        return False
     try:
+        # The hello is read before anybody is refused: who still sends when we hang up sees EPIPE, not our answer.
         payload = _frame(connection)
         if payload is None:
+            return False
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+        _, uid, _ = _PEER.unpack(credentials)
+        if uid not in (0, os.geteuid()):
+            text = f"this mount belongs to user {os.geteuid()}; only that user and root may control it"
+            _send(connection, protocol.ErrorReply(exit_code=ExitCode.AUTH, errno=errno.EPERM, message=text))
             return False
         hello = protocol.decode_to_server(payload)
     except protocol.ProtocolError as error:
