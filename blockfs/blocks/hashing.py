@@ -11,7 +11,7 @@ from typing import Final
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, LeafKey, ObjectHash
 
 LEAF_IDS: Final = 256
-"""Ids per leaf: 8 KiB values, a power of two so that a leaf is a Merkle subtree. Measured in ADR 0003."""
+"""Ids per leaf: 8 KiB values, a power of two so that a leaf is a Merkle subtree. Reasons in ADR 0003."""
 
 _LEAF_LEVELS: Final = 8  # 2**8 == LEAF_IDS
 _LEAF_TAG: Final = b"blocksync-leaf-1\0"  # separates leaf keys from block ids and Merkle nodes
