@@ -1,5 +1,5 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
-.PHONY: demo test bootstrap lint coverage bench clean
+.PHONY: demo test bootstrap lint coverage bench soak clean
 
 demo: bootstrap
 	@.venv/bin/python scripts/demo.py
@@ -19,6 +19,10 @@ coverage: bootstrap
 bench:
 	@scripts/bootstrap fio rsync
 	@.venv/bin/python -m benchmarks
+
+# About an hour: the harnesses of the tests at full count, docs/dev/soak.md.
+soak: bootstrap
+	@.venv/bin/python -m tests.soak
 
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
