@@ -1,0 +1,107 @@
+"""A small ext4 on a loop device on a recording disk, with real barriers between them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+SIZE_BYTES = 128 << 20
+_FORMAT = ("-q", "-F", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard")
+
+
+class RecordedDisk:
+    """Starts the recorder, attaches the loop device, makes and mounts ext4; takes it all down again.
+
+    Attributes:
+        path: Where the ext4 is mounted.
+        recording: The file that grows with each request.
+    """
+
+    def __init__(self, home: Path, size_bytes: int = SIZE_BYTES) -> None:
+        self.path = home / "ext4"
+        self.recording = home / "recording"
+        self._home = home
+        self._size_bytes = size_bytes
+        self._backing = home / "recorder"
+        self._device = ""
+        self._recorder: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        self.path.mkdir()
+        self._backing.mkdir()
+        self._recorder = subprocess.Popen(
+            [sys.executable, "-m", "tests.power.recorder", self._backing, self._home, str(self._size_bytes)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._recorder.stdout is not None
+        try:
+            assert self._recorder.stdout.readline() == "ready\n", "the recorder did not start"
+            command = ["losetup", "--find", "--show", "--direct-io=on", self._backing / "disk"]
+            self._device = _run(*command).strip()
+            # Without direct I/O the host's page cache would stand between the loop device and the recording.
+            assert _run("losetup", "--noheadings", "--output", "DIO", self._device).strip() == "1"
+            _run("mkfs.ext4", *_FORMAT, self._device)
+            _run("mount", "-t", "ext4", "-o", "noatime,errors=continue", self._device, self.path)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def position(self) -> int:
+        """The clock: bytes recorded so far."""
+        return os.stat(self.recording).st_size
+
+    def fail(self, what: str) -> None:
+        """Answer "writes" or "reads" with EIO from now on."""
+        (self._home / f"fail-{what}").touch()
+
+    def recover(self) -> None:
+        """Work again."""
+        for what in ("writes", "reads"):
+            (self._home / f"fail-{what}").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Unmount and end everything. What the ext4 writes while it is unmounted is recorded, too."""
+        self.recover()
+        if os.path.ismount(self.path):
+            _run("umount", self.path)
+        if self._device:
+            _run("losetup", "--detach", self._device)
+            self._device = ""
+        if self._recorder is not None:
+            if os.path.ismount(self._backing):
+                _run("umount", self._backing)
+            self._recorder.wait()
+            assert self._recorder.stdout is not None
+            self._recorder.stdout.close()
+            self._recorder = None
+
+
+class MountedImage:
+    """An image mounted as ext4, which recovers its journal first."""
+
+    def __init__(self, image: Path, path: Path) -> None:
+        self._image = image
+        self.path = path
+
+    def __enter__(self) -> Self:
+        self.path.mkdir(exist_ok=True)
+        _run("mount", "-t", "ext4", "-o", "loop,noatime", self._image, self.path)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        _run("umount", self.path)
+
+
+def _run(*command: str | Path) -> str:
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{command}: {ended.stderr}"
+    return ended.stdout

@@ -1,0 +1,173 @@
+"""Record a load on a volume, then cut the power at many places and look at what is left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import BlockfsError
+from blockfs.fuse import upkeep
+from tests.power.disk import SIZE_BYTES, MountedImage, RecordedDisk
+from tests.power.load import Log, run_load
+from tests.power.promises import BrokenPromiseError
+from tests.power.recording import Cut, Replay, choose_cuts, read_entries
+
+_COMMAND = ("-c", "import sys; from syncer.cli.main import main; sys.argv[0] = 'blocksync'; main()")
+
+
+def blocksync(*arguments: str | Path, before: str = "") -> None:
+    """Run blocksync; `before` is Python that is run in its process first: a planted fault."""
+    program = (_COMMAND[0], f"{before}\n{_COMMAND[1]}", *arguments)
+    ended = subprocess.run([sys.executable, *program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{arguments}: {ended.returncode} {ended.stderr}"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A recorded load.
+
+    Attributes:
+        home: Holds the recording.
+        log: What was promised.
+    """
+
+    home: Path
+    log: Log
+
+    @property
+    def recording(self) -> Path:
+        """The recording."""
+        return self.home / "recording"
+
+
+def record(home: Path, *, rounds: int, seed: int, fault: str = "") -> Trial:
+    """Run a load on a new volume on a recording disk.
+
+    Args:
+        home: An empty folder.
+        rounds: See `run_load`.
+        seed: Of the load.
+        fault: Python that is run in the mount process before it mounts.
+    """
+    mountpoint = home / "mount"
+    mountpoint.mkdir()
+    with RecordedDisk(home) as disk:
+        volume = disk.path / "volume"
+        blocksync("init", volume, "--block-size", "16KiB")
+        blocksync("mount", volume, mountpoint, before=fault)
+        try:
+            log = run_load(mountpoint, volume, disk.position, rounds=rounds, seed=seed)
+        finally:
+            blocksync("umount", mountpoint)
+    return Trial(home, log)
+
+
+Look = Callable[[Path, Log, int], None]
+"""Checks the volume at a path after a cut at a position; raises if it is not as promised."""
+
+
+def failures_of(trial: Trial, cuts: Sequence[Cut], look: Look, scratch: Path) -> list[str]:
+    """Make the disk of each cut and look at it; says what was wrong with which."""
+    entries = read_entries(trial.recording)
+    replay = Replay(trial.recording, entries, scratch / "certain", SIZE_BYTES)
+    failures = []
+    try:
+        for cut in cuts:
+            replay.make(cut, scratch / "image")
+            with MountedImage(scratch / "image", scratch / "ext4") as image:
+                try:
+                    look(image.path / "volume", trial.log, replay.position(cut))
+                except (AssertionError, BlockfsError, OSError) as failure:
+                    # As text, and in here: its traceback may keep descriptors open that keep the image mounted.
+                    failures.append(f"{cut}: {type(failure).__name__}: {failure}")
+    finally:
+        replay.close()
+    return failures
+
+
+def cut_power(trial: Trial, count: int, look: Look, *, seed: int, processes: int = 1) -> list[str]:
+    """Cut the power `count` times at random places of a recorded load; returns what was wrong."""
+    cuts = choose_cuts(read_entries(trial.recording), trial.log.started, count, seed)
+    if processes == 1:
+        return _failures_in_memory(trial, cuts, look)
+    share = -(-len(cuts) // processes)
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        parts = [
+            pool.submit(_failures_in_memory, trial, cuts[at : at + share], look) for at in range(0, len(cuts), share)
+        ]
+        return [failure for part in parts for failure in part.result()]
+
+
+def _failures_in_memory(trial: Trial, cuts: Sequence[Cut], look: Look) -> list[str]:
+    with tempfile.TemporaryDirectory(dir=trial.home) as scratch:
+        return failures_of(trial, cuts, look, Path(scratch))
+
+
+def look_with_engine(volume: Path, log: Log, cut: int) -> None:
+    """Open the volume without FUSE, check all content, before and after sealing what was staged; fsck and scrub."""
+    filesystem = Filesystem.open(os.fsencode(volume), EngineConfig(background=False))
+    try:
+        check_content(lambda path: _read(filesystem, path), log, cut)
+        filesystem.files.flush()
+        check_content(lambda path: _read(filesystem, path), log, cut)
+        findings = upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings
+        if findings:
+            raise BrokenPromiseError(f"fsck: {findings}")
+        scrubbed = upkeep.scrub(filesystem.blocks, filesystem.tree)
+        if not scrubbed.clean:
+            raise BrokenPromiseError(f"scrub: {scrubbed}")
+        left = filesystem.staged_bytes
+        if left:
+            raise BrokenPromiseError(f"{left} bytes are still staged after a flush")
+    finally:
+        filesystem.close()
+
+
+def _read(filesystem: Filesystem, path: str) -> bytes | None:
+    try:
+        ino = filesystem.namespace.resolve(path.encode()).ino
+    except BlockfsError:
+        return None
+    size = filesystem.namespace.getattr(ino).size_bytes
+    return filesystem.files.read(ino, 0, size, may_block=True)
+
+
+def look_with_mount(volume: Path, log: Log, cut: int) -> None:
+    """Mount the volume for real, check all content, and check the volume offline afterwards."""
+    with tempfile.TemporaryDirectory() as mountpoint:
+        blocksync("mount", volume, mountpoint)
+        try:
+            check_content(lambda path: _read_mounted(Path(mountpoint, path)), log, cut)
+        finally:
+            blocksync("umount", mountpoint)
+    blocksync("fsck", volume)
+    blocksync("scrub", volume)
+
+
+def _read_mounted(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def check_content(read: Callable[[str], bytes | None], log: Log, cut: int) -> None:
+    """Compare every file with what may be there.
+
+    Raises:
+        BrokenPromiseError: One is not as promised.
+    """
+    for name, file in log.cells.items():
+        file.check(read(name), cut)
+    for name, history in log.names.items():
+        history.check(name, read(f"names/{name}"), cut)

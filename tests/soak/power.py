@@ -1,0 +1,50 @@
+"""Power cuts at full count: several recorded loads, each cut at many places. See docs/design/crash-tests.md."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.power.recording import read_entries
+from tests.power.trial import cut_power, look_with_engine, look_with_mount, record
+
+if TYPE_CHECKING:
+    from tests.soak.report import Report
+
+MINUTES = 5
+_RECORDINGS = 4
+_ROUNDS = 300
+_CUTS = 75
+_MOUNTED_CUTS = 5
+
+
+def run(scale: float, report: Report) -> None:
+    """Record loads and cut them: 300 cuts that the engine looks at, 20 that are mounted.
+
+    Raises:
+        AssertionError: A promise was broken.
+    """
+    failures = []
+    for seed in range(_RECORDINGS):
+        home = Path(tempfile.mkdtemp(prefix="blocksync-power-"))
+        try:
+            trial = record(home, rounds=_ROUNDS, seed=seed)
+            cuts, mounted = max(1, round(_CUTS * scale)), max(1, round(_MOUNTED_CUTS * scale))
+            broken = cut_power(trial, cuts, look_with_engine, seed=seed, processes=2)
+            broken += cut_power(trial, mounted, look_with_mount, seed=seed + 1000)
+            entries = read_entries(trial.recording)
+            report.record(
+                f"recording {seed}",
+                writes=sum(entry.offset is not None for entry in entries),
+                barriers=sum(entry.offset is None for entry in entries),
+                recorded_bytes=entries[-1].end,
+                cuts=cuts,
+                mounted_cuts=mounted,
+                failures=len(broken),
+            )
+            failures += broken
+        finally:
+            shutil.rmtree(home)
+    assert not failures, "\n".join(failures)
