@@ -78,7 +78,8 @@ class RecordedDisk:
             self._device = ""
         if self._recorder is not None:
             if os.path.ismount(self._backing):
-                _run("umount", self._backing)
+                # Lazily: whoever looks at the loop device just now, such as udev, delays the end of its file.
+                _run("umount", "--lazy", self._backing)
             self._recorder.wait()
             assert self._recorder.stdout is not None
             self._recorder.stdout.close()

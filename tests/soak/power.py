@@ -1,17 +1,14 @@
-"""Power cuts at full count: several recorded loads, each cut at many places. See docs/design/crash-tests.md."""
+"""Power cuts at full count: several recorded loads, each cut at many places. See docs/design/power-cuts.md."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.power.recording import read_entries
 from tests.power.trial import cut_power, look_with_engine, look_with_mount, record
-
-if TYPE_CHECKING:
-    from tests.soak.report import Report
+from tests.soak.report import Report
 
 MINUTES = 5
 _RECORDINGS = 4
