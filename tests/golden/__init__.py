@@ -1,0 +1,1 @@
+"""Sample volumes of each released format: how they are made and what they hold."""
