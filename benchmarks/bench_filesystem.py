@@ -19,7 +19,7 @@ BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 FILE_MIB = 256
 NAMES = 2000
 REPETITIONS = 3
-HOST, PASSTHROUGH, BLOCKFS = "host", "pyfuse3 passthrough", "blockfs"
+HOST, BARE, PASSTHROUGH, BLOCKFS = "host", "passthrough without xattrs", "pyfuse3 passthrough", "blockfs"
 
 # fio's default invalidate=1 drops the file's page cache first: a read reaches the filesystem, not the kernel's cache.
 FIO_JOBS = {
@@ -45,7 +45,8 @@ def run() -> list[Result]:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="blocksync-bench-")))
         folders = {
             HOST: home / "host",
-            PASSTHROUGH: stack.enter_context(passthrough(home)),
+            BARE: stack.enter_context(passthrough(home / "bare")),
+            PASSTHROUGH: stack.enter_context(passthrough(home / "same", "--xattrs")),
             BLOCKFS: stack.enter_context(blockfs(home)),
         }
         folders[HOST].mkdir()
@@ -61,12 +62,12 @@ def run() -> list[Result]:
 
 
 @contextmanager
-def passthrough(home: Path) -> Iterator[Path]:
+def passthrough(home: Path, *flags: str) -> Iterator[Path]:
     """A mounted passthrough of a folder on the host."""
-    source, mountpoint = home / "passthrough-source", home / "passthrough"
-    source.mkdir()
+    source, mountpoint = home / "source", home / "mount"
+    source.mkdir(parents=True)
     mountpoint.mkdir()
-    command = [sys.executable, "-m", "benchmarks.passthrough", str(source), str(mountpoint)]
+    command = [sys.executable, "-m", "benchmarks.passthrough", *flags, str(source), str(mountpoint)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":

@@ -1,6 +1,9 @@
 """A minimal pyfuse3 passthrough of one flat directory: what the front-end costs before blocksync does anything.
 
-python -m benchmarks.passthrough SOURCE MOUNTPOINT      runs until it is unmounted
+python -m benchmarks.passthrough [--xattrs] SOURCE MOUNTPOINT      runs until it is unmounted
+
+Without --xattrs the kernel learns from the first ENOSYS that there are none and never asks again. With them it asks for
+security.capability before each write, as on every filesystem with xattrs behind pyfuse3, blocksync included.
 """
 
 from __future__ import annotations
@@ -108,11 +111,29 @@ class Passthrough(pyfuse3.Operations):
         return reply
 
 
+class PassthroughWithXattrs(Passthrough):
+    """The same, with extended attributes."""
+
+    async def getxattr(self, inode: int, name: bytes, ctx: object) -> bytes:
+        try:
+            return os.getxattr(self.paths[inode], name, follow_symlinks=False)
+        except OSError as error:
+            raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
+
+    async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: object) -> None:
+        os.setxattr(self.paths[inode], name, value, follow_symlinks=False)
+
+
 def main() -> None:
     """Serve SOURCE at MOUNTPOINT until it is unmounted."""
-    source, mountpoint = sys.argv[1:]
+    *flags, source, mountpoint = sys.argv[1:]
+    operations = (
+        PassthroughWithXattrs(os.path.realpath(source))
+        if "--xattrs" in flags
+        else Passthrough(os.path.realpath(source))
+    )
     options = set(pyfuse3.default_options) | {"fsname=passthrough", "default_permissions"}
-    pyfuse3.init(Passthrough(os.path.realpath(source)), mountpoint, options)
+    pyfuse3.init(operations, mountpoint, options)
     print("ready", flush=True)
     try:
         trio.run(pyfuse3.main)
