@@ -13,11 +13,11 @@ from starlette.types import Receive, Scope, Send
 
 from blockfs.errors import BlockfsError, NoSpaceError
 from syncer.errors import SyncerError
-from syncer.protocol import faults, hashmap, headers
+from syncer.protocol import astakos, faults, hashmap, headers
 from syncer.protocol.faults import Fault
 from syncer.protocol.hashmap import HashmapError
 from syncer.protocol.headers import HeaderError
-from syncer.server import container_calls, object_calls
+from syncer.server import container_calls, identity, object_calls
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
 from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, Refusal, Unauthorized
@@ -91,6 +91,8 @@ class App:
             return _failed(request, error)
 
     async def _handle(self, request: Request) -> Response:
+        if request.scope["raw_path"] == astakos.TOKENS_PATH.encode():
+            return await identity.answer_token_request(request, self._tokens)
         account = self._authenticate(request)
         target = parse_target(request.scope["raw_path"], request.scope["query_string"])
         if target.account != account:

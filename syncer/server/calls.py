@@ -145,24 +145,15 @@ class Call:
             ClientDisconnect: The client went away.
             TimeoutError: It has sent nothing for two minutes.
         """
-        self.refuse_announced(limit_bytes)
         step = max(_PIECE_BYTES, self.store.block_size)
         buffered: list[bytes] = []
-        size = total = 0
-        stream = self.request.stream()
-        while True:
-            with anyio.fail_after(_IDLE_S):
-                data = await anext(stream, None)
-            if data is None:
-                break
+        size = 0
+        async for data in _arriving(self.request, limit_bytes):
             if size >= step:
                 yield b"".join(buffered), False
                 buffered, size = [], 0
             buffered.append(data)
             size += len(data)
-            total += len(data)
-            if total > limit_bytes:
-                raise TooLarge(f"The body has more than {limit_bytes} bytes")
         yield b"".join(buffered), True
 
     def refuse_announced(self, limit_bytes: int) -> None:
@@ -171,13 +162,11 @@ class Call:
         Raises:
             TooLarge: It does.
         """
-        announced = self.header("Content-Length")
-        if announced is not None and headers.parse_decimal("Content-Length", announced) > limit_bytes:
-            raise TooLarge(f"The body has more than {limit_bytes} bytes")
+        _refuse_announced(self.request, limit_bytes)
 
     async def body(self, limit_bytes: int) -> bytes:
-        """The whole body."""
-        return b"".join([piece async for piece, _ in self.pieces(limit_bytes)])
+        """The whole body; see `read_body`."""
+        return await read_body(self.request, limit_bytes)
 
     async def receive(self, limit_bytes: int, finish: Callable[[Incoming], Result], *, md5: bool = False) -> Result:
         """Store the body's blocks as they come, then finish in the same thread call as the last of them.
@@ -206,6 +195,39 @@ class Call:
             if incoming is not None:
                 incoming.close()
         raise AssertionError("a body ends with a last piece")
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The whole body of a request.
+
+    Raises:
+        TooLarge: A longer one.
+        ClientDisconnect: The client went away.
+        TimeoutError: It has sent nothing for two minutes.
+    """
+    return b"".join([data async for data in _arriving(request, limit_bytes)])
+
+
+async def _arriving(request: Request, limit_bytes: int) -> AsyncIterator[bytes]:
+    """The body as it comes off the wire."""
+    _refuse_announced(request, limit_bytes)
+    total = 0
+    stream = request.stream()
+    while True:
+        with anyio.fail_after(_IDLE_S):
+            data = await anext(stream, None)
+        if data is None:
+            return
+        total += len(data)
+        if total > limit_bytes:
+            raise TooLarge(f"The body has more than {limit_bytes} bytes")
+        yield data
+
+
+def _refuse_announced(request: Request, limit_bytes: int) -> None:
+    announced = request.headers.get("Content-Length")
+    if announced is not None and headers.parse_decimal("Content-Length", announced) > limit_bytes:
+        raise TooLarge(f"The body has more than {limit_bytes} bytes")
 
 
 def reply(

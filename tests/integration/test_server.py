@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import os
 import socket
@@ -67,6 +68,33 @@ def test_a_token_is_for_one_account(address: str) -> None:
     client = Client(address, token="token-bob", account="alice")
     reply = client("PUT", "/c")
     assert (reply.status, reply.fault) == (403, "forbidden")
+    client.close()
+
+
+def test_the_identity_call_tells_where_the_account_of_a_token_is(address: str) -> None:
+    client = http.client.HTTPConnection(address, timeout=60)
+
+    def ask(body: object | None, method: str = "POST", **fields: str) -> tuple[int, bytes]:
+        data = None if body is None else json.dumps(body).encode()
+        client.request(method, "/identity/v2.0/tokens", data, fields)
+        reply = client.getresponse()
+        return reply.status, reply.read()
+
+    def token(name: str, **more: str) -> dict[str, object]:
+        return {"auth": {"token": {"id": name}, **more}}
+
+    status, body = ask(token("token-alice"))
+    assert status == 200
+    access = json.loads(body)["access"]
+    assert access["user"]["id"] == "alice"
+    assert access["serviceCatalog"][0]["endpoints"][0]["publicURL"] == f"http://{address}/v1"
+    assert ask(None, **{"X-Auth-Token": "token-alice"}) == (200, body)
+    assert ask(token("token-alice", tenantName="alice")) == (200, body)
+    assert ask(token("token-alice", tenantName="bob"))[0] == 401
+    assert ask(token("nobody"))[0] == ask(None)[0] == 401
+    assert ask({"auth": {}})[0] == 400
+    assert ask(None, "GET")[0] == 405
+    assert ask(token("x" * 20_000))[0] == 413
     client.close()
 
 

@@ -1,0 +1,93 @@
+"""Astakos's `POST /identity/v2.0/tokens`, as far as Pithos clients need it to find their account and storage. Pure.
+
+Astakos is Synnefo's identity service; its API is OpenStack's Identity v2.0 with a few keys of its own. kamaki asks it
+with every command, whether or not its configuration names the storage's URL.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from syncer.protocol.jsontext import MALFORMED
+
+IDENTITY_PATH: Final = "/identity/v2.0"
+"""The path of the authentication URL that a client is given."""
+
+TOKENS_PATH: Final = f"{IDENTITY_PATH}/tokens"
+STORAGE_PATH: Final = "/v1"
+STORAGE_TYPE: Final = "object-store"
+MAX_REQUEST_BYTES: Final = 16 << 10
+
+_NEVER: Final = "9999-12-31T23:59:59.000000+00:00"  # our tokens don't expire; kamaki shows the date
+
+
+class TokenRequestError(Exception):
+    """The body is not `{"auth": {"token": {"id": …}}}`."""
+
+
+class _Token(msgspec.Struct):
+    id: str
+
+
+class _Auth(msgspec.Struct):
+    token: _Token
+    tenant: str | None = msgspec.field(default=None, name="tenantName")
+
+
+class _TokenRequest(msgspec.Struct):
+    auth: _Auth
+
+
+_DECODER: Final = msgspec.json.Decoder(_TokenRequest)
+
+
+def decode_token_request(body: bytes) -> tuple[str, str | None]:
+    """Read who asks.
+
+    Returns:
+        The token, and the account it is expected to be of (None: any).
+
+    Raises:
+        TokenRequestError: Another form. Passwords (`passwordCredentials`) are not known here.
+    """
+    try:
+        auth = _DECODER.decode(body).auth
+    except MALFORMED as error:
+        raise TokenRequestError(f'expected {{"auth": {{"token": {{"id": "…"}}}}}}: {error}') from None
+    return auth.token.id, auth.tenant
+
+
+def encode_access(token: str, account: str, base_url: str) -> bytes:
+    """Write who a token's owner is, and where the services are.
+
+    Args:
+        token: As asked.
+        account: Whose it is; the storage's account has the same name.
+        base_url: Scheme and authority of the server, without a slash at the end.
+    """
+    tenant = {"id": account, "name": account}
+    storage = _endpoint(base_url + STORAGE_PATH, "v1")
+    # kamaki refuses a catalogue without Astakos's own services, though it needs nothing of them.
+    identity = [
+        {"name": f"astakos_{kind}", "type": kind, "endpoints": [_endpoint(base_url + path, version)]}
+        for kind, path, version in (
+            ("identity", IDENTITY_PATH, "v2.0"),
+            ("account", "/account/v1.0", "v1.0"),
+            ("weblogin", "/weblogin", ""),
+        )
+    ]
+    access = {
+        "token": {"id": token, "expires": _NEVER, "tenant": tenant},
+        "serviceCatalog": [
+            {"name": "pithos_object-store", "type": STORAGE_TYPE, "endpoints": [storage]},
+            *identity,
+        ],
+        "user": {"id": account, "name": account, "roles": [{"id": "1", "name": "default"}], "roles_links": []},
+    }
+    return msgspec.json.encode({"access": access})
+
+
+def _endpoint(url: str, version: str) -> dict[str, str]:
+    return {"region": "default", "publicURL": url, "versionId": version, "SNF:uiURL": url}
