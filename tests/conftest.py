@@ -54,10 +54,13 @@ def fuse() -> None:
     assert os.geteuid() == 0 or shutil.which("fusermount3"), "fusermount3 is not installed (Debian: fuse3)"
 
 
-def _mounted(home: Path, name: str = "m") -> Iterator[Mounted]:
+def mounted_below(home: Path, *options: str, name: str = "m") -> Iterator[Mounted]:
+    """A new volume, mounted with these options, until the fixture that yields from this ends."""
     machines = Machines(home)
     try:
-        path = machines.volume(name)
+        machines.run("init", home / f"volume-{name}")
+        (home / name).mkdir()
+        path = machines.remount(name, *options)
         yield Mounted(machines, name, home / f"volume-{name}", path)
     finally:
         machines.close()
@@ -82,13 +85,13 @@ def volume(machines: Machines) -> Path:
 @pytest.fixture
 def mounted(fuse: None, tmp_path: Path) -> Iterator[Mounted]:
     """A mount of this test's own."""
-    yield from _mounted(tmp_path)
+    yield from mounted_below(tmp_path)
 
 
 @pytest.fixture(scope="module")
 def shared_mount(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     """One mount for all tests of a module; each works in a folder of its own."""
-    yield from _mounted(tmp_path_factory.mktemp("shared"))
+    yield from mounted_below(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture

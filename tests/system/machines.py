@@ -76,10 +76,10 @@ class Machines:
         mountpoint.mkdir()
         return self.remount(name)
 
-    def remount(self, name: str) -> Path:
+    def remount(self, name: str, *options: str) -> Path:
         """Mount a volume that exists."""
         mountpoint = self.home / name
-        self.run("mount", self.home / f"volume-{name}", mountpoint)
+        self.run("mount", self.home / f"volume-{name}", mountpoint, *options)
         self.mounts[name] = mountpoint
         return mountpoint
 
