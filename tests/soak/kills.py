@@ -1,0 +1,49 @@
+"""SIGKILL of the mount at 1,000 moments under a mixed load, on two volumes side by side. See tests/crash/kills.py."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from tests.crash.kills import Tally, kill_often
+from tests.soak.report import Report
+
+MINUTES: Final = 25
+KILLS: Final = 1000
+VOLUMES: Final = 2
+PER_VOLUME: Final = 50  # then a new volume: bounded time for the checks, and volumes of every age
+
+
+def one_volume(seed: int, kills: int) -> Tally:
+    """Kill one volume so often; it is kept if something was found."""
+    home = Path(tempfile.mkdtemp(prefix="blocksync-kills-"))
+    tally = kill_often(home, seed, kills)
+    if tally.failures:
+        tally.failures.append(f"the volume of seed {seed} is kept: {home}")
+    else:
+        shutil.rmtree(home)
+    return tally
+
+
+def run(scale: float, report: Report) -> None:
+    """See the module."""
+    kills = max(VOLUMES, round(KILLS * scale))
+    batches = [min(PER_VOLUME, kills - first) for first in range(0, kills, PER_VOLUME)]
+    total = Tally()
+    with ProcessPoolExecutor(VOLUMES, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for tally in pool.map(one_volume, range(len(batches)), batches):
+            total.add(tally)
+            report.progress(f"{total.kills} of {kills} kills, {len(total.failures)} failures")
+    report.record(
+        "kills",
+        kills=total.kills,
+        failures=total.failures,
+        recorded_operations=total.steps,
+        moments=dict(total.moments.most_common()),
+        operations_hit=dict(total.hit.most_common()),
+    )
+    assert not total.failures, total.failures
