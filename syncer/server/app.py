@@ -44,6 +44,7 @@ HANDLERS: Final[dict[Level, dict[str, Handler]]] = {
         "GET": object_calls.get_object,
         "PUT": object_calls.put_object,
         "POST": object_calls.post_object,
+        "COPY": object_calls.copy_object,
         "MOVE": object_calls.move_object,
         "DELETE": object_calls.delete_object,
     },

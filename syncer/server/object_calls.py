@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
@@ -14,13 +14,12 @@ from syncer.protocol import hashmap, headers, listing
 from syncer.protocol.headers import HeaderError, ObjectState, RangeError
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions
-from syncer.server.objects import MoveOrder, Place
+from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, LengthRequired, RangeNotSatisfiable, Unprocessable
 from syncer.server.store import Incoming, ObjectView
 from syncer.server.target import parse_reference
 
 _REFUSED_ON_WRITE: Final = (
-    "X-Copy-From",
     "X-Object-Manifest",
     "X-Object-Sharing",
     "X-Object-Public",
@@ -29,6 +28,9 @@ _REFUSED_ON_WRITE: Final = (
     "Content-Range",
 )
 """Of Pithos, not supported yet. Ignoring them would store something else than was meant."""
+
+Transfer = Callable[[Call, Place, Place, TransferOrder], Awaitable[Response]]
+"""Move or copy: from, to, and what else."""
 
 _HASHMAP_CHUNKS: Final = 4
 """Pieces of a hashmap that are made at once; one with fewer (up to 4096 ids) is sent as a whole, with its length."""
@@ -53,11 +55,12 @@ async def head_object(call: Call) -> Response:
 
 
 async def put_object(call: Call) -> Response:
-    """PUT /account/container/object: content, hashmap, or a move."""
+    """PUT /account/container/object: content, hashmap, or from another object."""
     _refuse_unsupported(call)
-    source = call.header(headers.MOVE_FROM)
-    if source is not None:
-        return await _put_move(call, source)
+    if call.header(headers.MOVE_FROM) is not None:
+        return await _put_transfer(call, headers.MOVE_FROM, _move)
+    if call.header(headers.COPY_FROM) is not None:
+        return await _put_transfer(call, headers.COPY_FROM, _copy)
     if "hashmap" in call.target.parameters:
         return await _put_hashmap(call)
     return await _put_content(call)
@@ -75,17 +78,12 @@ async def post_object(call: Call) -> Response:
 
 async def move_object(call: Call) -> Response:
     """MOVE /account/container/object with Destination; If-* are about the source."""
-    _refuse_unsupported(call)
-    destination = call.header(headers.DESTINATION)
-    if destination is None:
-        raise BadRequest(f"MOVE needs the header {headers.DESTINATION}: /CONTAINER/OBJECT")
-    order = MoveOrder(
-        source=call.conditions(),
-        destination=Conditions(if_version=call.serial(headers.IF_DESTINATION_VERSION)),
-        content_type=call.content_type(),
-        meta=call.meta(),
-    )
-    return await _move(call, call.place, _place(call, destination), order)
+    return await _transfer_to(call, _move)
+
+
+async def copy_object(call: Call) -> Response:
+    """COPY /account/container/object with Destination; If-* are about the source."""
+    return await _transfer_to(call, _copy)
 
 
 async def delete_object(call: Call) -> Response:
@@ -187,20 +185,42 @@ async def _put_hashmap(call: Call) -> Response:
     return _written(201, await to_thread.run_sync(put))
 
 
-async def _put_move(call: Call, source: str) -> Response:
-    """If-* are about the destination here, which is what the URL names."""
-    order = MoveOrder(
+async def _transfer_to(call: Call, transfer: Transfer) -> Response:
+    """To where Destination says."""
+    _refuse_unsupported(call)
+    destination = call.header(headers.DESTINATION)
+    if destination is None:
+        raise BadRequest(f"{call.request.method} needs the header {headers.DESTINATION}: /CONTAINER/OBJECT")
+    order = TransferOrder(
+        source=call.conditions(),
+        destination=Conditions(if_version=call.serial(headers.IF_DESTINATION_VERSION)),
+        content_type=call.content_type(),
+        meta=call.meta(),
+    )
+    return await transfer(call, call.place, _place(call, destination), order)
+
+
+async def _put_transfer(call: Call, source_header: str, transfer: Transfer) -> Response:
+    """From where a header says. If-* are about the destination here, which is what the URL names."""
+    order = TransferOrder(
         source=Conditions(if_version=call.serial(headers.IF_SOURCE_VERSION)),
         destination=call.conditions(),
         content_type=call.content_type(),
         meta=call.meta(),
     )
-    return await _move(call, _place(call, source), call.place, order)
+    return await transfer(call, _place(call, call.header(source_header) or ""), call.place, order)
 
 
-async def _move(call: Call, source: Place, destination: Place, order: MoveOrder) -> Response:
+async def _move(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
     call.refuse_announced(0)
     return _written(201, await to_thread.run_sync(call.store.move, source, destination, order))
+
+
+async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
+    call.refuse_announced(0)
+    version = call.serial(headers.SOURCE_VERSION)
+    state = await to_thread.run_sync(lambda: call.store.copy(source, destination, order, version=version))
+    return _written(201, state)
 
 
 def _place(call: Call, reference: str) -> Place:

@@ -49,8 +49,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveOrder:
-    """What a move does besides.
+class TransferOrder:
+    """What a move or a copy does besides.
 
     Attributes:
         source: Conditions on the object that is moved.
@@ -63,6 +63,15 @@ class MoveOrder:
     destination: Conditions = UNCONDITIONAL
     content_type: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
+
+    def applied_to(self, record: VersionRecord) -> VersionRecord:
+        """A version with the new type and metadata.
+
+        Raises:
+            BadRequest: Too many metadata items.
+        """
+        content_type = record.content_type if self.content_type is None else self.content_type
+        return replace(record, content_type=content_type, meta=merged_meta(record.meta, self.meta))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +268,7 @@ def delete(change: Change, place: Place, conditions: Conditions) -> int:
     return _bury(change, place, found)
 
 
-def move(change: Change, source: Place, destination: Place, order: MoveOrder) -> ObjectState:
+def move(change: Change, source: Place, destination: Place, order: TransferOrder) -> ObjectState:
     """Move an object within an account; what is under the new name gets a new version. The UUID goes along.
 
     Raises:
@@ -275,19 +284,49 @@ def move(change: Change, source: Place, destination: Place, order: MoveOrder) ->
     _, current = found.existing()
     target = look(change, destination)
     require(order.destination, target)
-    meta = merged_meta(current.meta, order.meta)
+    record = order.applied_to(current)
     _bury(change, source, found)
     target = look(change, destination)  # the container may be the same one, and has changed
-    record = replace(
-        current,
+    return _install(change, destination, target, record)
+
+
+def copy(
+    change: Change, source: Place, destination: Place, order: TransferOrder, *, version: int | None, fresh_uuid: bytes
+) -> ObjectState:
+    """Make an object, or a new version of it, with the content of another one of the same account.
+
+    Args:
+        change: The transaction.
+        source: What is copied.
+        destination: May be the source: a new version with other metadata, or an old version brought back.
+        order: Conditions, type and metadata.
+        version: Which version of the source; None for the current one.
+        fresh_uuid: For a destination that does not exist yet.
+
+    Raises:
+        NotFound: No such container, object or version.
+        PreconditionFailed: A condition doesn't hold.
+        BadRequest: Too many metadata items.
+    """
+    assert source.account == destination.account
+    require(order.source, look(change, source))
+    _, original = read_version(change, source, version)
+    target = look(change, destination)
+    require(order.destination, target)
+    uuid = fresh_uuid if target.version is None else target.version.uuid
+    return _install(change, destination, target, replace(order.applied_to(original), uuid=uuid))
+
+
+def _install(change: Change, place: Place, target: Found, record: VersionRecord) -> ObjectState:
+    """Make a version of another name the current one of this place."""
+    installed = replace(
+        record,
         slot=_slot(change, target.row),
         previous=0 if target.row is None else target.row.newest,
-        content_type=current.content_type if order.content_type is None else order.content_type,
-        meta=meta,
         modified_us=change.stamp_us(),
-        modified_by=source.account,
+        modified_by=place.account,
     )
-    return _append(change, destination, target, record)
+    return _append(change, place, target, installed)
 
 
 def require(conditions: Conditions, found: Found) -> None:

@@ -40,7 +40,7 @@ from syncer.server.conditions import (
 from syncer.server.containers import AccountSummary
 from syncer.server.contents import LeafVanished, Prepared
 from syncer.server.folder import ServerFolder
-from syncer.server.objects import Draft, MoveOrder, Place
+from syncer.server.objects import Draft, Place, TransferOrder
 from syncer.server.refusals import NotModified, PreconditionFailed
 from syncer.server.schema import ContainerRecord
 from syncer.server.sweep import SweepResult
@@ -362,9 +362,16 @@ class Store:
         """Delete an object; see `objects.delete`."""
         return self._commits.run(lambda change: objects.delete(change, place, conditions))
 
-    def move(self, source: Place, destination: Place, order: MoveOrder) -> ObjectState:
+    def move(self, source: Place, destination: Place, order: TransferOrder) -> ObjectState:
         """Move an object; see `objects.move`."""
         return self._commits.run(lambda change: objects.move(change, source, destination, order))
+
+    def copy(self, source: Place, destination: Place, order: TransferOrder, *, version: int | None) -> ObjectState:
+        """Copy an object, or an old version of it; see `objects.copy`."""
+        fresh = uuids.uuid4().bytes
+        return self._commits.run(
+            lambda change: objects.copy(change, source, destination, order, version=version, fresh_uuid=fresh)
+        )
 
     # --- keeping house
 

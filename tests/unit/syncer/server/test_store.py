@@ -15,7 +15,7 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.headers import parse_etags
 from syncer.server import contents
 from syncer.server.conditions import UNCONDITIONAL, Conditions
-from syncer.server.objects import MoveOrder
+from syncer.server.objects import TransferOrder
 from syncer.server.refusals import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
 from syncer.server.store import Store
 from tests.unit.syncer.server.stores import (
@@ -181,7 +181,7 @@ def test_a_deleted_object_keeps_its_history_and_loses_its_uuid(store: Store) -> 
 
 def test_a_move_takes_uuid_and_metadata_along_and_names_the_new_version(store: Store) -> None:
     made = put(store, at("f"), b"data", mode="644")
-    moved = store.move(at("f"), at("g/" + "x" * 1000), MoveOrder(meta={"mtime-ns": "5"}))
+    moved = store.move(at("f"), at("g/" + "x" * 1000), TransferOrder(meta={"mtime-ns": "5"}))
     assert moved.uuid == made.uuid
     assert moved.version > made.version
     assert moved.meta == {"mode": "644", "mtime-ns": "5"}
@@ -193,7 +193,7 @@ def test_a_move_takes_uuid_and_metadata_along_and_names_the_new_version(store: S
 def test_a_move_over_an_object_replaces_it(store: Store) -> None:
     put(store, at("f"), b"mover")
     old = put(store, at("g"), b"replaced!")
-    moved = store.move(at("f"), at("g"), MoveOrder())
+    moved = store.move(at("f"), at("g"), TransferOrder())
     assert read(store, at("g")) == b"mover"
     assert read(store, at("g"), old.version) == b"replaced!"
     assert [row.version for row in store.history(at("g"))] == [old.version, moved.version]
@@ -204,7 +204,7 @@ def test_a_move_over_an_object_replaces_it(store: Store) -> None:
 def test_a_move_between_containers_counts_in_both(store: Store) -> None:
     store.create_container("alice", "d")
     put(store, at("f"), b"12345")
-    store.move(at("f"), at("f", "d"), MoveOrder())
+    store.move(at("f"), at("f", "d"), TransferOrder())
     counts = [store.container("alice", name).record for name in ("c", "d")]
     assert [(record.object_count, record.bytes_used) for record in counts] == [(0, 0), (1, 5)]
 
@@ -212,7 +212,7 @@ def test_a_move_between_containers_counts_in_both(store: Store) -> None:
 def test_a_move_onto_itself_is_refused(store: Store) -> None:
     put(store, at("f"), b"x")
     with pytest.raises(BadRequest):
-        store.move(at("f"), at("f"), MoveOrder())
+        store.move(at("f"), at("f"), TransferOrder())
 
 
 def test_metadata_are_replaced_by_content_and_merged_by_update(store: Store) -> None:
@@ -235,8 +235,8 @@ WRITES: dict[str, Write] = {
     "hashmap": lambda store, conditions: put_ids(store, at("f"), [ZERO_BLOCK], conditions=conditions),
     "meta": lambda store, conditions: store.set_meta(at("f"), {"k": "v"}, conditions, update=True),
     "delete": lambda store, conditions: store.delete(at("f"), conditions),
-    "move": lambda store, conditions: store.move(at("f"), at("g"), MoveOrder(source=conditions)),
-    "move onto": lambda store, conditions: store.move(at("s"), at("f"), MoveOrder(destination=conditions)),
+    "move": lambda store, conditions: store.move(at("f"), at("g"), TransferOrder(source=conditions)),
+    "move onto": lambda store, conditions: store.move(at("s"), at("f"), TransferOrder(destination=conditions)),
 }
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.server.conditions import Conditions
-from syncer.server.objects import MoveOrder, Place
+from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, Conflict, MissingBlocks, NotFound, PreconditionFailed, Refusal
 from syncer.server.store import GRACE_US
 from tests.unit.syncer.server.stores import (
@@ -256,14 +256,16 @@ class StoreMachine(RuleBasedStateMachine):
     def move(self, source: Place, container: str, name: str, from_shift: int | None, to_shift: int | None) -> None:
         destination = Place(account=source.account, container=container, name=name)
         state = expected = found = moved = None
-        order = MoveOrder()
+        order = TransferOrder()
         try:
             if source == destination:
                 raise BadRequest("same")
-            order = MoveOrder(source=self.judge(source, from_shift))
+            order = TransferOrder(source=self.judge(source, from_shift))
             self.require(source, order.source)
             moved = self.existing(source)
-            order = MoveOrder(source=order.source, destination=self.judge(destination, to_shift), meta={"moved": "1"})
+            order = TransferOrder(
+                source=order.source, destination=self.judge(destination, to_shift), meta={"moved": "1"}
+            )
             self.require(destination, order.destination)
         except Refusal as refusal:
             expected = refusal
@@ -278,6 +280,31 @@ class StoreMachine(RuleBasedStateMachine):
         self.name(source).live = False
         assert state.uuid == moved.uuid
         self.append(destination, state.version, moved.data, moved.uuid, {**moved.meta, "moved": "1"})
+
+    @rule(source=places, container=st.sampled_from(CONTAINERS), name=st.sampled_from(NAMES), back=st.integers(0, 2))
+    def copy(self, source: Place, container: str, name: str, back: int) -> None:
+        destination = Place(account=source.account, container=container, name=name)
+        state = expected = found = copied = version = None
+        try:
+            self.require(source, Conditions())
+            copied = self.existing(source)
+            history = self.name(source).versions
+            copied = history[max(0, len(history) - 1 - back)]
+            version = copied.serial if back else None
+            self.require(destination, Conditions())
+        except Refusal as refusal:
+            expected = refusal
+        try:
+            state = self.store.copy(source, destination, TransferOrder(meta={"copied": "1"}), version=version)
+        except Refusal as refusal:
+            found = refusal
+        if self.same_refusal(expected, found):
+            return
+        assert state is not None
+        assert copied is not None
+        before = self.name(destination)
+        assert (state.uuid == before.versions[-1].uuid) if before.live else True
+        self.append(destination, state.version, copied.data, state.uuid, {**copied.meta, "copied": "1"})
 
     @rule(hours=st.sampled_from([1, 13, 25]))
     def wait(self, hours: int) -> None:

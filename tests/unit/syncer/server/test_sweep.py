@@ -12,7 +12,7 @@ from blockfs.blocks.gc import CollectionStopped
 from blockfs.blocks.hashing import LEAF_IDS
 from syncer.server import sweep
 from syncer.server.conditions import UNCONDITIONAL
-from syncer.server.objects import MoveOrder
+from syncer.server.objects import TransferOrder
 from syncer.server.refusals import MissingBlocks
 from syncer.server.store import Store
 from tests.unit.syncer.server.stores import (
@@ -73,7 +73,7 @@ def test_uploading_again_starts_the_day_again(store: Store, clock: Clock) -> Non
 def test_what_any_version_names_stays_for_ever(store: Store, clock: Clock) -> None:
     old = put(store, at("f"), letter("a"))
     put(store, at("f"), letter("b"))
-    store.move(at("f"), at("g"), MoveOrder())
+    store.move(at("f"), at("g"), TransferOrder())
     store.delete(at("g"), UNCONDITIONAL)
     clock.now_us += 1000 * HOUR_US
     store.collect_garbage()
