@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import BATCH_ROWS, Index, Row, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segment import RAW, Record
 from blockfs.blocks.writer import SegmentSource, SegmentWriter
 from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
-
-_RESERVE_BYTES: Final = 16 << 20
-_RESERVE_SHARE: Final = 128
-"""Payload stops when 16 MiB of the disk, or 1/128 of a small one, are left: metadata commits and the collector need
-room to get out of a full disk."""
 
 _SYNC_ROUNDS: Final = 3  # tries on other segments when an fdatasync fails, before the callers hear of it
 
@@ -81,7 +75,7 @@ class Appender:
         self._appended = 0  # payloads put since the object was made
         self._synced = 0  # of these, a prefix that is durable
 
-    def add(self, block_id: BlockId, payload: bytes, hold: EpochHold) -> None:
+    def add(self, block_id: BlockId, payload: Payload, hold: EpochHold) -> None:
         """Append a block, unless it is pending already.
 
         Raises:
@@ -102,10 +96,9 @@ class Appender:
             known = self.pending.get(block_id)
             return known is not None and known.join(hold)
 
-    def _append(self, payload: bytes, epoch: int) -> Row:
+    def _append(self, payload: Payload, epoch: int) -> Row:
         """Append to the open segment, or to the next one if it is full."""
-        available, total = self._disk.available_bytes(self._layout.segments)
-        if available - len(payload) < min(_RESERVE_BYTES, total // _RESERVE_SHARE):
+        if self._disk.room_bytes(self._layout.segments) < len(payload.data):
             raise NoSpaceError(f"{self._layout.path}: the disk is full; free some space and repeat")
         writer = self._open
         if writer is None or writer.failed or writer.end >= self._limit_bytes:
@@ -113,7 +106,7 @@ class Appender:
             writer = self._source.next(self._limit_bytes, set(self._writers))
             self._writers[writer.number] = self._open = writer
         offset = writer.append(payload)
-        return Row(writer.number, offset, len(payload), len(payload), RAW, False, epoch)
+        return Row(writer.number, offset, len(payload.data), payload.length, payload.codec, False, epoch)
 
     def sync(self) -> bool:
         """Make all blocks durable that were added before the call. Concurrent callers share one group.
@@ -134,6 +127,8 @@ class Appender:
             with self._lock:
                 target = self._appended
                 group = dict(self.pending)
+                for writer in self._writers.values():
+                    writer.finish_page()
                 for entry in group.values():
                     entry.committing = True
             try:
@@ -143,7 +138,7 @@ class Appender:
                 for entry in group.values():
                     entry.committing = False
             self._free(losers)
-            self._close_full()
+            self._close_idle()
             self._raise_lost()
             self._synced = target
             return bool(losers)
@@ -157,11 +152,7 @@ class Appender:
             try:
                 for number, entries in self._by_segment(group).items():
                     entries.sort(key=lambda item: item[1].row.offset)
-                    records = [
-                        Record(BlockId(block_id), entry.row.offset, entry.row.stored_length, entry.row.length, RAW)
-                        for block_id, entry in entries
-                    ]
-                    self._writers[number].make_durable(records)
+                    self._writers[number].make_durable([entry.row.record(block_id) for block_id, entry in entries])
                     for _, entry in entries:
                         entry.recorded = True
                 return
@@ -184,9 +175,10 @@ class Appender:
         """Append payloads again whose place can't be trusted. Unreadable ones leave the group."""
         for block_id, entry in [item for item in group.items() if item[1].adrift]:
             row = entry.row
-            payload = self._writers[row.segment].read_back(row.offset, row.stored_length)
+            data = self._writers[row.segment].read_back(row.offset, row.stored_length)
+            payload = Payload(data, row.length, row.codec)
             with self._lock:
-                if hashlib.sha256(payload).digest() == block_id:
+                if holds(payload, block_id):
                     entry.row = self._append(payload, row.epoch)
                     entry.adrift = entry.recorded = False
                     continue
@@ -242,22 +234,36 @@ class Appender:
                 for row in losers:
                     self._index.free(txn, row)
 
-    def _close_full(self) -> None:
-        """Let go of full segments without pending payloads. Failed ones stay locked: readers may still know places."""
+    def release_segments(self) -> None:
+        """Let go of the segment that takes payloads, as soon as nothing in it is pending: a collector can look at it.
+
+        The next payload goes to a segment that nobody has then: this one again, or another.
+        """
+        with self._sync_lock:
+            with self._lock:
+                self._open = None
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        """Let go of segments that take no more and have no pending payloads, for ever if they are full.
+
+        Failed ones stay locked: readers may still know places.
+        """
         with self._lock:
             busy = {entry.row.segment for entry in self.pending.values()}
-            full = [
+            idle = [
                 writer
                 for number, writer in self._writers.items()
                 if number not in busy and writer is not self._open and not writer.failed
             ]
-            for writer in full:
+            for writer in idle:
                 del self._writers[writer.number]
-        for writer in full:
-            with self._index.writing() as txn:
-                row = self._index.segment(txn, writer.number)
-                if row is not None:
-                    self._index.set_segment(txn, writer.number, row._replace(state=SegmentState.SEALED))
+        for writer in idle:
+            if writer.end >= self._limit_bytes:
+                with self._index.writing() as txn:
+                    row = self._index.segment(txn, writer.number)
+                    if row is not None:
+                        self._index.set_segment(txn, writer.number, row._replace(state=SegmentState.SEALED))
             writer.close()
 
     def _raise_lost(self) -> None:

@@ -19,6 +19,7 @@ from typing import Final, Self
 import lmdb
 
 from blockfs.blocks.appender import Appender
+from blockfs.blocks.codec import Compression, encode
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import EpochHold, Epochs
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
@@ -93,7 +94,13 @@ class BlockDirectory:
 
     @classmethod
     def create(
-        cls, path: str, *, block_size: int, map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES, disk: Disk | None = None
+        cls,
+        path: str,
+        *,
+        block_size: int,
+        compression: Compression = Compression.NONE,
+        map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES,
+        disk: Disk | None = None,
     ) -> BlockDirectory:
         """Make an empty block directory and open it.
 
@@ -103,6 +110,7 @@ class BlockDirectory:
         Args:
             path: Folder; made if it is missing. Its parent must exist.
             block_size: Bytes of a full block, a power of two from 4 KiB to 4 MiB.
+            compression: Of the blocks, for whoever puts them.
             map_size_bytes: Upper limit of the index file: address space, not disk.
             disk: For crash tests.
 
@@ -123,7 +131,9 @@ class BlockDirectory:
                 os.unlink(os.path.join(layout.index, name))
             for file in (layout.lock, layout.gc_lock):
                 os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            created = Format(uuid=uuids.uuid4(), block_size=block_size, map_size_bytes=map_size_bytes)
+            created = Format(
+                uuid=uuids.uuid4(), block_size=block_size, map_size_bytes=map_size_bytes, compression=compression
+            )
             Index.create(layout.index, created, disk or Disk()).close()
             for folder in (layout.index, path, os.path.dirname(path)):
                 sync_directory(folder)
@@ -204,14 +214,14 @@ class BlockDirectory:
         if size > self.block_size:
             raise UsageError(f"a block of {size} bytes, but the block size is {self.block_size}")
         if data == (self._zeros if size == self.block_size else self._zeros[:size]):  # 5 times as fast as rstrip
-            payload, found = b"", ZERO_BLOCK
+            canonical, found = b"", ZERO_BLOCK
         else:
-            payload = bytes(data).rstrip(b"\0")
-            found = BlockId(hashlib.sha256(payload).digest())
+            canonical = bytes(data).rstrip(b"\0")
+            found = BlockId(hashlib.sha256(canonical).digest())
         if block_id is not None and found != block_id:
             raise CorruptBlockError(block_id, f"the data have the id {found.hex()}")
-        if found != ZERO_BLOCK and not self._is_safe(found, hold):
-            self._appender.add(found, payload, hold)
+        if found != ZERO_BLOCK and not self._is_safe(found, hold) and not self._appender.join(found, hold):
+            self._appender.add(found, encode(canonical, self.format.compression), hold)
         return found
 
     def _is_safe(self, block_id: BlockId, hold: EpochHold) -> bool:
@@ -232,9 +242,12 @@ class BlockDirectory:
             CorruptBlockError: The host lost an unsynced block; put it again.
         """
         if self._appender.sync():
-            Reclaimer(
-                self.layout, self.index, self.disk
-            ).punch()  # copies of blocks that another process stored first; later if a reader is older
+            # Copies of blocks that another process stored first; later if a reader is older.
+            Reclaimer(self.layout, self.index, self.disk).punch()
+
+    def release_segments(self) -> None:
+        """Let a collector look at what this object appends to; the next payload goes where nobody is then."""
+        self._appender.release_segments()
 
     def _check_writable(self) -> None:
         if self._read_only:

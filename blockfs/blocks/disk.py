@@ -11,6 +11,10 @@ import lmdb
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+_RESERVE_BYTES: Final = 16 << 20
+_RESERVE_SHARE: Final = 128
+"""Payload stops when 16 MiB of the disk, or 1/128 of a small one, are left: metadata commits and the collector need
+room to get out of a full disk."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
@@ -62,6 +66,11 @@ class Disk:
     def unlink(self, path: str) -> None:
         """Remove a name."""
         os.unlink(path)
+
+    def room_bytes(self, path: str) -> int:
+        """Bytes that payload may still take on the path's filesystem; negative when it is nearly full."""
+        available, total = self.available_bytes(path)
+        return available - min(_RESERVE_BYTES, total // _RESERVE_SHARE)
 
     def available_bytes(self, path: str) -> tuple[int, int]:
         """Bytes that an ordinary user may still allocate on the path's filesystem, and the filesystem's size."""

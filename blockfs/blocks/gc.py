@@ -17,6 +17,7 @@ from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.blocks.index import BATCH_ROWS, Row
 from blockfs.blocks.reclaim import Reclaimer
+from blockfs.blocks.repack import Repacker
 from blockfs.errors import BlockfsError
 
 _MIN_BITS: Final = 1 << 20
@@ -29,6 +30,11 @@ _PAUSE_S: Final = 0.01  # between looks at flocks and readers: they end in milli
 _DUE_BYTES: Final = 1 << 30
 _DUE_SHARE: Final = 4
 """A collection is due when 1 GiB, and a quarter of what is stored, was appended since the last one (architecture)."""
+
+_DEAD_BYTES: Final = 64 << 20
+_DEAD_SHARE: Final = 8
+"""It is also due when 64 MiB, and an eighth of what is stored, are known to be dead: then at most 8/7 of the live bytes
+are stored, and a collection looks at no more than 8 blocks for each one that it removes."""
 
 
 class CollectionStopped(BlockfsError):  # noqa: N818 - an answer to the caller's own request, not a failure
@@ -87,12 +93,28 @@ class Marks:
         return bool(self._bits[word >> 3] >> (word & 7) & 1)
 
 
-def is_due(blocks: BlockDirectory) -> bool:
-    """Whether enough was appended since the last collection to make one worth while."""
+def is_due(blocks: BlockDirectory, dead_bytes: int) -> bool:
+    """Whether a collection is worth while.
+
+    Args:
+        blocks: The directory.
+        dead_bytes: Canonical bytes that are known to be dead, as far as the caller can tell.
+    """
     with blocks.index.reading() as txn:
         appended = blocks.index.number(txn, b"appended") - blocks.index.number(txn, b"collected")
         stored = sum(row.length_bytes for _, row in blocks.index.segments(txn))
-    return appended > max(_DUE_BYTES, stored // _DUE_SHARE)
+    return appended > max(_DUE_BYTES, stored // _DUE_SHARE) or dead_bytes > max(_DEAD_BYTES, stored // _DEAD_SHARE)
+
+
+def unreferenced_bytes(blocks: BlockDirectory, references: int) -> int:
+    """Canonical bytes of the blocks that are more than `references`, at their mean length; 0 if there are not more.
+
+    What is dead at least if there are no pins: blocks that several references share make it more.
+    """
+    with blocks.index.reading() as txn:
+        segments = [row for _, row in blocks.index.segments(txn)]
+    rows = sum(row.rows for row in segments)
+    return sum(row.length_bytes for row in segments) * max(0, rows - references) // max(1, rows)
 
 
 def collect(
@@ -139,6 +161,7 @@ def _collect(
     stop: Callable[[], bool],
     pause: Callable[[], None],
 ) -> GcResult:
+    blocks.release_segments()
     epoch, rows = _advance(blocks)
     before_mark()
     blocks.epochs.drain(epoch, pause)
@@ -150,14 +173,17 @@ def _collect(
         marks.add(ids)
     checked, removed, removed_bytes = _sweep(blocks, marks, epoch, stop)
     reclaimer = Reclaimer(blocks.layout, blocks.index, blocks.disk)
-    freed = reclaimer.punch(pause) + reclaimer.settle(pause)
+    freed = reclaimer.punch(pause)
+    settled = reclaimer.settle(pause)
+    repacked = Repacker(blocks).repack(settled.wasteful, pause)
     segments_removed = reclaimer.remove_empty(pause)
+    reclaimer.punch(pause)  # what was moved: mostly from segments that are gone by now
     return GcResult(
         epoch=epoch,
         blocks_checked=checked,
         blocks_removed=removed,
         bytes_removed=removed_bytes,
-        bytes_freed=freed,
+        bytes_freed=freed + settled.bytes_freed + repacked,
         segments_removed=segments_removed,
     )
 

@@ -22,7 +22,7 @@ Row:
 | 4 | 4 | offset of the payload in the segment |
 | 8 | 4 | stored length: bytes of the payload |
 | 12 | 4 | length of the canonical block, 1 to block size |
-| 16 | 1 | codec; 0 = raw |
+| 16 | 1 | codec; 0 = raw, 1 = zstd |
 | 17 | 1 | flags; bit 0 = quarantined: the payload doesn't have this id, the next put replaces it |
 | 18 | 4 | epoch of the last put or claim |
 
@@ -45,7 +45,7 @@ from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import close_environment, lmdb_error, open_databases, open_environment
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.blocks.layout import REPAIR_ADVICE, Format
-from blockfs.blocks.segment import extent
+from blockfs.blocks.segment import RAW, Record, payload_end
 from blockfs.errors import CorruptionError, FormatTooNewError
 
 FORMAT: Final = 1
@@ -80,13 +80,17 @@ class Row(NamedTuple):
         """Whether both are the same payload."""
         return self.segment == other.segment and self.offset == other.offset
 
+    def record(self, block_id: bytes) -> Record:
+        """What the segment's sidecar says of it."""
+        return Record(BlockId(block_id), self.offset, self.stored_length, self.length, self.codec)
+
 
 class SegmentState(Enum):
     """What may happen to a segment's file."""
 
     GROWING = 0  # some process appends to it (and holds its flock), or may take it over
     SEALED = 1  # full or given up; its unreferenced payload was not looked for yet
-    SETTLED = 2  # every byte without a row is punched, or listed in `free`
+    SETTLED = 2  # every page without a byte of a row is punched, or will be by what is listed in `free`
 
 
 class SegmentRow(NamedTuple):
@@ -288,6 +292,17 @@ class Index:
         self.count(txn, row, -1)
         self.free(txn, row)
 
+    def move(self, txn: Writing, block_id: bytes, old: Row, new: Row) -> None:
+        """Let a block's row point to a copy of its payload, and list the place that is superfluous now as free."""
+        row = self.row(txn, block_id)
+        if row is None or not row.is_at(old):
+            self.free(txn, new)
+            return
+        self.put_row(txn, block_id, row._replace(segment=new.segment, offset=new.offset))
+        self.count(txn, old, -1)
+        self.count(txn, new, 1)
+        self.free(txn, old)
+
     def scan(self, keep: Callable[[bytes, Row], bool] | None = None) -> Iterator[list[tuple[BlockId, Row]]]:
         """All rows that `keep` accepts, by id, in lists; each is of one snapshot, no transaction is open between."""
         after = b""
@@ -325,6 +340,8 @@ class Index:
     def count(self, txn: Writing, row: Row, sign: int) -> None:
         """Count a row in (+1) or out (-1) of its segment."""
         found = self.segment(txn, row.segment) or SegmentRow(SegmentState.GROWING, 0, 0)
+        if sign < 0 and row.codec != RAW and found.state is SegmentState.SETTLED:
+            found = found._replace(state=SegmentState.SEALED)  # pages that it shares with other dead payloads
         rows, length_bytes = found.rows + sign, found.length_bytes + sign * row.length
         if rows < 0 or length_bytes < 0:
             raise CorruptionError(f"{self.path}: wrong counters of segment {row.segment}; {REPAIR_ADVICE}")
@@ -341,8 +358,8 @@ class Index:
 
     def free(self, txn: Writing, row: Row) -> None:
         """List a payload to be punched once no reader can know its place any more."""
-        offset, length = extent(row.offset, row.stored_length)
-        txn.put(_PLACE.pack(row.segment, offset), _SHORT.pack(length), db=self._free)
+        length = payload_end(row.offset, row.stored_length, row.codec) - row.offset
+        txn.put(_PLACE.pack(row.segment, row.offset), _SHORT.pack(length), db=self._free)
 
     def freed(self, txn: Reading, limit: int) -> list[tuple[int, int, int]]:
         """The first entries of `free` as (segment, offset, length)."""

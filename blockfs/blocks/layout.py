@@ -1,7 +1,7 @@
 """Where a block directory's parts lie, and its format file.
 
 ```
-blocks.toml      format, UUID, block size, map size: written last by create, once; human-readable
+blocks.toml      format, UUID, block size, map size, compression: written last by create, once; human-readable
 lock             every process that has the directory open holds a shared flock; a rebuild needs it exclusively
 gc.lock          flock of the one collector
 index/           LMDB; see index.py
@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.segment import segment_name, sidecar_name
 from blockfs.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1 knew no compression
 MIN_BLOCK_SIZE: Final = 4 << 10  # below, ids cost a percent of the data
 MAX_BLOCK_SIZE: Final = 4 << 20  # Pithos' block size; above, a changed page costs too much
 DEFAULT_MAP_SIZE_BYTES: Final = 1 << 40  # address space, not disk: 256 TiB of 64 KiB blocks
@@ -36,11 +37,13 @@ class Format:
         uuid: Identity; also in every segment's header and in the index.
         block_size: Bytes of a full block, a power of two.
         map_size_bytes: Upper limit of the index file.
+        compression: Of new blocks; format 1 has none.
     """
 
     uuid: UUID
     block_size: int
     map_size_bytes: int
+    compression: Compression
 
     def encode(self) -> bytes:
         """The content of blocks.toml."""
@@ -48,6 +51,7 @@ class Format:
             "# A blocksync block directory. Written once; do not edit.\n"
             f'format = {FORMAT}\nuuid = "{self.uuid}"\n'
             f"block_size = {self.block_size}\nmap_size = {self.map_size_bytes}\n"
+            f'compression = "{self.compression.value}"\n'
         ).encode()
 
 
@@ -95,13 +99,16 @@ class Layout:
             if number > FORMAT:
                 raise FormatTooNewError(self.format_file, number, FORMAT)
             result = Format(
-                uuid=UUID(found["uuid"]), block_size=int(found["block_size"]), map_size_bytes=int(found["map_size"])
+                uuid=UUID(found["uuid"]),
+                block_size=int(found["block_size"]),
+                map_size_bytes=int(found["map_size"]),
+                compression=Compression.NONE if number == 1 else Compression(found["compression"]),
             )
             check_block_size(result.block_size)
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
             raise CorruptionError(
-                f"{self.format_file} is damaged ({error}); restore its four lines from a backup: "
-                "format, uuid (it is in each segment's header), block_size and map_size"
+                f"{self.format_file} is damaged ({error}); restore its lines from a backup: format, "
+                "uuid (it is in each segment's header), block_size, map_size and compression"
             ) from error
         return result
 

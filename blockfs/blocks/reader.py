@@ -6,12 +6,16 @@ import os
 from typing import Final
 from uuid import UUID
 
+from blockfs.blocks.codec import DecodeError, Payload, decode
 from blockfs.blocks.index import Row
 from blockfs.blocks.layout import Layout
+from blockfs.blocks.recent import RecentBlocks
 from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_header
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
+_RECENT_BYTES: Final = 16 << 20
+_INLINE_BYTES: Final = 128 << 10
 
 
 class SegmentFile:
@@ -33,6 +37,7 @@ class SegmentReader:
         self._layout = layout
         self._uuid = uuid.bytes
         self._files: dict[int, SegmentFile] = {}
+        self._recent = RecentBlocks(_RECENT_BYTES)
 
     def read(self, block_id: bytes, row: Row, start: int, length: int, *, may_block: bool) -> bytes:
         """Read a part of a canonical block. The caller holds the read transaction in which it found the row.
@@ -48,29 +53,44 @@ class SegmentReader:
             CorruptBlockError: The segment is too short, missing, not ours or unreadable; never short data.
             WouldBlock: Not in the page cache, and `may_block` is False.
         """
-        if row.codec != RAW:
-            raise CorruptBlockError(block_id, f"unknown codec {row.codec}: damaged index, or made by a newer blocksync")
-        file = self._files.get(row.segment)
+        if row.codec == RAW:
+            return self._pread(block_id, row.segment, row.offset + start, length, may_block=may_block)
+        place = row.segment, row.offset
+        is_whole = length == row.length  # then it is not asked for again soon, and a scrub must see the disk
+        block = None if is_whole else self._recent.get(place)
+        if block is None:
+            if not may_block and row.length > _INLINE_BYTES:
+                raise WouldBlock
+            data = self._pread(block_id, row.segment, row.offset, row.stored_length, may_block=may_block)
+            try:
+                block = decode(Payload(data, row.length, row.codec))
+            except DecodeError as error:
+                raise CorruptBlockError(block_id, str(error)) from error
+            if not is_whole:
+                self._recent.add(place, block)
+        return block[start : start + length]
+
+    def _pread(self, block_id: bytes, segment: int, offset: int, length: int, *, may_block: bool) -> bytes:
+        file = self._files.get(segment)
         if file is None:
             if not may_block:
                 raise WouldBlock
-            file = self._open(block_id, row.segment)
+            file = self._open(block_id, segment)
         if not may_block:
-            return _read_cached(file.fd, length, row.offset + start)
+            return _read_cached(file.fd, length, offset)
         try:
-            data = os.pread(file.fd, length, row.offset + start)
+            data = os.pread(file.fd, length, offset)
         except OSError as error:
-            raise CorruptBlockError(block_id, f"segment {row.segment} is unreadable: {error.strerror}") from error
+            raise CorruptBlockError(block_id, f"segment {segment} is unreadable: {error.strerror}") from error
         if len(data) != length:
-            raise CorruptBlockError(
-                block_id, f"segment {row.segment} is cut off: it ends before byte {row.offset + start + length}"
-            )
+            raise CorruptBlockError(block_id, f"segment {segment} is cut off: it ends before byte {offset + length}")
         return data
 
     def forget(self, segment: int | None = None) -> None:
         """Let go of a segment's descriptor, or of all."""
         if segment is None:
             self._files.clear()
+            self._recent.clear()
         else:
             self._files.pop(segment, None)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Final
 
+from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import structural_damage
 from blockfs.blocks.ids import BlockId
@@ -19,10 +19,12 @@ from blockfs.blocks.layout import Format, Layout
 from blockfs.blocks.pins import Pins
 from blockfs.blocks.reclaim import read_sidecar
 from blockfs.blocks.segment import (
+    PAGE,
     RAW,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
     Record,
+    align,
     check_segment_header,
     check_sidecar_header,
 )
@@ -166,23 +168,35 @@ def _check_headers(run: _Rebuild, number: int, fd: int) -> None:
 def _sound_rows(run: _Rebuild, number: int, fd: int) -> Iterator[tuple[BlockId, Row]]:
     """The rows of a segment whose payloads verify. NUL bytes instead of a payload are a block that was collected."""
     for record in read_sidecar(run.layout, number):
-        payload = _payload(run, fd, record)
-        if payload is not None and hashlib.sha256(payload).digest() == record.block_id:
+        stored = _stored(run, fd, record)
+        if holds(Payload(stored, record.length, record.codec), record.block_id):
             row = Row(number, record.offset, record.stored_length, record.length, record.codec, False, _EPOCH)
             yield record.block_id, row
-        elif payload is None or len(payload) < record.stored_length or payload.strip(b"\0"):
+        elif not _is_collected(record, stored):
             run.damaged.add(record.block_id)
 
 
-def _payload(run: _Rebuild, fd: int, record: Record) -> bytes | None:
-    if record.codec != RAW or not 0 < record.length == record.stored_length <= run.format.block_size:
-        return None
+def _stored(run: _Rebuild, fd: int, record: Record) -> bytes:
+    """The bytes of a payload, fewer if there are no more."""
+    block_size = run.format.block_size
+    if not (0 < record.length <= block_size and 0 < record.stored_length <= block_size):
+        return b""
     try:
-        payload = os.pread(fd, record.stored_length, record.offset)
+        stored = os.pread(fd, record.stored_length, record.offset)
     except OSError:
-        return None
-    run.bytes_read += len(payload)
-    return payload
+        return b""
+    run.bytes_read += len(stored)
+    return stored
+
+
+def _is_collected(record: Record, stored: bytes) -> bool:
+    """Whether a payload that is not sound is one whose pages were punched: of a raw one all, of a packed one some."""
+    if len(stored) < record.stored_length:
+        return False
+    if record.codec == RAW:
+        return not stored.strip(b"\0")
+    borders = [0, *range(align(record.offset) - record.offset or PAGE, len(stored), PAGE), len(stored)]
+    return any(not stored[start:end].strip(b"\0") for start, end in pairwise(borders))
 
 
 def _copy_pins(layout: Layout, expected: Format, index: Index) -> int | None:

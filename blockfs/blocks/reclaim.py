@@ -1,4 +1,4 @@
-"""Giving payload without a row back to the host: punch holes, remove empty segments. No compaction.
+"""Giving payload without a row back to the host: punch holes, remove empty segments.
 
 Nothing here decides what is dead: it follows the index. Each step first waits for the read transactions that may still
 know a place, and each can be repeated after a crash.
@@ -8,17 +8,47 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
-from blockfs.blocks.index import Index, Reading, Row, SegmentRow, SegmentState
+from blockfs.blocks.index import Index, Reading, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segment import SEGMENT_HEADER_BYTES, SIDECAR_HEADER_BYTES, Record, align, decode_records, extent
+from blockfs.blocks.segment import (
+    RECORD_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SIDECAR_HEADER_BYTES,
+    Record,
+    align,
+    decode_records,
+    payload_end,
+    whole_pages,
+)
 
 _BATCH: Final = 8192  # freed payloads per wait for readers
+_SIDECAR_READ_BYTES: Final = 4096 * RECORD_BYTES
+_WASTE_SHARE: Final = 8
+_WASTE_BYTES: Final = 64 << 10
+"""A segment is worth moving when pages that can't be punched come to more than an eighth of its live payload. With half
+of the payloads dead, 7/8 of their bytes are back then; below, each byte gained would cost 8 copied ones and more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What `Reclaimer.settle` did.
+
+    Attributes:
+        bytes_freed: Bytes given back.
+        wasteful: Segments with too many pages that are half dead; only moving the rest gives them back.
+    """
+
+    bytes_freed: int
+    wasteful: tuple[int, ...]
 
 
 class Reclaimer:
@@ -68,7 +98,9 @@ class Reclaimer:
         try:
             before = os.fstat(fd).st_blocks
             for offset, length in _joined(ranges):
-                self._disk.punch(fd, offset, length)
+                start, end = whole_pages(offset, offset + length)
+                if start < end:
+                    self._disk.punch(fd, start, end - start)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
@@ -78,29 +110,34 @@ class Reclaimer:
         finally:
             os.close(fd)
 
-    def settle(self, pause: Callable[[], None]) -> int:
-        """Punch what crashes and lost races left in segments that nobody appends to.
+    def settle(self, pause: Callable[[], None]) -> Settled:
+        """Punch the pages between live payloads in segments that nobody appends to.
 
-        That is payload between the ones that have rows: appended but never committed, or recorded by somebody who came
-        second. A segment is only touched if its sidecar leads to exactly as many rows as the index counts.
-
-        Returns:
-            Bytes given back.
+        That is what crashes and lost races left (appended but never committed, or recorded by somebody who came
+        second), and the pages that several dead payloads shared, whenever each of them died. A segment is only touched
+        if its sidecar leads to exactly as many rows as the index counts.
         """
         with self._index.reading() as txn:
             numbers = [number for number, row in self._index.segments(txn) if row.state is not SegmentState.SETTLED]
-        return sum(self._exclusively(number, partial(self._settle_one, pause=pause)) for number in numbers)
+        wasteful: list[int] = []
+        settle_one = partial(self._settle_one, wasteful=wasteful, pause=pause)
+        freed_bytes = sum(self.exclusively(number, settle_one) for number in numbers)
+        return Settled(bytes_freed=freed_bytes, wasteful=tuple(wasteful))
 
-    def _settle_one(self, number: int, row: SegmentRow, fd: int, *, pause: Callable[[], None]) -> int:
-        records = read_sidecar(self._layout, number)
+    def _settle_one(
+        self, number: int, row: SegmentRow, fd: int, *, wasteful: list[int], pause: Callable[[], None]
+    ) -> int:
         with self._index.reading() as txn:
             snapshot = txn.id()
-            live = list(self._live(txn, number, records))
-        if len(live) != row.rows:
+            live = self._live(txn, number)
+        if fd < 0 or len(live) != row.rows:
             return 0  # a damaged sidecar: scrub reports it
         self.wait_for_readers(snapshot, pause)
-        size_bytes = align(os.fstat(fd).st_size)
-        freed_bytes = self._punch_ranges(number, _gaps(live, size_bytes))
+        freed_bytes = self._punch_ranges(number, _gaps(live, align(os.fstat(fd).st_size)))
+        live_bytes = sum(end - start for start, end in map(_extent, live))
+        waste_bytes = os.fstat(fd).st_blocks * 512 - live_bytes
+        if waste_bytes > max(_WASTE_BYTES, live_bytes // _WASTE_SHARE):
+            wasteful.append(number)
         if row.state is SegmentState.SEALED:
             with self._index.writing() as txn:
                 now = self._index.segment(txn, number)
@@ -108,14 +145,16 @@ class Reclaimer:
                     self._index.set_segment(txn, number, now._replace(state=SegmentState.SETTLED))
         return freed_bytes
 
-    def _live(self, txn: Reading, number: int, records: Iterable[Record]) -> Iterator[Row]:
-        """Rows that point to payloads of these records, each once, by offset."""
-        seen = set()
-        for record in sorted(records, key=lambda record: record.offset):
+    def _live(self, txn: Reading, number: int) -> array[int]:
+        """Places of the payloads that rows point to, ascending; see `_extent`. 8 bytes each: there may be a million."""
+        live = array("Q")
+        for record in read_sidecar(self._layout, number):
             row = self._index.row(txn, record.block_id)
-            if row is not None and row.segment == number and row.offset == record.offset and row.offset not in seen:
-                seen.add(row.offset)
-                yield row
+            if row is not None and row.segment == number and row.offset == record.offset:
+                live.append(row.offset << 32 | payload_end(row.offset, row.stored_length, row.codec))
+        if any(before >= after for before, after in pairwise(live)):  # records that a scrub wrote again
+            live = array("Q", sorted(set(live)))
+        return live
 
     def remove_empty(self, pause: Callable[[], None]) -> int:
         """Remove the segments that have no rows and that nobody appends to.
@@ -132,11 +171,11 @@ class Reclaimer:
         if not empty:
             return 0
         self.wait_for_readers(snapshot, pause)
-        return sum(self._exclusively(number, self._remove_one) for number in empty)
+        return sum(self.exclusively(number, self._remove_one) for number in empty)
 
     def _remove_one(self, number: int, row: SegmentRow, fd: int) -> int:
         with self._index.reading() as txn:
-            if row.rows or any(True for _ in self._live(txn, number, read_sidecar(self._layout, number))):
+            if row.rows or self._live(txn, number):
                 return 0
         if fd >= 0:
             self._disk.truncate(fd, 0)  # other processes may have it open: give the space back now
@@ -150,8 +189,12 @@ class Reclaimer:
             self._index.remove_segment(txn, number)
         return 1
 
-    def _exclusively(self, number: int, act: Callable[[int, SegmentRow, int], int]) -> int:
-        """Run `act` with the segment's flock and its row as it is then; 0 if somebody appends to it."""
+    def exclusively(self, number: int, act: Callable[[int, SegmentRow, int], int]) -> int:
+        """Run `act` with the segment's number, row and descriptor (-1: no file) under its flock.
+
+        Returns:
+            What `act` returned; 0 if somebody appends to the segment, or if it is gone.
+        """
         try:
             fd = os.open(self._layout.segment(number), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -167,13 +210,15 @@ class Reclaimer:
                 os.close(fd)
 
 
-def read_sidecar(layout: Layout, number: int) -> list[Record]:
+def read_sidecar(layout: Layout, number: int) -> Iterator[Record]:
     """The sound records of a segment's sidecar, in the order of appending; none if it is missing."""
     try:
         with open(layout.sidecar(number), "rb") as file:
-            return list(decode_records(file.read()[SIDECAR_HEADER_BYTES:]))
+            file.seek(SIDECAR_HEADER_BYTES)
+            while data := file.read(_SIDECAR_READ_BYTES):
+                yield from decode_records(data)
     except FileNotFoundError:
-        return []
+        return
 
 
 def _by_segment(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
@@ -196,13 +241,17 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         yield start, end - start
 
 
-def _gaps(live: Iterable[Row], size_bytes: int) -> Iterator[tuple[int, int]]:
+def _extent(place: int) -> tuple[int, int]:
+    """A place of `Reclaimer._live` as (start, end)."""
+    return place >> 32, place & 0xFFFFFFFF
+
+
+def _gaps(live: Iterable[int], size_bytes: int) -> Iterator[tuple[int, int]]:
     """What lies between the live payloads of a segment and behind the last, as (offset, length)."""
     at = SEGMENT_HEADER_BYTES
-    for row in live:
-        offset, length = extent(row.offset, row.stored_length)
-        if offset > at:
-            yield at, offset - at
-        at = max(at, offset + length)
+    for start, end in map(_extent, live):
+        if start > at:
+            yield at, start - at
+        at = max(at, end)
     if size_bytes > at:
         yield at, size_bytes - at

@@ -121,8 +121,7 @@ def _scrub_unrecorded(run: _Scrub, incomplete: dict[int, set[int]]) -> None:
     for rows in run.blocks.index.scan(is_unrecorded):
         for block_id, row in rows:
             if _check(run, block_id, row.segment, row.offset):
-                record = Record(block_id, row.offset, row.stored_length, row.length, row.codec)
-                lacking.setdefault(row.segment, []).append(record)
+                lacking.setdefault(row.segment, []).append(row.record(block_id))
     for number, records in lacking.items():
         records.sort(key=lambda record: record.offset)
         run.repaired_records += _append_records(run.blocks, number, records)

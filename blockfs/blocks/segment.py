@@ -22,7 +22,7 @@ Sidecar record, 64 bytes, from offset 64 on:
 | 32 | 8 | offset of the payload in the segment |
 | 40 | 4 | stored length: bytes of the payload |
 | 44 | 4 | length of the canonical block |
-| 48 | 1 | codec |
+| 48 | 1 | codec: 0 = raw, 1 = zstd |
 | 49 | 11 | 0, reserved |
 | 60 | 4 | CRC-32 of bytes 0 to 59 |
 
@@ -40,8 +40,8 @@ from blockfs.blocks.ids import BlockId
 from blockfs.errors import CorruptionError, FormatTooNewError
 
 FORMAT: Final = 1
-PAYLOAD_ALIGNMENT: Final = 4096
-"""Raw payloads start on host pages, so that FICLONERANGE and O_DIRECT can use them, and a hole frees all of them."""
+PAGE: Final = 4096
+"""Of the host: what a hole frees. Raw payloads start on one and own all they touch; compressed ones are packed."""
 
 SEGMENT_HEADER_BYTES: Final = 4096  # one page, so that the first payload is aligned
 SIDECAR_HEADER_BYTES: Final = 64
@@ -52,6 +52,7 @@ SEGMENT_LIMIT_BYTES: Final = 1 << 30
 while creating one costs a few fsyncs, nothing next to a GiB of payload; and offsets fit in 32 bits."""
 
 RAW: Final = 0  # codec: the payload is the canonical block itself
+ZSTD: Final = 1  # codec: one zstd frame that tells its content's size
 
 _SEGMENT_MAGIC: Final = b"BSYNCSEG"
 _SIDECAR_MAGIC: Final = b"BSYNCIDX"
@@ -82,12 +83,22 @@ def sidecar_name(number: int) -> str:
 
 def align(offset: int) -> int:
     """The next multiple of 4096, or `offset` itself."""
-    return -(-offset // PAYLOAD_ALIGNMENT) * PAYLOAD_ALIGNMENT
+    return -(-offset // PAGE) * PAGE
 
 
-def extent(offset: int, stored_length: int) -> tuple[int, int]:
-    """The bytes that a raw payload owns, as (offset, length): up to the next page border, where the next one starts."""
-    return offset, align(stored_length)
+def payload_start(end: int, codec: int) -> int:
+    """Where the next payload goes if everything before `end` is taken."""
+    return align(end) if codec == RAW else end
+
+
+def payload_end(offset: int, stored_length: int, codec: int) -> int:
+    """Where the bytes end that a payload owns: a raw one's at a page border, a compressed one's at its last byte."""
+    return offset + (align(stored_length) if codec == RAW else stored_length)
+
+
+def whole_pages(start: int, end: int) -> tuple[int, int]:
+    """The pages that lie in a byte range entirely, as (start, end); none if start >= end."""
+    return align(start), end // PAGE * PAGE
 
 
 def encode_segment_header(uuid: bytes, number: int) -> bytes:

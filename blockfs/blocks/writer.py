@@ -6,6 +6,7 @@ import os
 from typing import Final
 from uuid import UUID
 
+from blockfs.blocks.codec import Payload
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.index import Index, SegmentRow, SegmentState
@@ -22,6 +23,8 @@ from blockfs.blocks.segment import (
     encode_record,
     encode_segment_header,
     encode_sidecar_header,
+    payload_end,
+    payload_start,
 )
 from blockfs.errors import CorruptionError
 
@@ -46,7 +49,7 @@ class SegmentWriter:
         self._sidecar_end = -(-os.fstat(sidecar_fd).st_size // RECORD_BYTES) * RECORD_BYTES  # jump over a torn record
         self._disk = disk
 
-    def append(self, payload: bytes) -> int:
+    def append(self, payload: Payload) -> int:
         """Write a payload behind the others; not durable yet.
 
         Returns:
@@ -55,10 +58,14 @@ class SegmentWriter:
         Raises:
             NoSpaceError: Nothing was appended; the next one goes to the same place.
         """
-        offset = self.end
-        self._disk.write(self._segment_fd, payload, offset)
-        self.end = align(offset + len(payload))
+        offset = payload_start(self.end, payload.codec)
+        self._disk.write(self._segment_fd, payload.data, offset)
+        self.end = payload_end(offset, len(payload.data), payload.codec)
         return offset
+
+    def finish_page(self) -> None:
+        """Let the next payload start on a page of its own: no page with durable payload is ever written again."""
+        self.end = align(self.end)
 
     def make_durable(self, records: list[Record]) -> None:
         """Sync payloads, then write and sync their sidecar records: no record may speak of bytes that aren't there.

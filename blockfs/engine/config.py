@@ -17,7 +17,9 @@ class EngineConfig:
     Attributes:
         quiet_s: Seconds without a write after which a file is sealed. With 5 s, random 4 KiB writes over 2 GiB would be
             rewritten about 8 times (architecture, section 4).
-        staged_limit_bytes: Writers wait while this much is staged. Sealing starts at half of it.
+        staged_limit_bytes: Writers wait while this much is staged; less where the host has little room, see
+            `FileTable`. Sealing starts at half of it. The more pages of a block wait for each other, the fewer bytes
+            are written per page (docs/design/write-path.md, section 5).
         publish_s: Seconds after which an unsynced change is flushed and committed in the background.
         commit_s: Seconds that a metadata change waits for others to share its commit.
         seal_workers: Threads that hash: SHA-256 scales to two from 64 KiB blocks up and loses with threads at 4 KiB.
@@ -29,7 +31,7 @@ class EngineConfig:
     """
 
     quiet_s: float = 30.0
-    staged_limit_bytes: int = 1 << 30
+    staged_limit_bytes: int = 2 << 30
     publish_s: float = 5.0
     commit_s: float = 1.0
     seal_workers: int = 2

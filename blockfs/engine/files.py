@@ -145,7 +145,7 @@ class Files:
         """Hold writers back while too much is staged, and refuse them when the host is nearly full."""
         table = self._table
         staged_bytes = table.staged_bytes
-        limit = self._stores.config.staged_limit_bytes
+        limit = table.staged_limit_bytes
         if staged_bytes > limit // 2:
             self._sealer.kick()
         if staged_bytes and staged_bytes + length > limit:
@@ -154,8 +154,10 @@ class Files:
             self._sealer.make_room(length)
         if self._unchecked_pages >= _RESERVE_CHECK_PAGES:
             host = os.statvfs(self._stores.staging.path)
-            if host.f_bavail * host.f_frsize < self._reserve_bytes + length:
+            free_bytes = host.f_bavail * host.f_frsize
+            if free_bytes < self._reserve_bytes + length:
                 raise NoSpaceError("the host filesystem is nearly full; the rest is kept for sealing and metadata")
+            table.fit_limit(free_bytes)
             self._unchecked_pages = 0
 
     def _read_edges(self, state: FileState, pages: list[int], *, may_block: bool) -> Edges | None:

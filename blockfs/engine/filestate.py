@@ -26,6 +26,9 @@ from blockfs.tree.store import Tree
 
 MAX_SIZE: Final = 2**63 - 1  # loff_t
 
+_FREE_SHARE: Final = 4  # of the host's free bytes may be staged
+_MIN_LIMIT_BYTES: Final = 256 << 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stores:
@@ -218,6 +221,7 @@ class FileTable:
         self._states: dict[int, FileState] = {}
         self._last_generation = 0
         self.staged_pages = 0
+        self.staged_limit_bytes = stores.config.staged_limit_bytes
         self.room = threading.Condition(stores.lock)
         """Notified when staged data went away."""
 
@@ -225,6 +229,11 @@ class FileTable:
     def staged_bytes(self) -> int:
         """Bytes of all staged pages."""
         return self.staged_pages * PAGE
+
+    def fit_limit(self, free_bytes: int) -> None:
+        """Stage less where the host has little room: the blocks that sealing makes come on top."""
+        share = max((free_bytes + self.staged_bytes) // _FREE_SHARE, _MIN_LIMIT_BYTES)
+        self.staged_limit_bytes = min(self._stores.config.staged_limit_bytes, share)
 
     def all(self) -> list[FileState]:
         """The states of now: a copy, to be looked through without the lock."""

@@ -154,7 +154,7 @@ class Sealer:
         """The next group for the background. One file that fails must not keep the others from being sealed."""
         now_s = time.monotonic()
         with self._stores.lock:
-            presses = self._table.staged_bytes > self._stores.config.staged_limit_bytes // 2
+            presses = self._table.staged_bytes > self._table.staged_limit_bytes // 2
             self._failed_at_s = {ino: at for ino, at in self._failed_at_s.items() if now_s - at < _RETRY_S}
             due = [
                 state
@@ -211,7 +211,7 @@ class Sealer:
 
     def _has_room(self, length: int) -> bool:
         staged_bytes = self._table.staged_bytes
-        return not staged_bytes or staged_bytes + length <= self._stores.config.staged_limit_bytes
+        return not staged_bytes or staged_bytes + length <= self._table.staged_limit_bytes
 
     # --- the work ---
 

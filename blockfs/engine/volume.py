@@ -7,7 +7,7 @@
 | format | format number of the volume's layout; readers refuse a greater one |
 | uuid | identity of the volume, in hex with dashes; a copied or restored volume keeps it |
 | block_size | bytes of a block, a power of two from 4096 to 4194304 |
-| compression | "none": the codec of new blocks |
+| compression | "none" or "zstd": of new blocks; format 1 has "none" only |
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ import uuid as uuids
 from dataclasses import dataclass
 from typing import Final
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_atomically
 from blockfs.tree.store import Tree
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1 knew no compression
 MIN_BLOCK_SIZE: Final = 4096  # one page: what staging tells apart
 MAX_BLOCK_SIZE: Final = 4 << 20  # the default of Pithos servers
 DEFAULT_BLOCK_SIZE: Final = 64 << 10  # 6.6 times cheaper per daily snapshot than 4 MiB (architecture, section 3)
-COMPRESSIONS: Final = ("none",)
+COMPRESSIONS: Final = tuple(one.value for one in Compression)
+DEFAULT_COMPRESSION: Final = "zstd"  # ADR 0006
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ def decode_description(path: bytes, text: bytes) -> Volume:
     name = os.fsdecode(os.path.join(path, b"volume.toml"))
     try:
         table = tomllib.loads(text.decode())
-        _check_format(name, int(table["format"]))
+        _check_format(name, int(table["format"]), table["compression"])
         volume = Volume(
             path=path,
             uuid=str(uuids.UUID(table["uuid"])),
@@ -118,11 +120,13 @@ def decode_description(path: bytes, text: bytes) -> Volume:
     return volume
 
 
-def _check_format(name: str, found: int) -> None:
+def _check_format(name: str, found: int, compression: str) -> None:
     if found > FORMAT:
         raise FormatTooNewError(name, found, FORMAT)
     if found < 1:
         raise UsageError(f"format {found}")
+    if found == 1 and compression != Compression.NONE.value:
+        raise UsageError("format 1 knows no compression")
 
 
 def _check(volume: Volume) -> None:
@@ -133,7 +137,9 @@ def _check(volume: Volume) -> None:
         raise UsageError(f"compression {volume.compression!r}: this version knows {', '.join(COMPRESSIONS)}")
 
 
-def init(path: bytes, *, block_size: int = DEFAULT_BLOCK_SIZE, compression: str = "none", now_ns: int = 0) -> Volume:
+def init(
+    path: bytes, *, block_size: int = DEFAULT_BLOCK_SIZE, compression: str = DEFAULT_COMPRESSION, now_ns: int = 0
+) -> Volume:
     """Make a new volume, durably.
 
     Order: lock → block directory → tree → staging directory → volume.toml. Without volume.toml it is no volume. What a
@@ -195,7 +201,9 @@ def _claim(path: bytes) -> bool:
 
 
 def _fill(volume: Volume, now_ns: int) -> None:
-    BlockDirectory.create(volume.blocks_path, block_size=volume.block_size).close()
+    BlockDirectory.create(
+        volume.blocks_path, block_size=volume.block_size, compression=Compression(volume.compression)
+    ).close()
     Tree.create(volume.tree_path, now_ns=now_ns, uid=os.geteuid(), gid=os.getegid()).close()
     os.mkdir(volume.staging_path, 0o700)
     sync_directory(volume.path)

@@ -9,12 +9,13 @@ from typing import Final
 
 import structlog
 
-from blockfs.blocks.gc import CollectionStopped, is_due
+from blockfs.blocks.gc import CollectionStopped, is_due, unreferenced_bytes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.fuse import upkeep
 
-LOOK_S: Final = 60.0  # between two looks whether a collection is due; a look costs some microseconds
+LOOK_S: Final = 10.0  # between two looks whether a collection is due …
+LOOK_SHARE: Final = 100  # … or this many times as long as a look takes: it reads a row for each leaf
 LOW_SPACE_SHARE: Final = 20  # the host counts as nearly full below 1/20 free: then garbage goes even if it is little …
 LOW_SPACE_PAUSE_S: Final = 900.0  # … but a full host is not searched for garbage more often than this
 
@@ -34,6 +35,7 @@ class Collector:
         self._filesystem = filesystem
         self._ending = ending
         self._last_s = -LOW_SPACE_PAUSE_S
+        self._kept_bytes = 0  # unreferenced by the tree, but kept by the last collection: pins
         self._thread = threading.Thread(target=self._run, name="blocksync-gc", daemon=True)
         self._thread.start()
 
@@ -42,13 +44,16 @@ class Collector:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ending.wait(LOOK_S):
+        pause_s = LOOK_S
+        while not self._ending.wait(pause_s):
+            started_s = time.monotonic()
             try:
                 self.look()
             except CollectionStopped:
                 return
             except (BlockfsError, OSError) as error:
                 log.warning("gc.failed", reason=str(error))
+            pause_s = max(LOOK_S, (time.monotonic() - started_s) * LOOK_SHARE)
 
     def look(self) -> None:
         """Collect if it is due.
@@ -58,11 +63,25 @@ class Collector:
             BlockfsError: The host failed, or the index is damaged.
         """
         filesystem = self._filesystem
-        if not (is_due(filesystem.blocks) or self._space_is_low()):
+        dead_bytes = self._unreferenced_bytes() - self._kept_bytes
+        if not (is_due(filesystem.blocks, dead_bytes) or self._space_is_low()):
             return
+        started_s = time.monotonic()
         done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._ending.is_set)
         self._last_s = time.monotonic()
-        log.info("gc.done", blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
+        self._kept_bytes = self._unreferenced_bytes()
+        log.info(
+            "gc.done",
+            blocks_removed=done.blocks_removed,
+            bytes_freed=done.bytes_freed,
+            seconds=round(self._last_s - started_s, 3),
+        )
+
+    def _unreferenced_bytes(self) -> int:
+        """Bytes of the blocks that no leaf can name: there are more blocks than ids in all leaves."""
+        with self._filesystem.tree.committed() as view:
+            references = view.referenced_blocks()
+        return unreferenced_bytes(self._filesystem.blocks, references)
 
     def _space_is_low(self) -> bool:
         if time.monotonic() - self._last_s < LOW_SPACE_PAUSE_S:

@@ -156,6 +156,10 @@ class CommittedView(TreeReader):
             references, blocks = decode_leaf_ref(row)
             yield LeafKey(key), references, blocks
 
+    def referenced_blocks(self) -> int:
+        """Ids in all leaves that are no holes: at least as many as there are distinct ones."""
+        return sum(blocks for _, _, blocks in self.leaf_references())
+
     def keyed_by_ino(self, table: Table) -> Iterator[tuple[int, bytes]]:
         """Rows of symlinks, xattrs, allocations or orphans: (ino, value)."""
         assert table in {Table.SYMLINKS, Table.XATTRS, Table.ALLOCATIONS, Table.ORPHANS}

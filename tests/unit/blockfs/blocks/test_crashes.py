@@ -24,6 +24,8 @@ OWNER = "12345678-1234-5678-1234-567812345678"
 DATAS = [random.Random(number).randbytes(random.Random(number).randrange(1, BLOCK_SIZE)) for number in range(10)]
 IDS = [block_id(data) for data in DATAS]
 LIMIT = 3 * 4096  # two blocks per segment, so that the life has rollovers
+SMALL = [random.Random(-number - 1).randbytes(350).hex().encode() for number in range(300)]  # half of it compressed
+SMALL_IDS = [block_id(data) for data in SMALL]
 
 
 @dataclass

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import block_id
@@ -23,7 +24,11 @@ from tests.unit.blockfs.blocks.disks import memory_folder
 BLOCK_SIZE = 4096
 LIMIT = 4 * 4096  # three blocks per segment
 OWNERS = ["00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"]
-DATAS = [b"", *(random.Random(number).randbytes(1 + number * 371) + b"\1" for number in range(11))]
+DATAS = [
+    b"",
+    *(random.Random(number).randbytes(1 + number * 371) + b"\1" for number in range(7)),
+    *(bytes([number]) * (number * 500) for number in range(1, 5)),  # these are compressed to a few bytes
+]
 IDS = [block_id(data) for data in DATAS]
 
 numbers = st.integers(0, len(DATAS) - 1)
@@ -34,11 +39,13 @@ subsets = st.sets(numbers)
 class Model(RuleBasedStateMachine):
     """Two handles of one directory. `durable` is what both see, `pending` what each has put and not synced."""
 
+    compression = Compression.NONE
+
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.mkdtemp(dir=memory_folder())
         self.path = f"{self.folder}/blocks"
-        BlockDirectory.create(self.path, block_size=BLOCK_SIZE).close()
+        BlockDirectory.create(self.path, block_size=BLOCK_SIZE, compression=self.compression).close()
         self.durable: set[int] = set()
         self.quarantined: set[int] = set()
         self.pending: list[set[int]] = [set(), set()]
@@ -155,8 +162,10 @@ class Model(RuleBasedStateMachine):
         self.quarantined = set()
         self.pending = [set(), set()]
         self.open_both()
-        back = set(self.open[0].ids()) - {IDS[number] for number in self.durable}
-        assert not back, "a collected block is back"
+        back = {number for number in range(len(DATAS)) if number not in self.durable and self.is_stored(number)}
+        if self.compression is Compression.NONE:
+            assert not back, "a collected block is back"
+        self.durable |= back  # packed ones are, if they share their pages with others; the next collection takes them
 
     # --- what holds at any time
 
@@ -181,7 +190,16 @@ class Model(RuleBasedStateMachine):
         assert IDS[0] == ZERO_BLOCK
 
 
+class PackedModel(Model):
+    """The same with compression."""
+
+    compression = Compression.ZSTD
+
+
 TestModel = Model.TestCase
-TestModel.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+TestPackedModel = PackedModel.TestCase
+for case in (TestModel, TestPackedModel):
+    case.settings = settings(
+        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+del case  # pytest would collect it once more

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import CollectionStopped, Marks, collect, is_due
+from blockfs.blocks.gc import CollectionStopped, Marks, collect, is_due, unreferenced_bytes
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from tests.unit.blockfs.blocks.disks import CountingDisk
@@ -68,13 +68,12 @@ def test_space_is_given_back_to_the_host(blocks: BlockDirectory) -> None:
 
 def test_empty_segments_are_removed_once_nobody_appends_to_them(blocks: BlockDirectory) -> None:
     put_all(blocks, *DATAS)
-    assert collect(blocks, list).segments_removed == 0
-    blocks.close()
-    with BlockDirectory.open(blocks.path) as again:
-        assert collect(again, list).segments_removed == 1
-        assert os.listdir(again.layout.segments) == []
-        assert put_all(again, DATAS[0]) == IDS[:1]
-        assert again.layout.segment_numbers() == [2]  # a number is never used again
+    with BlockDirectory.open(blocks.path) as other:
+        assert collect(other, list).segments_removed == 0
+    assert collect(blocks, list).segments_removed == 1
+    assert os.listdir(blocks.layout.segments) == []
+    assert put_all(blocks, DATAS[0]) == IDS[:1]
+    assert blocks.layout.segment_numbers() == [2]  # a number is never used again
 
 
 def test_pinned_blocks_stay(blocks: BlockDirectory) -> None:
@@ -315,11 +314,20 @@ def test_a_host_without_holes_keeps_the_space_and_the_data(
 def test_a_collection_is_due_when_a_lot_was_appended(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "_DUE_BYTES", 3 * BLOCK_SIZE)
     put_all(blocks, *DATAS[:3])
-    assert not is_due(blocks)
+    assert not is_due(blocks, 0)
     put_all(blocks, DATAS[3])
-    assert is_due(blocks)
+    assert is_due(blocks, 0)
     collect(blocks, lambda: IDS)
-    assert not is_due(blocks)
+    assert not is_due(blocks, 0)
+
+
+def test_a_collection_is_due_when_a_lot_is_dead(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gc, "_DEAD_BYTES", 2 * BLOCK_SIZE)
+    put_all(blocks, *DATAS)
+    assert unreferenced_bytes(blocks, 8) == 0
+    assert unreferenced_bytes(blocks, 4) == 2 * BLOCK_SIZE
+    assert not is_due(blocks, 2 * BLOCK_SIZE)
+    assert is_due(blocks, unreferenced_bytes(blocks, 3))
 
 
 def test_long_sweeps_work_in_short_transactions(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.segment import (
+    RAW,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
+    ZSTD,
     Record,
     align,
     check_segment_header,
@@ -17,7 +19,9 @@ from blockfs.blocks.segment import (
     encode_record,
     encode_segment_header,
     encode_sidecar_header,
-    extent,
+    payload_end,
+    payload_start,
+    whole_pages,
 )
 from blockfs.errors import CorruptionError, FormatTooNewError
 
@@ -98,9 +102,19 @@ def test_a_newer_format_is_not_called_corruption(monkeypatch: pytest.MonkeyPatch
 
 
 @given(st.integers(0, 2**40), st.integers(1, 2**22))
-def test_extents_are_whole_pages_that_hold_the_payload(page: int, length: int) -> None:
-    offset, size = extent(page * 4096, length)
-    assert offset == page * 4096
-    assert size % 4096 == 0
-    assert length <= size < length + 4096
-    assert align(offset + length) == offset + size
+def test_raw_payloads_own_whole_pages_and_packed_ones_their_bytes(page: int, length: int) -> None:
+    end = payload_end(page * 4096, length, RAW)
+    assert end % 4096 == 0
+    assert length <= end - page * 4096 < length + 4096
+    packed_end = payload_end(end, length, ZSTD)
+    assert (payload_start(end, ZSTD), packed_end) == (end, end + length)
+    assert payload_start(packed_end, ZSTD) == packed_end
+    assert payload_start(packed_end, RAW) == align(packed_end)
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**22))
+def test_whole_pages_are_all_that_lie_inside(start: int, length: int) -> None:
+    first, end = whole_pages(start, start + length)
+    assert first % 4096 == end % 4096 == 0
+    assert first - 4096 < start <= first
+    assert end <= start + length < end + 4096

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.segment import RAW
 from blockfs.engine import volume
+from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError, UsageError
@@ -21,10 +25,41 @@ def path(tmp_path: Path) -> bytes:
 
 
 def test_a_volume_is_what_it_was_made_as(path: bytes) -> None:
-    made = volume.init(path, block_size=8192)
+    made = volume.init(path, block_size=8192, compression="none")
     assert Volume.load(path) == made
     assert made.block_size == 8192
     assert made.compression == "none"
+
+
+@pytest.mark.parametrize("compression", volume.COMPRESSIONS)
+def test_the_block_directory_compresses_as_the_volume_says(path: bytes, compression: str) -> None:
+    made = volume.init(path, compression=compression)
+    with BlockDirectory.open(made.blocks_path) as blocks:
+        assert blocks.format.compression.value == compression
+
+
+def test_a_volume_of_format_1_is_read_and_written_raw(path: bytes) -> None:
+    made = volume.init(path, compression="none")
+    rewrite(path, b"format = 2", b"format = 1")
+    rewrite(os.path.join(path, b"blocks"), b"format = 2", b"format = 1", name=b"blocks.toml")
+    rewrite(os.path.join(path, b"blocks"), b'compression = "none"\n', b"", name=b"blocks.toml")
+    assert Volume.load(path) == made
+    filesystem = Filesystem.open(path, config())
+    ino = filesystem.namespace.create(1, b"f", mode=0o600, caller=Caller(uid=0, gid=0)).ino
+    filesystem.files.write(ino, 0, b"x" * 65536, may_block=True)
+    filesystem.files.flush()
+    with filesystem.blocks.index.reading() as txn:
+        row = filesystem.blocks.index.row(txn, block_id(b"x" * 65536))
+    assert row is not None
+    assert row.codec == RAW
+    filesystem.close()
+
+
+def test_a_volume_of_format_1_knows_no_compression(path: bytes) -> None:
+    volume.init(path, compression="zstd")
+    rewrite(path, b"format = 2", b"format = 1")
+    with pytest.raises(CorruptionError):
+        Volume.load(path)
 
 
 def test_the_block_size_is_64_kib_unless_said_otherwise(path: bytes) -> None:
@@ -52,7 +87,7 @@ def test_other_block_sizes_are_refused_before_anything_is_made(path: bytes, size
 
 def test_an_unknown_compression_is_refused(path: bytes) -> None:
     with pytest.raises(UsageError):
-        volume.init(path, compression="zstd")
+        volume.init(path, compression="lz4")
 
 
 def test_a_directory_with_something_in_it_is_refused(path: bytes) -> None:
@@ -91,7 +126,7 @@ def test_no_volume_is_not_found(path: bytes) -> None:
 
 def test_a_newer_format_is_refused(path: bytes) -> None:
     volume.init(path)
-    rewrite(path, b"format = 1", b"format = 2")
+    rewrite(path, b"format = 2", b"format = 3")
     with pytest.raises(FormatTooNewError) as caught:
         Filesystem.open(path, config())
     assert caught.value.exit_code == 14
@@ -100,11 +135,11 @@ def test_a_newer_format_is_refused(path: bytes) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b"format = 1", b"format = 0"),
-        (b"format = 1", b"format = 'x'"),
+        (b"format = 2", b"format = 0"),
+        (b"format = 2", b"format = 'x'"),
         (b"block_size = 65536", b"block_size = 65537"),
         (b"block_size = 65536", b"block_size = true"),
-        (b'compression = "none"', b"compression = 7"),
+        (b'compression = "zstd"', b"compression = 7"),
         (b'uuid = "', b'uuid = "zz'),
         (b"format", b"\xff"),
         (b"block_size", b"size"),
@@ -117,12 +152,11 @@ def test_a_damaged_description_is_corruption(path: bytes, old: bytes, new: bytes
         Volume.load(path)
 
 
-def rewrite(path: bytes, old: bytes, new: bytes) -> None:
-    name = os.path.join(path, b"volume.toml")
-    with open(name, "rb") as file:
+def rewrite(path: bytes, old: bytes, new: bytes, *, name: bytes = b"volume.toml") -> None:
+    with open(os.path.join(path, name), "rb") as file:
         text = file.read()
     assert old in text
-    with open(name, "wb") as file:
+    with open(os.path.join(path, name), "wb") as file:
         file.write(text.replace(old, new))
 
 

@@ -47,7 +47,7 @@ def test_nothing_is_done_without_a_reason(filesystem: Filesystem, collector: Col
 def test_much_appended_is_a_reason(
     filesystem: Filesystem, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collectors, "is_due", lambda _blocks: True)
+    monkeypatch.setattr(collectors, "is_due", lambda _blocks, _dead: True)
     collector.look()
     assert filesystem.blocks.statistics().blocks == 0
 
