@@ -48,6 +48,13 @@ class LockedError(BlockfsError):
         super().__init__(f"{what} is in use by {holder}; unmount it or stop that process first")
 
 
+class ReadOnlyError(BlockfsError):
+    """The volume is mounted read-only."""
+
+    exit_code = 2
+    errno = _errno.EROFS
+
+
 class FormatTooNewError(BlockfsError):
     """The volume was made by a newer blocksync."""
 

@@ -74,7 +74,7 @@ class BlockDirectory:
         self.block_size: Final = self.format.block_size
         self.uuid: Final = str(self.format.uuid)
         self.disk: Final = disk or Disk()
-        self._read_only = read_only
+        self.read_only: Final = read_only
         self._zeros = bytes(self.block_size)
         self._lock_fd = _share_lock(self.layout.lock)
         try:
@@ -153,7 +153,7 @@ class BlockDirectory:
 
         Args:
             path: Its folder.
-            read_only: Refuse put, pin and unpin.
+            read_only: Refuse put, pin and unpin; a scrub only looks.
             disk: For crash tests.
             segment_limit_bytes: For tests: a segment of this size is full.
 
@@ -250,7 +250,7 @@ class BlockDirectory:
         self._appender.release_segments()
 
     def _check_writable(self) -> None:
-        if self._read_only:
+        if self.read_only:
             raise UsageError(f"{self.path} is open for reading only")
 
     # --- reading

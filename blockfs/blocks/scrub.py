@@ -66,6 +66,8 @@ class _Scrub:
 def scrub(blocks: BlockDirectory, *, stop: Callable[[], bool] = lambda: False) -> ScrubResult:
     """Check all stored blocks, segment by segment in the order of their bytes. The directory may be in use.
 
+    One that was opened read-only is only looked at: nothing is quarantined, restored or repaired.
+
     Args:
         blocks: The directory.
         stop: Asked now and then.
@@ -147,12 +149,14 @@ def _check(run: _Scrub, block_id: BlockId, segment: int, offset: int) -> bool:
         _set_quarantined(run.blocks, block_id, row, quarantined=not is_sound)
     if not is_sound:
         run.corrupt.append(block_id)
-    elif row.quarantined:
+    elif row.quarantined and not run.blocks.read_only:
         run.restored.append(block_id)
     return True
 
 
 def _set_quarantined(blocks: BlockDirectory, block_id: BlockId, seen: Row, *, quarantined: bool) -> None:
+    if blocks.read_only:
+        return
     with blocks.index.writing() as txn:
         row = blocks.index.row(txn, block_id)
         if row is not None and row.is_at(seen):  # else it was replaced meanwhile
@@ -161,6 +165,8 @@ def _set_quarantined(blocks: BlockDirectory, block_id: BlockId, seen: Row, *, qu
 
 def _append_records(blocks: BlockDirectory, number: int, records: Iterable[Record]) -> int:
     """Write lost sidecar records again, so that a rebuild finds the blocks; 0 if somebody appends to the segment."""
+    if blocks.read_only:
+        return 0
     try:
         segment_fd = os.open(blocks.layout.segment(number), os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

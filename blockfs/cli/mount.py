@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from dataclasses import replace
 
 import click
 
+from blockfs.cli import mountoptions
 from blockfs.cli.parameters import PATH
 from blockfs.errors import NotFoundError
 from blockfs.fuse.process import MountOptions, run_daemon, run_foreground
+from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import shown
 
 
@@ -16,19 +20,61 @@ from blockfs.runtime.output import shown
 @click.argument("volume", type=PATH)
 @click.argument("mountpoint", type=PATH)
 @click.option("--foreground", is_flag=True, help="Stay attached, log to stderr; Ctrl-C unmounts.")
+@click.option("--read-only", is_flag=True, help="Change nothing: writing fails with EROFS, nothing is sealed.")
 @click.option("--allow-other", is_flag=True, help="Let other users in, as far as permissions allow.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least that is logged.",
+)
+@click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")
 @click.pass_context
-def command(context: click.Context, volume: bytes, mountpoint: bytes, foreground: bool, allow_other: bool) -> None:
+def command(
+    context: click.Context,
+    *,
+    volume: bytes,
+    mountpoint: bytes,
+    foreground: bool,
+    read_only: bool,
+    allow_other: bool,
+    log_level: str,
+    options: str,
+) -> None:
     """Mount VOLUME at MOUNTPOINT, an empty directory; returns when it is ready.
 
-    The mount process logs to VOLUME/mount.log. SIGTERM unmounts it cleanly.
+    The mount process logs to VOLUME/mount.log. SIGTERM unmounts it cleanly. Started by a service manager
+    (NOTIFY_SOCKET), it tells when it is ready and when it stops.
+    """
+    asked = mountoptions.parse(options)
+    asked = replace(
+        asked,
+        read_only=asked.read_only or read_only,
+        allow_other=asked.allow_other or allow_other,
+        debug=asked.debug or bool((context.obj or {}).get("debug")),
+    )
+    chosen = mount_options(volume, mountpoint, asked, log_level=logging.getLevelNamesMapping()[log_level.upper()])
+    # Taken out of the environment: fusermount3 and others that we start have nothing to tell.
+    manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
+    (run_foreground if foreground else run_daemon)(chosen, manager)
+
+
+def mount_options(
+    volume: bytes, mountpoint: bytes, asked: mountoptions.Options, *, log_level: int = logging.INFO
+) -> MountOptions:
+    """What to mount where and how, for the mount process.
+
+    Raises:
+        NotFoundError: There is no volume.
     """
     if not os.path.isfile(os.path.join(volume, b"volume.toml")):
         raise NotFoundError(f"{shown(volume)} is no blocksync volume; `blocksync init` makes one")
-    options = MountOptions(
+    return MountOptions(
         volume=os.path.realpath(volume),
         mountpoint=os.path.realpath(mountpoint),
-        allow_other=allow_other,
-        debug=bool((context.obj or {}).get("debug")),
+        read_only=asked.read_only,
+        allow_other=asked.allow_other,
+        kernel_flags=asked.kernel,
+        log_level=logging.DEBUG if asked.debug else log_level,
     )
-    (run_foreground if foreground else run_daemon)(options)

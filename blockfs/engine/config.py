@@ -15,6 +15,8 @@ class EngineConfig:
     """Settings of one mount.
 
     Attributes:
+        read_only: The files of the volume stay as they are: no threads, no commit, no seal. Only a volume that was not
+            unmounted cleanly is recovered first, as by any mount.
         quiet_s: Seconds without a write after which a file is sealed. With 5 s, random 4 KiB writes over 2 GiB would be
             rewritten about 8 times (architecture, section 4).
         staged_limit_bytes: Writers wait while this much is staged; less where the host has little room, see
@@ -30,6 +32,7 @@ class EngineConfig:
         checkpoint: Called with the name of each durability step before it is done: the seam of the crash tests.
     """
 
+    read_only: bool = False
     quiet_s: float = 30.0
     staged_limit_bytes: int = 2 << 30
     publish_s: float = 5.0

@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
 from blockfs.blocks.directory import BlockDirectory
@@ -34,6 +35,7 @@ class Filesystem:
 
     Attributes:
         volume: What it is.
+        read_only: Nothing of it may be changed, nor sealed or collected.
         recovered: What the mount found staged.
         tree: For committed views; changes go through the parts below.
         blocks: The block directory.
@@ -46,6 +48,7 @@ class Filesystem:
     def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, *, was_clean: bool) -> None:
         """Use `open`."""
         self.volume = volume
+        self.read_only = stores.config.read_only
         self.tree = stores.tree
         self.blocks = stores.blocks
         self.lock = stores.lock
@@ -75,6 +78,9 @@ class Filesystem:
     def open(cls, path: bytes, config: EngineConfig | None = None) -> Filesystem:
         """Mount the volume at `path`: lock it, recover what is staged, start the threads.
 
+        A read-only mount of a volume that was not unmounted cleanly is preceded by a writing one without threads, which
+        recovers it and ends cleanly: without that, what the syncer is told would differ from what is read here.
+
         Raises:
             NotFoundError: No volume there.
             LockedError: Another process has it.
@@ -89,7 +95,7 @@ class Filesystem:
             lock = VolumeLock.acquire(volume.path)
             undo.callback(lock.release)
             probe(volume.staging_path)
-            blocks = BlockDirectory.open(volume.blocks_path)
+            blocks = BlockDirectory.open(volume.blocks_path, read_only=config.read_only)
             undo.callback(blocks.close)
             tree = Tree.open(volume.tree_path)
             undo.callback(tree.close)
@@ -97,11 +103,15 @@ class Filesystem:
                 volume.staging_path, open_files=config.open_staging_files, checkpoint=config.checkpoint
             )
             undo.callback(staging.close)
-            was_clean = tree.begin_mount()
+            was_clean = tree.begin_reading() if config.read_only else tree.begin_mount()
+            if config.read_only and not was_clean:
+                undo.close()
+                cls.open(path, replace(config, read_only=False, background=False)).close()
+                return cls.open(path, config)
             stores = Stores(tree=tree, blocks=blocks, staging=staging, lock=threading.RLock(), config=config)
             filesystem = cls(volume, lock, stores, was_clean=was_clean)
             undo.pop_all()
-        if config.background:
+        if config.background and not config.read_only:
             filesystem._background.start()
         return filesystem
 
@@ -141,6 +151,8 @@ class Filesystem:
             BlockfsError: The last commit (or sealing) failed. The volume is let go nevertheless; what was not durable
                 is lost as by a crash.
         """
+        if self.read_only:
+            self.abandon()
         if not self._is_open:
             return
         self._is_open = False
@@ -156,7 +168,7 @@ class Filesystem:
             self.tree.end_mount()
 
     def abandon(self) -> None:
-        """Let go of the volume as a killed process would: nothing is flushed or committed. For tests."""
+        """Let go of the volume as a killed process would: nothing is flushed or committed. Idempotent."""
         if not self._is_open:
             return
         self._is_open = False

@@ -38,7 +38,7 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
     """Bring back staged data and remove what a crash has left. Commits.
 
     Args:
-        stores: With a mount begun.
+        stores: With a mount begun. If it is read-only, all this happens in memory alone.
         table: Empty.
         was_clean: The last mount ended cleanly; otherwise every file with staged data is journalled as changed.
 
@@ -64,7 +64,7 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
     tree.commit()
     # Only after that commit: an orphan's generations were still named before it.
     known = {(one.ino, one.range_index, one.generation) for one in tree.all_generations()}
-    superfluous = [key for key in stores.staging.names() if key not in known]
+    superfluous = [] if stores.config.read_only else [key for key in stores.staging.names() if key not in known]
     for key in superfluous:
         stores.staging.unlink(key)
     for ino in staged:

@@ -11,17 +11,32 @@ import os
 import threading
 from collections.abc import Callable
 from functools import singledispatchmethod
-from typing import Protocol
+from typing import Final, Protocol
 
 from blockfs.control import protocol
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import BlockfsError, FsError, NotFoundError, UsageError
+from blockfs.errors import BlockfsError, FsError, NotFoundError, ReadOnlyError, UsageError
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.figures import figures_of
 from blockfs.runtime.output import shown
+
+_CHANGING: Final = (
+    protocol.Flush,
+    protocol.Clone,
+    protocol.Gc,
+    protocol.PrepareFile,
+    protocol.SetBlocks,
+    protocol.InstallFile,
+    protocol.ApplyMkdir,
+    protocol.ApplySymlink,
+    protocol.ApplyMove,
+    protocol.ApplyRemove,
+    protocol.ApplySetMeta,
+)
+"""Requests that a read-only mount refuses. A scrub is answered: there it only looks."""
 
 
 class Kernel(Protocol):
@@ -71,7 +86,15 @@ class MountSession:
             self._filesystem.apply.abandon_file(handle)
 
     def answer(self, request: protocol.Request) -> Reply:
-        """Do what is asked."""
+        """Do what is asked.
+
+        Raises:
+            ReadOnlyError: It would change the volume, which is mounted read-only.
+        """
+        changes_volume = isinstance(request, _CHANGING) or (isinstance(request, protocol.Shutdown) and request.seal)
+        if changes_volume and self._filesystem.read_only:
+            place = shown(self._mount.mountpoint)
+            raise ReadOnlyError(f"{place} is mounted read-only; unmount it and mount it without `--read-only` first")
         return self._answer(request)
 
     @singledispatchmethod

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+from typing import Final
 
 import structlog
 
@@ -14,6 +15,8 @@ from blockfs.errors import BlockfsError, NotFoundError, UsageError
 from blockfs.runtime.linux import MNT_DETACH, umount2
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE, Mount, is_below, read_mounts
 from blockfs.runtime.output import shown
+
+FUSE_CONFIGURATION: Final = "/etc/fuse.conf"
 
 log = structlog.get_logger()
 
@@ -53,6 +56,38 @@ def check_places(volume: bytes, mountpoint: bytes) -> None:
         raise NotFoundError(f"{shown(mountpoint)} does not exist; make the directory first") from None
     if not is_directory:
         raise UsageError(f"{shown(mountpoint)} is not a directory")
+
+
+def check_rights(*, allow_other: bool, configuration: str = FUSE_CONFIGURATION) -> None:
+    """Refuse what only root may do, with the reason: fusermount3 tells it in words of its own, or not at all.
+
+    Args:
+        allow_other: Whether the mount shall let other users in.
+        configuration: The file in which root lets users do that.
+
+    Raises:
+        MountError: /dev/fuse is missing or not accessible.
+        UsageError: An ordinary user asks for `allow_other`, and root has not allowed that.
+    """
+    if not os.path.exists("/dev/fuse"):
+        raise MountError("/dev/fuse is missing: load the kernel's fuse module (`modprobe fuse`)")
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        raise MountError(
+            "/dev/fuse can't be opened by this user; it should have mode 0666 (`chmod 666 /dev/fuse` as root)"
+        )
+    if allow_other and os.geteuid() != 0 and not _users_may_allow_other(configuration):
+        raise UsageError(
+            f"allow_other is root's, unless {configuration} has a line `user_allow_other`: ask root to add it, or "
+            "mount without it"
+        )
+
+
+def _users_may_allow_other(configuration: str) -> bool:
+    try:
+        with open(configuration, encoding="utf-8", errors="replace") as file:
+            return any(line.strip() == "user_allow_other" for line in file)
+    except OSError:
+        return False
 
 
 def take(mountpoint: bytes) -> None:

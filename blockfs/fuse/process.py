@@ -9,12 +9,15 @@ control socket closed → everything committed → lock released → process gon
 from __future__ import annotations
 
 import importlib
+import logging
 import os
+import select
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,8 +25,9 @@ import structlog
 import trio
 
 from blockfs.control.server import ControlServer
+from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import BlockfsError
+from blockfs.errors import BlockfsError, LockedError
 from blockfs.fuse import mountpoints
 from blockfs.fuse.collector import Collector
 from blockfs.fuse.errnos import EXPECTED
@@ -31,24 +35,45 @@ from blockfs.fuse.handler import MountHandler
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import log_to, open_log
+from blockfs.runtime.mountinfo import mounts_of_volume
+from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import shown
 
 if TYPE_CHECKING:
     from blockfs.fuse.pyfuse3_frontend import Pyfuse3Frontend
 
 LOG_NAME: Final = b"mount.log"
+ENDING_TIMEOUT_S: Final = 30.0  # for the process of an earlier mount that has unmounted and still commits
+ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MountOptions:
-    """What to mount where. Both paths absolute and real."""
+    """What to mount where, and how.
+
+    Attributes:
+        volume: Absolute real path.
+        mountpoint: Absolute real path.
+        read_only: The kernel refuses what would write, and the volume stays as it is.
+        allow_other: Users other than the mount's own may come in.
+        kernel_flags: Further options that the kernel enforces, such as "noexec".
+        log_level: The least that is logged, `logging.DEBUG` to `logging.ERROR`.
+    """
 
     volume: bytes
     mountpoint: bytes
+    read_only: bool = False
     allow_other: bool = False
-    debug: bool = False
+    kernel_flags: frozenset[str] = frozenset()
+    log_level: int = logging.INFO
+
+    @property
+    def fuse_flags(self) -> frozenset[str]:
+        """As libfuse wants them."""
+        ours = {"ro": self.read_only, "allow_other": self.allow_other}
+        return self.kernel_flags | {flag for flag, wanted in ours.items() if wanted}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,25 +91,27 @@ class StartError(BlockfsError):
         super().__init__(outcome.message)
 
 
-def run_foreground(options: MountOptions) -> None:
+def run_foreground(options: MountOptions, manager: ServiceManager) -> None:
     """Serve until unmounted or interrupted; logs go to stderr."""
     mountpoints.check_places(options.volume, options.mountpoint)
-    log_to(sys.stderr, debug=options.debug)
-    _serve(options, ready=lambda: None)
+    mountpoints.check_rights(allow_other=options.allow_other)
+    log_to(sys.stderr, level=options.log_level)
+    _serve(options, manager, ready=lambda: None)
 
 
-def run_daemon(options: MountOptions) -> None:
+def run_daemon(options: MountOptions, manager: ServiceManager) -> None:
     """Start a mount process and return when the mount answers.
 
     Raises:
         BlockfsError: It could not start; the process is gone.
     """
     mountpoints.check_places(options.volume, options.mountpoint)
+    mountpoints.check_rights(allow_other=options.allow_other)
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        os._exit(_child(options, writer))
+        os._exit(_child(options, manager, writer))
     os.close(writer)
     with open(reader, "rb") as pipe:
         try:
@@ -105,7 +132,7 @@ def run_daemon(options: MountOptions) -> None:
     os.statvfs(options.mountpoint)  # the first request: its answer is the proof that the mount works
 
 
-def _child(options: MountOptions, writer: int) -> int:
+def _child(options: MountOptions, manager: ServiceManager, writer: int) -> int:
     """Body of the forked process; returns its exit code."""
     os.setsid()
     os.chdir("/")  # a daemon must not keep the directory it was started from busy
@@ -123,8 +150,8 @@ def _child(options: MountOptions, writer: int) -> int:
         tell(Outcome(exit_code=ExitCode.DONE))
 
     try:
-        log_to(open_log(os.path.join(options.volume, LOG_NAME)), debug=options.debug)
-        _serve(options, ready=ready)
+        log_to(open_log(os.path.join(options.volume, LOG_NAME)), level=options.log_level)
+        _serve(options, manager, ready=ready)
     except EXPECTED as error:
         log.error("mount.failed", reason=str(error))  # noqa: TRY400 - an expected failure has no use for a traceback
         code = error.exit_code if isinstance(error, BlockfsError) else ExitCode.UNEXPECTED
@@ -145,57 +172,121 @@ def _detach(options: MountOptions) -> None:
             os.dup2(file.fileno(), descriptor)
 
 
-def _serve(options: MountOptions, *, ready: Callable[[], None]) -> None:
+def _serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[], None]) -> None:
     """Open the volume, mount it, serve until unmounted, commit.
 
     Raises:
         BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
     """
     frontends = _frontend_module()
-    filesystem = Filesystem.open(options.volume)
+    filesystem = _opened(options)
     sound = False
-    try:
-        mountpoints.take(options.mountpoint)
-        frontend = frontends.Pyfuse3Frontend(filesystem)
-        frontend.mount(options.volume, options.mountpoint, allow_other=options.allow_other)
-        mounted = True
+    # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
+    # SIGTERM to who is still there.
+    with _noted_signals() as noted:
         try:
-            end = _Ending(options.mountpoint, frontend)
-            handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount)
-            server = ControlServer(options.volume, handler)
-            collector = Collector(filesystem, handler.ending)
-            try:
-                log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
-                trio.run(_run_loop, frontend, end, ready)
-                mounted = False
-            finally:
-                handler.ending.set()
-                server.stop()
-                collector.join()
+            _serve_mounted(options, manager, frontends.Pyfuse3Frontend(filesystem), filesystem, noted, ready)
+            sound = True
+        except EXPECTED:
+            sound = True
+            raise
         finally:
-            frontend.close(unmount=mounted)
-        sound = True
-    except EXPECTED:
-        sound = True
-        raise
-    finally:
-        if sound:
-            filesystem.close()
-        else:
-            # A bug stopped a request half-way. Committing its half could make a lasting inconsistency of it: end as a
-            # killed process would, which loses nothing that was fsynced.
-            filesystem.abandon()
+            if sound:
+                filesystem.close()
+            else:
+                # A bug stopped a request half-way. Committing its half could make a lasting inconsistency of it: end as
+                # a killed process would, which loses nothing that was fsynced.
+                filesystem.abandon()
     log.info("mount.ended", volume=options.volume)
+
+
+def _serve_mounted(
+    options: MountOptions,
+    manager: ServiceManager,
+    frontend: Pyfuse3Frontend,
+    filesystem: Filesystem,
+    noted: list[int],
+    ready: Callable[[], None],
+) -> None:
+    """Mount an open volume and serve it until the kernel has unmounted."""
+    place = f"{shown(options.volume)} at {shown(options.mountpoint)}"
+
+    def serving() -> None:
+        ready()
+        manager.ready(f"serving {place}")
+
+    mountpoints.take(options.mountpoint)
+    frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
+    mounted = True
+    try:
+        end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
+        handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount)
+        server = ControlServer(options.volume, handler)
+        collector = None if options.read_only else Collector(filesystem, handler.ending)
+        try:
+            log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
+            trio.run(_run_loop, frontend, end, noted, serving)
+            mounted = False
+        finally:
+            end.announce()
+            handler.ending.set()
+            server.stop()
+            if collector is not None:
+                collector.join()
+    finally:
+        frontend.close(unmount=mounted)
+
+
+def _opened(options: MountOptions) -> Filesystem:
+    """Open the volume. umount(8) returns while the mount process still commits: a mount after it waits for that end.
+
+    Raises:
+        LockedError: Mounted, or somebody else holds it for longer than `ENDING_TIMEOUT_S`.
+    """
+    config = EngineConfig(read_only=options.read_only)
+    try:
+        return Filesystem.open(options.volume, config)
+    except LockedError as error:
+        holder = error.holder_pid
+        if holder is None or mounts_of_volume(options.volume) or not _has_ended(holder, ENDING_TIMEOUT_S):
+            raise
+    return Filesystem.open(options.volume, config)
+
+
+def _has_ended(pid: int, timeout_s: float) -> bool:
+    """Wait for the end of a process; whether it came in time."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([process], [], [], timeout_s)[0])
+    finally:
+        os.close(process)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Take note of signals that would end the process, instead of dying of them. The loop listens to them itself."""
+    noted: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        noted.append(number)
+
+    before = {number: signal.signal(number, note) for number in ENDING_SIGNALS}
+    try:
+        yield noted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _frontend_module() -> ModuleType:
     """Load the FUSE library late: a host without it can use every other command.
 
     Raises:
-        MountError: It is not installed, or the kernel has no FUSE.
+        MountError: It is not installed.
     """
-    if not os.path.exists("/dev/fuse"):
-        raise mountpoints.MountError("/dev/fuse is missing: load the kernel's fuse module (`modprobe fuse`)")
     try:
         return importlib.import_module("blockfs.fuse.pyfuse3_frontend")
     except ModuleNotFoundError as error:
@@ -204,29 +295,37 @@ def _frontend_module() -> ModuleType:
         ) from None
 
 
-async def _run_loop(frontend: Pyfuse3Frontend, end: _Ending, ready: Callable[[], None]) -> None:
+async def _run_loop(frontend: Pyfuse3Frontend, end: _Ending, noted: list[int], ready: Callable[[], None]) -> None:
     """Serve requests until the kernel has unmounted."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+    with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_end_on_signal, signals, end)
+            nursery.start_soon(_end_on_signal, signals, end, noted)
             ready()
             await frontend.serve()
             nursery.cancel_scope.cancel()
 
 
-async def _end_on_signal(signals: AsyncIterator[int], end: _Ending) -> None:
-    async for number in signals:
-        log.info("mount.signalled", signal=signal.Signals(number).name)
-        # In a thread: the kernel writes dirty pages back through this very loop before it lets go.
-        await trio.to_thread.run_sync(end.now)
+async def _end_on_signal(signals: AsyncIterator[int], end: _Ending, noted: list[int]) -> None:
+    """End the mount for a signal that comes, or has come before anybody listened."""
+    if not noted:
+        noted.append(await anext(signals))
+    log.info("mount.signalled", signal=signal.Signals(noted[0]).name)
+    end.announce()
+    # In a thread: the kernel writes dirty pages back through this very loop before it lets go.
+    await trio.to_thread.run_sync(end.now)
 
 
 class _Ending:
-    """The ways to end a mount. Called from threads, never from the loop: unmounting needs the loop to answer."""
+    """The ways to end a mount. Called from threads, never from the loop: unmounting needs the loop to answer.
 
-    def __init__(self, mountpoint: bytes, frontend: Pyfuse3Frontend) -> None:
+    Attributes:
+        announce: Say that the end has begun.
+    """
+
+    def __init__(self, mountpoint: bytes, frontend: Pyfuse3Frontend, announce: Callable[[], None]) -> None:
         self._mountpoint = mountpoint
         self._frontend = frontend
+        self.announce = announce
 
     def unmount(self) -> None:
         """Unmount if nobody uses it.

@@ -64,19 +64,23 @@ class Pyfuse3Frontend:
         self._operations = Operations(filesystem)
         self._token: trio.lowlevel.TrioToken | None = None
 
-    def mount(self, volume: bytes, mountpoint: bytes, *, allow_other: bool) -> None:
+    def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:
         """Mount. Requests wait until `serve` runs.
+
+        Args:
+            volume: Shown as the mount's source.
+            mountpoint: An existing directory.
+            flags: Mount options of libfuse without a value, such as "ro", "allow_other", "noexec".
 
         Raises:
             MountError: Refused; libfuse has said why on stderr.
         """
         options: set[str] = {
+            *flags,
             _Option(b"default_permissions"),
             _Option(b"subtype=blocksync"),
             _Option(b"fsname=" + volume.replace(b"\\", b"\\\\").replace(b",", b"\\,")),
         }
-        if allow_other:
-            options.add(_Option(b"allow_other"))
         try:
             pyfuse3.init(self._operations, os.fsdecode(mountpoint), options)
         except RuntimeError as error:

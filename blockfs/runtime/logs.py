@@ -14,9 +14,13 @@ MAX_LOG_BYTES: Final = 10 * 1024 * 1024
 """A log file larger than this is renamed to `.1` when the next process opens it: two files bound the space."""
 
 
-def log_to(stream: TextIO, *, debug: bool = False) -> None:
-    """Send all events of this process to a stream, as JSON lines; the standard library's warnings too."""
-    level = logging.DEBUG if debug else logging.INFO
+def log_to(stream: TextIO, *, level: int = logging.INFO) -> None:
+    """Send events of this process to a stream, as JSON lines; the standard library's warnings too.
+
+    Args:
+        stream: Where to.
+        level: The least that is written: `logging.DEBUG` to `logging.ERROR`.
+    """
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

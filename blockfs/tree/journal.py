@@ -89,6 +89,19 @@ def begin_mount(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> t
     Raises:
         CorruptionError: The rows are missing or damaged.
     """
+    row, reserved, was_clean = _next_mount(transaction, meta)
+    transaction.put(META_MOUNT, encode_mount(row), db=meta)
+    transaction.put(META_RESERVED, encode_reserved(reserved), db=meta)
+    return Numbers(row, reserved), was_clean
+
+
+def begin_reading(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> tuple[Numbers, bool]:
+    """What `begin_mount` returns, for a mount that writes nothing: its numbers must never become durable."""
+    row, reserved, was_clean = _next_mount(transaction, meta)
+    return Numbers(row, reserved), was_clean
+
+
+def _next_mount(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> tuple[MountRow, Reserved, bool]:
     mount_value, reserved_value = transaction.get(META_MOUNT, db=meta), transaction.get(META_RESERVED, db=meta)
     if mount_value is None or reserved_value is None:
         raise CorruptionError("tree: the mount row is missing; this is no blocksync tree, or it is damaged")
@@ -98,10 +111,7 @@ def begin_mount(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> t
         row = replace(row, clean=False)
     else:
         row = MountRow(generation=row.generation + 1, clean=False, sequence=reserved.sequence, next_ino=reserved.ino)
-    reserved = _reservation(row.sequence, row.next_ino)
-    transaction.put(META_MOUNT, encode_mount(row), db=meta)
-    transaction.put(META_RESERVED, encode_reserved(reserved), db=meta)
-    return Numbers(row, reserved), clean
+    return row, _reservation(row.sequence, row.next_ino), clean
 
 
 def trim(transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], limit: int) -> None:

@@ -74,6 +74,7 @@ class Tree(TreeReader):
         self._read_only = read_only
         self._journal_rows = journal_rows
         self._numbers: journal.Numbers | None = None
+        self._keeps_nothing = False
         self._cache: dict[int, Inode] = {}
         self._closing = threading.Lock()  # a snapshot must not begin while LMDB is being closed
         self._closed = False
@@ -163,6 +164,21 @@ class Tree(TreeReader):
         self._store.refresh()
         return was_clean
 
+    def begin_reading(self) -> bool:
+        """Begin a mount that leaves no trace: changes are possible, are seen here, and are never committed.
+
+        Returns:
+            Whether the last mount ended with `end_mount`.
+
+        Raises:
+            CorruptionError: The mount row is damaged.
+        """
+        assert self._numbers is None
+        self._keeps_nothing = True
+        with self._store.errors(), self._store.environment.begin() as transaction:
+            self._numbers, was_clean = journal.begin_reading(transaction, self._store.databases[Table.META])
+        return was_clean
+
     def end_mount(self) -> None:
         """Record durably that the mount ended cleanly. Everything must be committed.
 
@@ -170,6 +186,7 @@ class Tree(TreeReader):
             NoSpaceError: The host is full; the next mount will take this one for unclean.
         """
         assert self._numbers is not None
+        assert not self._keeps_nothing
         assert self._store.is_clean, "commit first"
         row = encode_mount(self._numbers.clean_row())
         with self._store.errors(), self._store.environment.begin(write=True) as transaction:
@@ -416,8 +433,8 @@ class Tree(TreeReader):
         return self._store.is_clean
 
     def freeze(self) -> ChangeSet | None:
-        """Start a commit of all changes made so far; None if there is nothing. One at a time."""
-        return self._store.freeze()
+        """Start a commit of all changes made so far; None if there is nothing to write. One at a time."""
+        return None if self._keeps_nothing else self._store.freeze()
 
     def write(self, change_set: ChangeSet) -> None:
         """Write a frozen change set as one fully synced transaction. Call without the lock.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 import click
@@ -10,6 +11,7 @@ import structlog
 
 from blockfs.runtime import logs, output
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.units import parse_size
 from syncer.server import process
 from syncer.server.folder import ServerFolder
@@ -47,7 +49,13 @@ def command(
         token_path = token_file or store.token_file
         with process.bind(listen) as listener:
             address = process.url(listener)
-            interrupted = process.serve(store, tokens, listener, lambda: _ready(address, token_path, as_json=as_json))
+            manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
+
+            def ready() -> None:
+                _ready(address, token_path, as_json=as_json)
+                manager.ready(f"listening on {address}")
+
+            interrupted = process.serve(store, tokens, listener, ready, lambda: manager.stopping("closing the store"))
     return ExitCode.INTERRUPTED if interrupted else ExitCode.DONE
 
 

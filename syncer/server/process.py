@@ -72,6 +72,10 @@ def url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 class Server(uvicorn.Server):
     """uvicorn with our readiness and our signals.
 
@@ -79,7 +83,7 @@ class Server(uvicorn.Server):
         stopped_by: The signal that ended it, None for `should_exit`.
     """
 
-    def __init__(self, app: App, on_ready: Callable[[], None]) -> None:
+    def __init__(self, app: App, on_ready: Callable[[], None], on_stopping: Callable[[], None] = _nothing) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -97,11 +101,17 @@ class Server(uvicorn.Server):
         )
         self.stopped_by: int | None = None
         self._on_ready = on_ready
+        self._on_stopping = on_stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so when connections are accepted."""
         await super().startup(sockets)
         self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say so, then let the requests that are being answered end."""
+        self._on_stopping()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -152,7 +162,13 @@ class Collector:
                 _log.info("collection.done", blocks=done.blocks.blocks_removed, freed_bytes=done.blocks.bytes_freed)
 
 
-def serve(store: Store, tokens: Tokens, listener: socket.socket, on_ready: Callable[[], None]) -> bool:
+def serve(
+    store: Store,
+    tokens: Tokens,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    on_stopping: Callable[[], None] = _nothing,
+) -> bool:
     """Serve until SIGTERM or SIGINT. The store stays open.
 
     Args:
@@ -160,11 +176,12 @@ def serve(store: Store, tokens: Tokens, listener: socket.socket, on_ready: Calla
         tokens: To whom.
         listener: Bound and listening.
         on_ready: Called when requests are accepted.
+        on_stopping: Called when no more are.
 
     Returns:
         True if it was interrupted (SIGINT).
     """
-    server = Server(App(store, tokens), on_ready)
+    server = Server(App(store, tokens), on_ready, on_stopping)
     collector = Collector(store)
     try:
         server.run([listener])

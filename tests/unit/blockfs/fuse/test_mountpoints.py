@@ -74,3 +74,17 @@ def test_a_busy_answer_of_fusermount_is_understood(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(kind):
         mountpoints._fusermount(b"/m", lazy=False)
+
+
+def test_allow_other_of_an_ordinary_user_needs_roots_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda _path, _mode: True)
+    configuration = tmp_path / "fuse.conf"
+    for text in (None, "", "#user_allow_other\n", "user_allow_others\n"):
+        if text is not None:
+            configuration.write_text(text)
+        with pytest.raises(UsageError, match="user_allow_other"):
+            mountpoints.check_rights(allow_other=True, configuration=str(configuration))
+    configuration.write_text("# users\n user_allow_other \n")
+    mountpoints.check_rights(allow_other=True, configuration=str(configuration))
+    mountpoints.check_rights(allow_other=False, configuration=str(tmp_path / "missing"))

@@ -1,0 +1,98 @@
+"""The comma-separated options of mount(8), fstab(5) and `blocksync mount -o`. Pure.
+
+An option that we do not know is refused: ignoring, say, a misspelt `ro` would mount for writing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from blockfs.errors import UsageError
+
+OURS: Final = {
+    "ro": "read-only: nothing of the volume is changed",
+    "rw": "for writing; the default",
+    "allow_other": "other users may come in, as far as permissions allow",
+    "debug": "log everything",
+    "default_permissions": "the kernel checks permissions; it always does",
+}
+"""Options with a meaning of our own, each with what it does."""
+
+KERNEL: Final = {
+    "nosuid": "suid",
+    "suid": "nosuid",
+    "nodev": "dev",
+    "dev": "nodev",
+    "noexec": "exec",
+    "exec": "noexec",
+    "sync": "async",
+    "async": "sync",
+    "dirsync": "",
+    "noatime": "",
+}
+"""Options that the kernel enforces, each with its opposite: of the two, the last one counts. Without any of them a
+mount is nosuid and nodev, exec and async."""
+
+OF_MOUNT: Final = frozenset(
+    {
+        *("defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner", "group", "nogroup"),
+        *("nofail", "_netdev", "silent", "loud"),
+        # About access times of directories, or what is done anyway.
+        *("diratime", "nodiratime", "relatime", "atime", "nostrictatime", "nolazytime"),
+    }
+)
+"""Options that mount(8) and systemd handle themselves, or that change nothing here: accepted."""
+
+OF_MOUNT_PREFIXES: Final = ("x-", "X-", "user=", "comment=", "uhelper=", "helper=")
+
+_ADVICE: Final = {
+    "remount": "a blocksync mount can't be changed in place: unmount it and mount it again",
+    "allow_root": "use allow_other, and permissions",
+    "strictatime": "access times are not kept that exactly",
+    "lazytime": "access times are not kept that exactly",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a list of options asks for.
+
+    Attributes:
+        kernel: Members of `KERNEL`.
+    """
+
+    read_only: bool = False
+    allow_other: bool = False
+    debug: bool = False
+    kernel: frozenset[str] = frozenset()
+
+
+def parse(text: str, *, sloppy: bool = False) -> Options:
+    """Read a list of options.
+
+    Args:
+        text: Comma-separated; empty ones don't count.
+        sloppy: Ignore unknown ones, as `mount -s` asks for.
+
+    Raises:
+        UsageError: An option that we don't know.
+    """
+    chosen: set[str] = set()
+    for option in filter(None, text.split(",")):
+        if option in KERNEL:
+            chosen.discard(KERNEL[option])
+            chosen.add(option)
+        elif option in ("ro", "rw"):
+            chosen -= {"ro", "rw"}
+            chosen.add(option)
+        elif option in OURS:
+            chosen.add(option)
+        elif not (sloppy or option in OF_MOUNT or option.startswith(OF_MOUNT_PREFIXES)):
+            raise UsageError(f"mount option {option!r}: {_ADVICE.get(option, 'no such option; see blocksync(1)')}")
+    return Options(
+        read_only="ro" in chosen,
+        allow_other="allow_other" in chosen,
+        debug="debug" in chosen,
+        kernel=frozenset(chosen & KERNEL.keys()),
+    )

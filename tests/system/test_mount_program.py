@@ -1,0 +1,100 @@
+"""mount(8), umount(8) and fstab, with the helper in /sbin of a private mount namespace."""
+
+from __future__ import annotations
+
+from tests.system.namespaces import in_namespace, passed
+
+
+def test_mount_and_umount_by_type() -> None:
+    shown = passed("""
+        blocksync init /mnt/v
+        mount -t fuse.blocksync /mnt/v /mnt/m
+        findmnt -n -o FSTYPE,SOURCE,OPTIONS /mnt/m
+        dd if=/dev/urandom of=/mnt/data bs=64K count=20 status=none
+        cp /mnt/data /mnt/m/file
+        pid=$(holder /mnt/v)
+        umount /mnt/m
+        gone $pid
+        mount -t fuse.blocksync /mnt/v /mnt/m
+        cmp /mnt/data /mnt/m/file
+        blocksync umount /mnt/m
+        blocksync fsck /mnt/v
+    """)
+    kind, source, options = shown.splitlines()[0].split()
+    assert (kind, source) == ("fuse.blocksync", "/mnt/v")
+    assert {"rw", "nosuid", "nodev", "default_permissions"} <= set(options.split(","))
+    assert "0 findings" in shown
+
+
+def test_a_line_of_fstab_with_all_kinds_of_options() -> None:
+    shown = passed("""
+        blocksync init /mnt/v
+        echo "/mnt/v /mnt/m fuse.blocksync \
+ro,allow_other,noauto,user,_netdev,nofail,x-systemd.automount,noatime,nodev,nosuid,noexec,debug,comment=images 0 0" \
+>/mnt/fstab
+        mount --fstab /mnt/fstab --all     # noauto: not now
+        refused mountpoint -q /mnt/m
+        mount --fstab /mnt/fstab /mnt/m
+        findmnt -n -o OPTIONS /mnt/m
+        refused touch /mnt/m/file
+        pid=$(holder /mnt/v)
+        umount /mnt/m
+        gone $pid
+        echo "/mnt/v /mnt/m fuse.blocksync defaults 0 0" >/mnt/fstab
+        mount --fstab /mnt/fstab --all
+        touch /mnt/m/file
+        blocksync umount /mnt/m
+    """)
+    assert {"ro", "nosuid", "nodev", "noexec", "noatime", "allow_other"} <= set(shown.split()[0].split(","))
+
+
+def test_a_mount_right_after_umount_waits_for_the_last_commit() -> None:
+    """umount(8) returns when the kernel has let go; the mount process still holds the volume and commits."""
+    passed("""
+        blocksync init /mnt/v
+        for round in 1 2 3; do
+            mount -t fuse.blocksync /mnt/v /mnt/m
+            dd if=/dev/urandom of=/mnt/m/file$round bs=1M count=8 status=none
+            pid=$(holder /mnt/v)
+            umount /mnt/m
+        done
+        gone $pid
+        mount -t fuse.blocksync /mnt/v /mnt/m
+        [ $(ls /mnt/m | wc -l) = 3 ]
+        blocksync umount /mnt/m
+    """)
+
+
+def test_a_signal_during_the_last_commit_loses_nothing() -> None:
+    """A system that shuts down unmounts, and sends SIGTERM to who is still there."""
+    passed("""
+        blocksync init /mnt/v
+        for round in 1 2; do
+            mount -t fuse.blocksync /mnt/v /mnt/m
+            pid=$(holder /mnt/v)
+            dd if=/dev/urandom of=/mnt/data bs=64K count=40 status=none
+            cp /mnt/data /mnt/m/file
+            umount /mnt/m
+            while kill -TERM $pid 2>/dev/null; do :; done
+            mount -t fuse.blocksync /mnt/v /mnt/m
+            cmp /mnt/data /mnt/m/file
+            blocksync umount /mnt/m
+        done
+    """)
+
+
+def test_what_the_helper_refuses_mount_reports() -> None:
+    for arguments, words in (
+        ("-o ro,compress=zstd /mnt/v /mnt/m", "mount option 'compress=zstd'"),
+        ("-o remount,ro /mnt/v /mnt/m", "unmount it and mount it again"),
+        ("/mnt /mnt/m", "no blocksync volume"),
+        ("/mnt/v /mnt", "inside each other"),
+    ):
+        done = in_namespace(f"blocksync init /mnt/v; mount -t fuse.blocksync {arguments}")
+        assert done.returncode in {1, 32}
+        assert words in done.stderr
+    passed("""
+        blocksync init /mnt/v
+        mount --fake -s -t fuse.blocksync -o unheard,of /mnt/v /mnt/m
+        refused mountpoint -q /mnt/m
+    """)
