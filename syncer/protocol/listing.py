@@ -39,6 +39,13 @@ class ObjectRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubdirectoryRow:
+    """What a delimiter makes of all objects whose names begin so. The name ends with the delimiter; it is no object."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRow:
     """One container of an account's listing.
 
@@ -80,8 +87,8 @@ class _ObjectWire(msgspec.Struct, omit_defaults=False):
     meta: dict[str, str] | None = msgspec.field(name="x_object_meta", default=None)
 
 
-class _Subdirectory(msgspec.Struct):
-    """What `delimiter` makes of everything below a name; no object."""
+class _SubdirectoryWire(msgspec.Struct):
+    """A `SubdirectoryRow` as Pithos writes it."""
 
     subdir: str
 
@@ -103,14 +110,16 @@ class _VersionsWire(msgspec.Struct):
 
 _ROWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT: Final = msgspec.json.Decoder(_ObjectWire)
-_SUBDIRECTORY: Final = msgspec.json.Decoder(_Subdirectory)
+_SUBDIRECTORY: Final = msgspec.json.Decoder(_SubdirectoryWire)
 _CONTAINERS: Final = msgspec.json.Decoder(list[_ContainerWire])
 _VERSIONS: Final = msgspec.json.Decoder(_VersionsWire)
 
 
-def encode_objects(rows: Iterable[ObjectRow]) -> bytes:
+def encode_objects(rows: Iterable[ObjectRow | SubdirectoryRow]) -> bytes:
     """Write a container's listing."""
-    return msgspec.json.encode([_object_to_wire(row) for row in rows])
+    return msgspec.json.encode(
+        [_object_to_wire(row) if isinstance(row, ObjectRow) else _SubdirectoryWire(subdir=row.name) for row in rows]
+    )
 
 
 def decode_objects(body: bytes) -> list[ObjectRow]:

@@ -63,6 +63,11 @@ class Call:
         return wanted == "json" or (wanted is None and self.header("Accept") == "application/json")
 
     @property
+    def delimiter(self) -> str:
+        """What makes a request be about all below a name as well, or a listing group names; "" for neither."""
+        return self.target.parameters.get("delimiter", "")
+
+    @property
     def is_short(self) -> bool:
         """Whether the body comes in one piece."""
         announced = self.header("Content-Length")

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from syncer.protocol import hashmap, headers, listing
 from syncer.server.calls import JSON, TEXT, Call, reply
+from syncer.server.listings import Selection
 from syncer.server.refusals import BadRequest
 from syncer.server.store import ContainerView
 
@@ -52,15 +53,13 @@ async def head_container(call: Call) -> Response:
 async def list_objects(call: Call) -> Response:
     """GET /account/container: its objects."""
     wants_json = call.wants_json
-    marker, prefix, limit = call.page()
+    wanted = _selection(call)
     since = call.header("If-Modified-Since")
     found, rows = await to_thread.run_sync(
         lambda: call.store.listing(
             call.target.account,
             call.target.container,
-            marker=marker,
-            prefix=prefix,
-            limit=limit,
+            wanted,
             since=None if since is None else headers.parse_http_date(since),
         )
     )
@@ -68,6 +67,17 @@ async def list_objects(call: Call) -> Response:
     if wants_json:
         return reply(200, listing.encode_objects(rows), content_type=JSON, fields=fields)
     return _text([row.name for row in rows], fields)
+
+
+def _selection(call: Call) -> Selection:
+    """What of the container is wanted. `path` is Pithos's for "directly in this directory"."""
+    marker, prefix, limit = call.page()
+    path, delimiter = call.target.parameters.get("path", ""), call.delimiter
+    if path:
+        prefix, delimiter = path, "/"
+    if prefix and delimiter and not prefix.endswith(delimiter):
+        prefix += delimiter  # as in Pithos: with a delimiter, the prefix is a directory
+    return Selection(marker=marker, prefix=prefix, delimiter=delimiter, hides_groups=bool(path), limit=limit)
 
 
 async def put_container(call: Call) -> Response:
@@ -85,7 +95,10 @@ async def put_container(call: Call) -> Response:
 
 
 async def delete_container(call: Call) -> Response:
-    """DELETE /account/container: only an empty one."""
+    """DELETE /account/container: only an empty one. With ?delimiter=/, its objects go and it stays, as in Pithos."""
+    if call.delimiter:
+        await to_thread.run_sync(call.store.empty_container, call.target.account, call.target.container)
+        return reply(204)
     await to_thread.run_sync(call.store.delete_container, call.target.account, call.target.container)
     return reply(204)
 

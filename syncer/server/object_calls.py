@@ -87,8 +87,9 @@ async def copy_object(call: Call) -> Response:
 
 
 async def delete_object(call: Call) -> Response:
-    """DELETE /account/container/object."""
-    serial = await to_thread.run_sync(call.store.delete, call.place, call.conditions())
+    """DELETE /account/container/object; with ?delimiter=/ also what is below it."""
+    conditions, delimiter = call.conditions(), call.delimiter
+    serial = await to_thread.run_sync(lambda: call.store.delete(call.place, conditions, delimiter=delimiter))
     return reply(204, fields={headers.OBJECT_VERSION: str(serial)})
 
 
@@ -213,13 +214,16 @@ async def _put_transfer(call: Call, source_header: str, transfer: Transfer) -> R
 
 async def _move(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
     call.refuse_announced(0)
-    return _written(201, await to_thread.run_sync(call.store.move, source, destination, order))
+    state = await to_thread.run_sync(lambda: call.store.move(source, destination, order, delimiter=call.delimiter))
+    return _written(201, state)
 
 
 async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
     call.refuse_announced(0)
     version = call.serial(headers.SOURCE_VERSION)
-    state = await to_thread.run_sync(lambda: call.store.copy(source, destination, order, version=version))
+    state = await to_thread.run_sync(
+        lambda: call.store.copy(source, destination, order, version=version, delimiter=call.delimiter)
+    )
     return _written(201, state)
 
 

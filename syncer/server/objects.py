@@ -7,13 +7,12 @@ name stays readable and the container's version rises.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.protocol.headers import MAX_META_ITEMS, ObjectState
-from syncer.protocol.listing import ObjectRow, VersionRow
+from syncer.protocol.listing import VersionRow
 from syncer.server import containers, contents
 from syncer.server.catalogue import Change, Reading
 from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
@@ -168,30 +167,6 @@ def history(view: Reading, place: Place) -> list[VersionRow]:
             rows.append(VersionRow(version=serial, modified_us=record.modified_us))
         serial = record.previous
     return rows[::-1]
-
-
-def listing(view: Reading, container: ContainerRecord, marker: str, prefix: str, limit: int) -> list[ObjectRow]:
-    """Objects in byte order of their names (UTF-8).
-
-    Args:
-        view: A snapshot.
-        container: Which container.
-        marker: Only names behind this one, which need not exist.
-        prefix: Only names that begin so.
-        limit: At most so many.
-    """
-    return list(islice(_rows(view, container, marker, prefix), limit))
-
-
-def _rows(view: Reading, container: ContainerRecord, marker: str, prefix: str) -> Iterator[ObjectRow]:
-    head = prefix.encode("utf-8")
-    start = max(head, marker.encode("utf-8") + b"\0" if marker else b"")
-    for name, row in view.names(container.container_id, start):
-        if not name.startswith(head):
-            return
-        if not row.deleted:
-            state = state_of(row.newest, view.existing_version(row.newest))
-            yield ObjectRow(name=name.decode("utf-8"), state=state)
 
 
 # --- writing

@@ -26,9 +26,9 @@ from blockfs.blocks.gc import GcResult
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import ContainerRow, ObjectRow, VersionRow
-from syncer.server import containers, contents, objects, sweep
-from syncer.server.catalogue import Catalogue
+from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow, VersionRow
+from syncer.server import containers, contents, listings, objects, subtrees, sweep
+from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
 from syncer.server.conditions import (
     Conditions,
@@ -40,6 +40,7 @@ from syncer.server.conditions import (
 from syncer.server.containers import AccountSummary
 from syncer.server.contents import LeafVanished, Prepared
 from syncer.server.folder import ServerFolder
+from syncer.server.listings import Selection
 from syncer.server.objects import Draft, Place, TransferOrder
 from syncer.server.refusals import NotModified, PreconditionFailed
 from syncer.server.schema import ContainerRecord
@@ -158,9 +159,9 @@ class Store:
         return ContainerView(record=record, settled_us=settled_time(record.modified_us, floor_us))
 
     def listing(
-        self, account: str, container: str, *, marker: str, prefix: str, limit: int, since: int | None = None
-    ) -> tuple[ContainerView, list[ObjectRow]]:
-        """A container and its objects behind `marker`, by name, of one moment.
+        self, account: str, container: str, wanted: Selection, *, since: int | None = None
+    ) -> tuple[ContainerView, list[ObjectRow | SubdirectoryRow]]:
+        """A container and what is wanted of its objects, by name, of one moment.
 
         Raises:
             NotFound: There is no such container.
@@ -171,7 +172,7 @@ class Store:
             _, record = containers.existing(view, account, container)
             if listing_is_unchanged(since, record.modified_us):
                 raise NotModified("Not modified")
-            rows = objects.listing(view, record, marker, prefix, limit)
+            rows = listings.select(view, record, wanted)
         return ContainerView(record=record, settled_us=settled_time(record.modified_us, floor_us)), rows
 
     # --- reading objects
@@ -358,20 +359,51 @@ class Store:
         """Change metadata; see `objects.set_meta`."""
         return self._commits.run(lambda change: objects.set_meta(change, place, meta, conditions, update=update))
 
-    def delete(self, place: Place, conditions: Conditions) -> int:
-        """Delete an object; see `objects.delete`."""
+    def delete(self, place: Place, conditions: Conditions, *, delimiter: str = "") -> int:
+        """Delete an object; with a delimiter, all below it as well. See `objects.delete`, `subtrees.delete`."""
+        if delimiter:
+            return self._commits.run(lambda change: subtrees.delete(change, place, delimiter, conditions))
         return self._commits.run(lambda change: objects.delete(change, place, conditions))
 
-    def move(self, source: Place, destination: Place, order: TransferOrder) -> ObjectState:
-        """Move an object; see `objects.move`."""
-        return self._commits.run(lambda change: objects.move(change, source, destination, order))
+    def empty_container(self, account: str, container: str) -> None:
+        """Delete all objects of a container; see `subtrees.empty`."""
+        self._commits.run(lambda change: subtrees.empty(change, account, container))
 
-    def copy(self, source: Place, destination: Place, order: TransferOrder, *, version: int | None) -> ObjectState:
-        """Copy an object, or an old version of it; see `objects.copy`."""
-        fresh = uuids.uuid4().bytes
-        return self._commits.run(
-            lambda change: objects.copy(change, source, destination, order, version=version, fresh_uuid=fresh)
-        )
+    def move(self, source: Place, destination: Place, order: TransferOrder, *, delimiter: str = "") -> ObjectState:
+        """Move an object; with a delimiter, all below it as well. See `objects.move`, `subtrees.transfer`."""
+
+        def act(change: Change) -> ObjectState:
+            one = partial(objects.move, change)
+            if delimiter:
+                return subtrees.transfer(change, source, destination, delimiter, order, one)
+            return one(source, destination, order)
+
+        return self._commits.run(act)
+
+    def copy(
+        self,
+        source: Place,
+        destination: Place,
+        order: TransferOrder,
+        *,
+        version: int | None = None,
+        delimiter: str = "",
+    ) -> ObjectState:
+        """Copy an object, or an old version of it; with a delimiter, all below it as they are now.
+
+        See `objects.copy`, `subtrees.transfer`.
+        """
+
+        def act(change: Change) -> ObjectState:
+            def one(old: Place, new: Place, how: TransferOrder) -> ObjectState:
+                wanted = version if old == source else None
+                return objects.copy(change, old, new, how, version=wanted, fresh_uuid=uuids.uuid4().bytes)
+
+            if delimiter:
+                return subtrees.transfer(change, source, destination, delimiter, order, one)
+            return one(source, destination, order)
+
+        return self._commits.run(act)
 
     # --- keeping house
 

@@ -18,9 +18,7 @@ from syncer.server.refusals import BadRequest
 VERSION_SEGMENT: Final = "v1"  # may stand before the account, as in Pithos; no account is called so
 MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
 
-UNSUPPORTED: Final = frozenset(
-    {"delimiter", "path", "until", "meta", "shared", "public", "changes", "base_version", "since_version"}
-)
+UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public", "changes", "base_version", "since_version"})
 """Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
 thing, e.g. delete one object instead of a subtree: refused."""
 

@@ -12,6 +12,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.protocol.headers import ObjectState
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.folder import ServerFolder
+from syncer.server.listings import Selection
 from syncer.server.objects import Place
 from syncer.server.store import Store
 
@@ -67,7 +68,7 @@ def read(store: Store, place: Place, version: int | None = None) -> bytes:
 
 
 def names(store: Store, container: str = "c", account: str = "alice") -> list[str]:
-    _, rows = store.listing(account, container, marker="", prefix="", limit=10_000)
+    _, rows = store.listing(account, container, Selection(limit=10_000))
     return [row.name for row in rows]
 
 

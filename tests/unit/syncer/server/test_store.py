@@ -15,6 +15,7 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.headers import parse_etags
 from syncer.server import contents
 from syncer.server.conditions import UNCONDITIONAL, Conditions
+from syncer.server.listings import Selection
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
 from syncer.server.store import Store
@@ -316,7 +317,7 @@ def test_a_listing_goes_on_behind_its_marker(store: Store) -> None:
         put(store, at(name), b"x")
 
     def page(marker: str = "", prefix: str = "", limit: int = 100) -> list[str]:
-        _, rows = store.listing("alice", "c", marker=marker, prefix=prefix, limit=limit)
+        _, rows = store.listing("alice", "c", Selection(marker=marker, prefix=prefix, limit=limit))
         return [row.name for row in rows]
 
     assert page() == ["a", "a/1", "a/2", "b", "c", "é"]
@@ -344,20 +345,20 @@ def test_accounts_list_their_own_containers(store: Store) -> None:
 def test_an_unchanged_listing_is_not_sent_again(store: Store, clock: Clock) -> None:
     put(store, at("f"), b"x")
     clock.now_us += 2_000_000
-    view, _ = store.listing("alice", "c", marker="", prefix="", limit=10)
+    view, _ = store.listing("alice", "c", Selection(limit=10))
     since = view.settled_us // 1_000_000
     with pytest.raises(NotModified):
-        store.listing("alice", "c", marker="", prefix="", limit=10, since=since)
+        store.listing("alice", "c", Selection(limit=10), since=since)
     put(store, at("g"), b"x")
-    _, rows = store.listing("alice", "c", marker="", prefix="", limit=10, since=since)
+    _, rows = store.listing("alice", "c", Selection(limit=10), since=since)
     assert len(rows) == 2
 
 
 def test_a_change_within_the_second_of_the_listing_is_not_missed(store: Store) -> None:
     put(store, at("f"), b"x")
-    view, _ = store.listing("alice", "c", marker="", prefix="", limit=10)
+    view, _ = store.listing("alice", "c", Selection(limit=10))
     put(store, at("g"), b"x")  # the clock has not moved
-    _, rows = store.listing("alice", "c", marker="", prefix="", limit=10, since=view.settled_us // 1_000_000)
+    _, rows = store.listing("alice", "c", Selection(limit=10), since=view.settled_us // 1_000_000)
     assert len(rows) == 2
 
 

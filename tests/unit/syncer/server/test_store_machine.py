@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.server.conditions import Conditions
+from syncer.server.listings import Selection
 from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, Conflict, MissingBlocks, NotFound, PreconditionFailed, Refusal
 from syncer.server.store import GRACE_US
@@ -349,7 +350,7 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def listings_are_the_models(self) -> None:
         for (account, container), names in self.model.items():
-            view, rows = self.store.listing(account, container, marker="", prefix="", limit=100)
+            view, rows = self.store.listing(account, container, Selection(limit=100))
             live = {name: entry.versions[-1] for name, entry in names.items() if entry.live}
             assert [row.name for row in rows] == sorted(live)
             for row in rows:

@@ -1,0 +1,132 @@
+"""Listings by delimiter, against the plain definition; and what is done to a name with all below it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from syncer.protocol.listing import SubdirectoryRow
+from syncer.server.conditions import UNCONDITIONAL, Conditions
+from syncer.server.listings import Selection
+from syncer.server.objects import TransferOrder
+from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
+from syncer.server.store import Store
+from tests.unit.syncer.server.stores import MEMORY, Clock, at, names, open_store, put, read
+
+NAMES = ["a", "a-b", "a/1", "a/2/x", "a/2/y", "b/é/z", "c", "long/" + "x" * 600, "long/" + "x" * 600 + "/y", "é/1"]
+segments = st.sampled_from(["", "a", "a/", "a/2", "b", "b/", "c", "long/", "x", "é"])
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder, open_store(Path(folder) / "s", Clock()) as made:
+        made.create_container("alice", "c")
+        made.create_container("alice", "d")
+        for name in [*NAMES, "a/gone", "gone/1"]:
+            put(made, at(name), name.encode())
+        for name in ("a/gone", "gone/1"):
+            made.delete(at(name), UNCONDITIONAL)
+        yield made
+
+
+def expected(wanted: Selection) -> list[tuple[str, bool]]:
+    """Every name, grouped the obvious way."""
+    rows: dict[str, bool] = {}
+    for name in NAMES:
+        if name.startswith(wanted.prefix):
+            rest = name[len(wanted.prefix) :]
+            first, found, more = rest.partition(wanted.delimiter) if wanted.delimiter else (rest, "", "")
+            if found and more:
+                rows[wanted.prefix + first + found] = True
+            else:
+                rows[name] = False
+    ordered = sorted(rows.items(), key=lambda row: row[0].encode())
+    return [
+        (name, grouped)
+        for name, grouped in ordered
+        if name.encode() > wanted.marker.encode() and not (grouped and wanted.hides_groups)
+    ][: wanted.limit]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.builds(
+        Selection,
+        marker=st.sampled_from(["", "a", "a/", "a/1", "a/2/", "b", "long/", "z"]),
+        prefix=segments,
+        delimiter=st.sampled_from(["", "/", "/", "-", "é/"]),
+        hides_groups=st.booleans(),
+        limit=st.sampled_from([1, 2, 3, 100]),
+    )
+)
+def test_a_listing_groups_names_at_the_first_delimiter(store: Store, wanted: Selection) -> None:
+    if wanted.marker.startswith(wanted.prefix) and wanted.delimiter in wanted.marker[len(wanted.prefix) :]:
+        # A marker inside a group: what is left of the group is still one row, and behind the marker only by its name.
+        wanted = Selection(prefix=wanted.prefix, delimiter=wanted.delimiter, limit=wanted.limit)
+    _, rows = store.listing("alice", "c", wanted)
+    assert [(row.name, isinstance(row, SubdirectoryRow)) for row in rows] == expected(wanted)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "s", Clock()) as made:
+        made.create_container("alice", "c")
+        made.create_container("alice", "d")
+        for name in ("t", "t/1", "t/2/x", "tt", "u"):
+            put(made, at(name), name.encode(), k="v")
+        yield made
+
+
+def test_a_name_is_deleted_with_all_below_it_and_nothing_beside_it(tree: Store) -> None:
+    tree.delete(at("t"), UNCONDITIONAL, delimiter="/")
+    assert names(tree) == ["tt", "u"]
+    with pytest.raises(NotFound):
+        tree.delete(at("t"), UNCONDITIONAL, delimiter="/")
+    assert tree.container("alice", "c").record.object_count == 2
+
+
+def test_what_is_below_may_lack_its_head(tree: Store) -> None:
+    tree.delete(at("t"), UNCONDITIONAL)
+    tree.move(at("t"), at("v"), TransferOrder(), delimiter="/")
+    assert names(tree) == ["tt", "u", "v/1", "v/2/x"]
+    tree.delete(at("v"), UNCONDITIONAL, delimiter="/")
+    assert names(tree) == ["tt", "u"]
+
+
+def test_a_tree_moves_and_copies_to_another_container(tree: Store) -> None:
+    tree.copy(at("t"), at("w", "d"), TransferOrder(meta={"new": "1"}), delimiter="/")
+    assert names(tree, "d") == ["w", "w/1", "w/2/x"]
+    assert names(tree) == ["t", "t/1", "t/2/x", "tt", "u"]
+    assert read(tree, at("w/2/x", "d")) == b"t/2/x"
+    head = tree.open_object(at("w", "d"), version=None, conditions=UNCONDITIONAL).state
+    below = tree.open_object(at("w/1", "d"), version=None, conditions=UNCONDITIONAL).state
+    assert (head.meta, below.meta) == ({"k": "v", "new": "1"}, {"k": "v"})
+    tree.move(at("t"), at("x", "d"), TransferOrder(), delimiter="/")
+    assert names(tree) == ["tt", "u"]
+    assert names(tree, "d") == ["w", "w/1", "w/2/x", "x", "x/1", "x/2/x"]
+
+
+def test_a_refused_tree_leaves_everything_as_it_was(tree: Store) -> None:
+    before = names(tree)
+    with pytest.raises(BadRequest):
+        tree.move(at("t"), at("t/1/y"), TransferOrder(), delimiter="/")
+    with pytest.raises(BadRequest):
+        tree.copy(at("t"), at("x" * 1022), TransferOrder(), delimiter="/")
+    with pytest.raises(PreconditionFailed):
+        tree.delete(at("t"), Conditions(if_version=1_000), delimiter="/")
+    with pytest.raises(PreconditionFailed):
+        tree.move(at("t"), at("v"), TransferOrder(destination=Conditions(if_version=7)), delimiter="/")
+    with pytest.raises(NotFound):
+        tree.copy(at("none"), at("v"), TransferOrder(), delimiter="/")
+    assert names(tree) == before
+
+
+def test_a_container_is_emptied_and_stays(tree: Store) -> None:
+    tree.empty_container("alice", "c")
+    assert names(tree) == []
+    assert read(tree, at("u"), version=tree.history(at("u"))[0].version) == b"u"
