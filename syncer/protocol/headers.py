@@ -67,8 +67,6 @@ META_MTIME: Final = "mtime-ns"
 META_MODE: Final = "mode"
 
 _VALUE_SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}~"  # printable ASCII but "%" and the space
-_RANGE: Final = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
-_POSITION_DIGITS: Final = 19
 _DECIMAL: Final = re.compile(r"\d{1,19}", re.ASCII)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
@@ -117,10 +115,6 @@ class ETags:
     def matches(self, etag: str | None) -> bool:
         """Whether the current entity tag (None: there is no object) is meant."""
         return etag is not None and (self.any or etag in self.tags)
-
-
-class RangeError(ValueError):
-    """A range that can't be served (416)."""
 
 
 def kind_of(content_type: str) -> Kind:
@@ -278,39 +272,6 @@ def parse_etags(value: str) -> ETags:
     return ETags(any="*" in items, tags=frozenset(tag for tag in tags if tag))
 
 
-def parse_range(value: str, size_bytes: int) -> range:
-    """Read a Range header with a single range.
-
-    Args:
-        value: `bytes=a-b`, `bytes=a-` or `bytes=-n`.
-        size_bytes: Of the object.
-
-    Returns:
-        The byte positions, never empty, cut at the end of the object.
-
-    Raises:
-        RangeError: Another form (several ranges, too), or no byte of the object.
-    """
-    match = _RANGE.fullmatch(value.strip())
-    if match is None or match.groups() == ("", ""):
-        raise RangeError(f"expected one range as bytes=FIRST-LAST, got {value[:100]!r}")
-    first, last = match.groups()
-    if first:
-        found = range(_position(first), min(_position(last) + 1 if last else size_bytes, size_bytes))
-        if last and _position(last) < _position(first):
-            found = range(0)
-    else:
-        found = range(max(0, size_bytes - _position(last)), size_bytes)
-    if not found:
-        raise RangeError(f"{value[:100]!r} covers no byte of an object of {size_bytes} bytes")
-    return found
-
-
-def range_header(start: int, length: int) -> str:
-    """Ask for `length` bytes (at least 1) from `start` on."""
-    return f"bytes={start}-{start + length - 1}"
-
-
 def timestamp_text(modified_us: int) -> str:
     """Seconds since the epoch with six decimals, as x_object_version_timestamp shows them."""
     return f"{modified_us // 1_000_000}.{modified_us % 1_000_000:06d}"
@@ -338,11 +299,6 @@ def parse_http_date(value: str) -> int | None:
     except (ValueError, OverflowError):  # a year that no datetime can hold
         return None
     return int(date.replace(tzinfo=date.tzinfo or UTC).timestamp())
-
-
-def _position(digits: str) -> int:
-    """A byte position or count. Of longer numbers than any object needs, the first digits are large enough."""
-    return int(digits.lstrip("0")[:_POSITION_DIGITS] or "0")
 
 
 def _required(known: Mapping[str, str], name: str) -> str:

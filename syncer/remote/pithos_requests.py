@@ -13,6 +13,7 @@ from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.errors import UnsafeNameError
 from syncer.protocol import headers as wire
+from syncer.protocol.byteranges import range_header
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.listing import MAX_ROWS
 from syncer.protocol.names import MAX_OBJECT_CHARACTERS, name_from_path
@@ -82,7 +83,7 @@ class Requests:
         return Request(
             method="GET",
             target=self._object(name, _pin(version)),
-            headers={"Range": wire.range_header(run.start, run.length_bytes)},
+            headers={"Range": range_header(run.start, run.length_bytes)},
             max_reply_bytes=run.length_bytes,
         )
 

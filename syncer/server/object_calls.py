@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from itertools import chain, islice
@@ -10,8 +11,9 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import hashmap, headers, listing
-from syncer.protocol.headers import HeaderError, ObjectState, RangeError
+from syncer.protocol import byteranges, hashmap, headers, listing
+from syncer.protocol.byteranges import RangeError
+from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions
 from syncer.server.objects import Place, TransferOrder
@@ -121,31 +123,41 @@ async def _get_hashmap(call: Call) -> Response:
 
 
 async def _get_content(call: Call) -> Response:
-    def begin() -> tuple[ObjectView, range, bytes, Iterator[bytes]]:
+    def begin() -> tuple[int, dict[str, str], bytes, Iterator[bytes]]:
         opened = _open(call)
-        wanted = _range(call, opened.state.size_bytes)
-        pieces = call.store.content(opened, wanted.start, len(wanted))
+        status, fields, body = _content(call, opened)
         # The first piece comes before the headers: an unreadable block is then an error, not a torn reply.
-        return opened, wanted, next(pieces, b""), pieces
+        return (
+            status,
+            {**headers.object_headers(opened.state), "Accept-Ranges": "bytes", **fields},
+            next(body, b""),
+            body,
+        )
 
-    opened, wanted, first, rest = await to_thread.run_sync(begin)
-    size = opened.state.size_bytes
-    fields = {**headers.object_headers(opened.state), "Content-Length": str(len(wanted)), "Accept-Ranges": "bytes"}
-    status = 200
-    if _wants_part(call):
-        status = 206
-        fields["Content-Range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
-    if len(first) == len(wanted):
+    status, fields, first, rest = await to_thread.run_sync(begin)
+    if len(first) == int(fields["Content-Length"]):
         return reply(status, first, fields=fields)
     return StreamingResponse(chain([first], rest), status_code=status, headers=fields)
 
 
-def _range(call: Call, size_bytes: int) -> range:
-    """The bytes that are wanted."""
+def _content(call: Call, opened: ObjectView) -> tuple[int, dict[str, str], Iterator[bytes]]:
+    """Status, header fields and body of a reply with the object, or with the parts of it that are wanted."""
+    size = opened.state.size_bytes
     if not _wants_part(call):
-        return range(size_bytes)
+        return 200, {"Content-Length": str(size)}, call.store.content(opened, 0, size)
+    parts = _ranges(call, size)
+    if len(parts) == 1:
+        fields = {"Content-Length": str(len(parts[0])), "Content-Range": byteranges.content_range(parts[0], size)}
+        return 206, fields, call.store.content(opened, parts[0].start, len(parts[0]))
+    multipart = byteranges.Multipart(parts, size, opened.state.content_type, secrets.token_hex(16))
+    fields = {"Content-Length": str(multipart.length), "Content-Type": multipart.content_type}
+    return 206, fields, multipart.body(lambda part: call.store.content(opened, part.start, len(part)))
+
+
+def _ranges(call: Call, size_bytes: int) -> list[range]:
+    """The bytes that are wanted."""
     try:
-        return headers.parse_range(call.header("Range") or "", size_bytes)
+        return byteranges.parse_ranges(call.header("Range") or "", size_bytes)
     except RangeError as error:
         raise RangeNotSatisfiable(str(error), {"Content-Range": f"bytes */{size_bytes}"}) from None
 

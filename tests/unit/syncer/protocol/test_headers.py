@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Kind, Meta
 from syncer.protocol import headers
-from syncer.protocol.headers import HeaderError, ObjectState, RangeError
+from syncer.protocol.headers import HeaderError, ObjectState
 
 text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
 keys = text.filter(lambda key: key == key.lower() and 0 < len(key) <= 20)
@@ -50,39 +50,6 @@ def test_file_metadata_survive_object_metadata(meta: Meta) -> None:
 )
 def test_senseless_file_metadata_are_no_opinion(items: dict[str, str]) -> None:
     assert headers.decode_meta(items) == Meta(mode=None, mtime_ns=None)
-
-
-@pytest.mark.parametrize(
-    ("value", "found"),
-    [
-        ("bytes=0-0", range(1)),
-        ("bytes=0-", range(10)),
-        ("bytes=3-99", range(3, 10)),
-        ("bytes=9-9", range(9, 10)),
-        ("bytes=-4", range(6, 10)),
-        ("bytes=-99", range(10)),
-        (" bytes=1-2 ", range(1, 3)),
-        (f"bytes=2-{5000 * '9'}", range(2, 10)),
-        (f"bytes=-{5000 * '9'}", range(10)),
-        (f"bytes={5000 * '0'}1-2", range(1, 3)),
-    ],
-)
-def test_a_range_is_cut_at_the_end(value: str, found: range) -> None:
-    assert headers.parse_range(value, 10) == found
-
-
-@pytest.mark.parametrize(
-    "value",
-    ["bytes=10-", "bytes=10-12", "bytes=5-4", "bytes=-0", "bytes=-", "bytes=0-1,3-4", "items=0-1", "bytes=a-b", ""],
-)
-def test_a_bad_range_is_refused(value: str) -> None:
-    with pytest.raises(RangeError):
-        headers.parse_range(value, 10)
-
-
-@given(st.integers(0, 1000), st.integers(1, 1000))
-def test_a_range_header_is_read_as_it_was_meant(start: int, length: int) -> None:
-    assert headers.parse_range(headers.range_header(start, length), 2000) == range(start, start + length)
 
 
 def test_etags_are_quoted_or_bare_weak_or_a_star() -> None:

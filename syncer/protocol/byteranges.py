@@ -1,0 +1,111 @@
+"""Byte ranges of an object: the Range header, and replies of several parts (RFC 9110, section 14). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+MAX_RANGES: Final = 1024  # a header of some 30 KB; each costs a look at the block list
+
+_RANGE: Final = re.compile(r"(\d*)-(\d*)", re.ASCII)
+_POSITION_DIGITS: Final = 19
+_UNIT: Final = "bytes="
+
+
+class RangeError(ValueError):
+    """Ranges that can't be served (416)."""
+
+
+def parse_ranges(value: str, size_bytes: int) -> list[range]:
+    """Read a Range header.
+
+    Args:
+        value: `bytes=` and one or more of `a-b`, `a-` and `-n`, separated by commas.
+        size_bytes: Of the object.
+
+    Returns:
+        Byte positions in the order asked for, none empty, all cut at the end of the object.
+
+    Raises:
+        RangeError: Another form; a range without a byte of the object, as in Pithos also among others; more than 1024
+            ranges; or together more bytes than twice the object: overlapping ranges must not multiply a reply.
+    """
+    text = value.strip()
+    if not text.startswith(_UNIT):
+        raise RangeError(f"expected bytes=FIRST-LAST, got {value[:100]!r}")
+    asked = text.removeprefix(_UNIT).split(",")
+    if len(asked) > MAX_RANGES:
+        raise RangeError(f"at most {MAX_RANGES} ranges, not {len(asked)}")
+    found = [_parse(one.strip(), size_bytes) for one in asked]
+    if sum(map(len, found)) > 2 * size_bytes:
+        raise RangeError("the ranges overlap too often")
+    return found
+
+
+def _parse(text: str, size_bytes: int) -> range:
+    match = _RANGE.fullmatch(text)
+    if match is None or match.groups() == ("", ""):
+        raise RangeError(f"expected bytes=FIRST-LAST, got {text[:100]!r}")
+    first, last = match.groups()
+    if first:
+        found = range(_position(first), min(_position(last) + 1 if last else size_bytes, size_bytes))
+        if last and _position(last) < _position(first):
+            found = range(0)
+    else:
+        found = range(max(0, size_bytes - _position(last)), size_bytes)
+    if not found:
+        raise RangeError(f"{text[:100]!r} covers no byte of an object of {size_bytes} bytes")
+    return found
+
+
+def _position(digits: str) -> int:
+    """A byte position or count. Of longer numbers than any object needs, the first digits are large enough."""
+    return int(digits.lstrip("0")[:_POSITION_DIGITS] or "0")
+
+
+def range_header(start: int, length: int) -> str:
+    """Ask for `length` bytes (at least 1) from `start` on."""
+    return f"{_UNIT}{start}-{start + length - 1}"
+
+
+def content_range(part: range, size_bytes: int) -> str:
+    """The Content-Range of a reply, or of one of its parts."""
+    return f"bytes {part.start}-{part.stop - 1}/{size_bytes}"
+
+
+class Multipart:
+    """A reply of several parts, `multipart/byteranges`.
+
+    Args:
+        parts: What each of them covers.
+        size_bytes: Of the object.
+        content_type: Of the object.
+        boundary: Text that separates the parts; random enough not to be in the data.
+    """
+
+    def __init__(self, parts: Sequence[range], size_bytes: int, content_type: str, boundary: str) -> None:
+        self._parts = parts
+        self._heads = [
+            f"\r\n--{boundary}\r\nContent-Type: {content_type}\r\n"
+            f"Content-Range: {content_range(part, size_bytes)}\r\n\r\n".encode("latin-1", "replace")
+            for part in parts
+        ]
+        self._end = f"\r\n--{boundary}--\r\n".encode("latin-1")
+        self.content_type = f"multipart/byteranges; boundary={boundary}"
+
+    @property
+    def length(self) -> int:
+        """Bytes of the whole body."""
+        return sum(map(len, self._heads)) + sum(map(len, self._parts)) + len(self._end)
+
+    def body(self, content: Callable[[range], Iterable[bytes]]) -> Iterator[bytes]:
+        """The body, in pieces.
+
+        Args:
+            content: The bytes of a part, in pieces.
+        """
+        for head, part in zip(self._heads, self._parts, strict=True):
+            yield head
+            yield from content(part)
+        yield self._end

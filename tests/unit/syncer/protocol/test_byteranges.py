@@ -1,0 +1,81 @@
+"""Range headers, and replies of several parts as a MIME reader sees them."""
+
+from __future__ import annotations
+
+from email.parser import BytesParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.protocol.byteranges import MAX_RANGES, Multipart, RangeError, parse_ranges, range_header
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("bytes=0-0", range(1)),
+        ("bytes=0-", range(10)),
+        ("bytes=3-99", range(3, 10)),
+        ("bytes=9-9", range(9, 10)),
+        ("bytes=-4", range(6, 10)),
+        ("bytes=-99", range(10)),
+        (" bytes=1-2 ", range(1, 3)),
+        (f"bytes=2-{5000 * '9'}", range(2, 10)),
+        (f"bytes=-{5000 * '9'}", range(10)),
+        (f"bytes={5000 * '0'}1-2", range(1, 3)),
+    ],
+)
+def test_a_range_is_cut_at_the_end(value: str, found: range) -> None:
+    assert parse_ranges(value, 10) == [found]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "bytes=10-",
+        "bytes=10-12",
+        "bytes=5-4",
+        "bytes=-0",
+        "bytes=-",
+        "bytes=0-1,10-",
+        "bytes=0-1,,3-4",
+        "bytes=0-9,0-9,0-9",
+        "items=0-1",
+        "bytes=a-b",
+        "",
+    ],
+)
+def test_a_bad_range_is_refused(value: str) -> None:
+    with pytest.raises(RangeError):
+        parse_ranges(value, 10)
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000))
+def test_a_range_header_is_read_as_it_was_meant(start: int, length: int) -> None:
+    assert parse_ranges(range_header(start, length), 2000) == [range(start, start + length)]
+
+
+def test_several_ranges_keep_their_order() -> None:
+    assert parse_ranges("bytes=8-, 0-1 ,-3", 10) == [range(8, 10), range(2), range(7, 10)]
+
+
+def test_more_ranges_than_anybody_needs_are_refused() -> None:
+    assert len(parse_ranges("bytes=" + ",".join(["0-0"] * MAX_RANGES), MAX_RANGES)) == MAX_RANGES
+    with pytest.raises(RangeError):
+        parse_ranges("bytes=" + ",".join(["0-0"] * (MAX_RANGES + 1)), 10**6)
+
+
+@given(st.binary(min_size=1, max_size=50), st.data())
+def test_a_multipart_body_is_read_back_part_by_part(data: bytes, draw: st.DataObject) -> None:
+    starts = draw.draw(st.lists(st.integers(0, len(data) - 1), min_size=2, max_size=4))
+    parts = [range(start, draw.draw(st.integers(start + 1, len(data)))) for start in starts]
+    multipart = Multipart(parts, len(data), "text/x", "0123456789abcdef")
+    body = b"".join(multipart.body(lambda part: [data[part.start : part.stop]]))
+    assert len(body) == multipart.length
+    message = BytesParser().parsebytes(b"Content-Type: " + multipart.content_type.encode() + b"\r\n\r\n" + body)
+    found = message.get_payload()
+    assert isinstance(found, list)
+    assert [one["Content-Range"] for one in found] == [f"bytes {p.start}-{p.stop - 1}/{len(data)}" for p in parts]
+    if b"\r" not in data and b"\n" not in data:  # the parser of mail takes line ends for its own
+        assert [one.get_payload(decode=True) for one in found] == [data[p.start : p.stop] for p in parts]
