@@ -1,5 +1,6 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
-.PHONY: demo test bootstrap test-bootstrap lint coverage bench soak clean
+export PREFIX DESTDIR HELPERDIR PYTHON
+.PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak clean
 
 demo: bootstrap
 	@.venv/bin/python scripts/demo.py
@@ -7,12 +8,19 @@ demo: bootstrap
 test: test-bootstrap
 	@scripts/test
 
+# PREFIX=/usr/local DESTDIR= HELPERDIR=/usr/sbin PYTHON=/usr/bin/python3; docs/guide/install.md
+install:
+	@scripts/install
+
+uninstall:
+	@scripts/install --remove
+
 bootstrap:
 	@scripts/bootstrap
 
-# What the tests boot a guest with; the demo needs none of it.
+# What the tests boot a guest with, and look at man pages and units with; the demo needs none of it.
 test-bootstrap:
-	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static git
+	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static git groff-base systemd
 	@scripts/guest-kernel
 
 lint: bootstrap

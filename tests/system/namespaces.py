@@ -1,7 +1,8 @@
 """Shell scripts in a mount namespace of their own: what they mount and install is gone with them.
 
-Inside, /dev/fuse is open to everybody, /sbin has the mount helper of this clone, and /mnt is an empty tmpfs that every
-user can write to. The clone and the interpreter are within reach of every user, also if they lie in root's home.
+Inside, /dev/fuse is open to everybody, and /mnt is an empty tmpfs that every user can write to. `blocksync` and the
+mount helper in /sbin are this clone's; with INSTALLED=DESTDIR they are what `make install` put there, and its usr/local
+covers the machine's. The clone and the interpreter are within reach of every user, also if they lie in root's home.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ PROJECT = Path(__file__).resolve().parents[2]
 _PROLOGUE = """
 set -euo pipefail
 mount -t tmpfs -o mode=1777 none /mnt
-mkdir -p /mnt/sbin/upper /mnt/sbin/work /mnt/dev /mnt/project /mnt/python /mnt/m
-mount -t overlay -o lowerdir=/usr/sbin,upperdir=/mnt/sbin/upper,workdir=/mnt/sbin/work none /usr/sbin
-ln -sf "$PYTHON_BIN/mount.fuse.blocksync" /usr/sbin/mount.fuse.blocksync
+mkdir -p ${INSTALLED:=/mnt/none}/usr/sbin /mnt/sbin/upper /mnt/sbin/work /mnt/dev /mnt/project /mnt/python /mnt/m
+layers=lowerdir="$INSTALLED/usr/sbin:/usr/sbin",upperdir=/mnt/sbin/upper,workdir=/mnt/sbin/work
+mount -t overlay -o "$layers" none /usr/sbin
+if [ -d "$INSTALLED/usr/local" ]; then
+    mount --bind "$INSTALLED/usr/local" /usr/local
+    PATH=/usr/local/bin:$PATH
+else
+    ln -sf "$PYTHON_BIN/mount.fuse.blocksync" /usr/sbin/mount.fuse.blocksync
+    PATH=$PYTHON_BIN:$PATH
+fi
 mknod /mnt/dev/fuse c 10 229
 chmod 666 /mnt/dev/fuse
 mount --bind /mnt/dev/fuse /dev/fuse
 export XDG_STATE_HOME=/mnt/state XDG_DATA_HOME=/mnt/data
-PATH=$PYTHON_BIN:$PATH
 as_user() { setpriv --reuid "$1" --regid "$1" --clear-groups --inh-caps=-all "${@:2}"; }
 as_nobody() { as_user 65534 "$@"; }
 # Show a directory at its own path to users that may not walk there: an empty tmpfs hides the closed ancestor.

@@ -1,0 +1,154 @@
+"""Man pages made from the commands' own help, so that the two can't differ.
+
+`manpages.py blocksync` and `manpages.py mount.fuse.blocksync` print the pages of sections 1 and 8, in man(7).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import click
+
+from blockfs.cli import mounthelper, mountoptions
+from blockfs.runtime.exitcodes import ExitCode
+from syncer.cli import main
+
+EXIT_CODES: Final = {
+    ExitCode.DONE: "done",
+    ExitCode.UNEXPECTED: "unexpected: a bug, or an error of the host that has no code of its own",
+    ExitCode.USAGE: "the command line or a value is not acceptable",
+    ExitCode.PARTLY_DONE: "partly done; each item that could not be done is named",
+    ExitCode.CONFLICT_COPY: "done, and this run made a conflict copy",
+    ExitCode.NOT_FOUND: "no such volume, path or mount",
+    ExitCode.LOCKED: "locked: another process holds the volume or root",
+    ExitCode.AUTH: "not allowed",
+    ExitCode.REMOTE_UNREACHABLE: "the server can't be reached",
+    ExitCode.FORMAT_TOO_NEW: "made by a newer blocksync",
+    ExitCode.CORRUPTION: "corruption, or findings of fsck and scrub",
+    ExitCode.SAFETY_STOP: "safety stop",
+    ExitCode.NO_SPACE: "no space",
+    ExitCode.ROOT_IDENTITY: "the root is not the one that was linked",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+
+def escaped(text: str) -> str:
+    """Text as man(7) wants it: backslashes, hyphens that are typed, control characters at the line's beginning."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
+    return re.sub(r"^([.'])", r"\\&\1", text, flags=re.MULTILINE)
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """The paragraphs of a help text, unwrapped."""
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        yield escaped(" ".join(line.strip() for line in paragraph.replace("\b", "").splitlines()).strip())
+
+
+def header(name: str, section: int, summary: str) -> Iterator[str]:
+    """Title and name, from which apropos(1) makes its index."""
+    version = importlib.metadata.version("blocksync")
+    yield f'.TH "{escaped(name)}" "{section}" "" "blocksync {version}" "blocksync"'
+    yield ".SH NAME"
+    yield f"{escaped(name)} \\- {escaped(summary)}"
+
+
+def options_of(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The options of a command as tagged paragraphs."""
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if isinstance(parameter, click.Option) and record is not None:
+            yield ".TP"
+            yield f"\\fB{escaped(record[0])}\\fR"
+            yield escaped(record[1].strip())
+
+
+def synopsis(command: click.Command, context: click.Context) -> str:
+    """Name and arguments."""
+    return f"\\fB{escaped(context.command_path)}\\fR {escaped(' '.join(command.collect_usage_pieces(context)))}"
+
+
+def verb(name: str, command: click.Command, parent: click.Context) -> Iterator[str]:
+    """One command of `blocksync`, and those below it."""
+    context = click.Context(command, info_name=name, parent=parent)
+    yield f".SS {escaped(context.command_path)}"
+    yield synopsis(command, context)
+    for paragraph in paragraphs(command.help or ""):
+        yield ".PP"
+        yield paragraph
+    yield from options_of(command, context)
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from verb(inner, found, context)
+
+
+def blocksync() -> Iterator[str]:
+    """The page of section 1."""
+    group = main.blocksync
+    context = click.Context(group, info_name="blocksync")
+    yield from header("blocksync", 1, "folders of large, similar files: small on disk, cheap to move")
+    yield ".SH SYNOPSIS"
+    yield synopsis(group, context)
+    yield ".SH DESCRIPTION"
+    yield from paragraphs(group.help or "")
+    yield from options_of(group, context)
+    yield ".SH COMMANDS"
+    for name, module in main.MODULES.items():
+        yield from verb(name, importlib.import_module(module).command, context)
+    yield ".SH EXIT STATUS"
+    for code in ExitCode:
+        yield f".TP\n{code.value}\n{escaped(EXIT_CODES[code])}"
+    yield ".SH FILES"
+    yield ".TP\n\\fIVOLUME\\fR/mount.log\nwhat the mount process logs, as JSON lines"
+    yield ".TP\n/etc/fuse.conf\nuser_allow_other lets ordinary users use \\-\\-allow\\-other"
+    yield ".TP\n/etc/blocksync/\\fINAME\\fR.mount"
+    yield "VOLUME, MOUNTPOINT and OPTIONS of the service blocksync\\-mount@\\fINAME\\fR"
+    yield ".SH ENVIRONMENT"
+    yield ".TP\nNOTIFY_SOCKET"
+    yield "set by a service manager, which mount and serve tell when they are ready and when they stop"
+    yield ".SH SEE ALSO"
+    yield ".BR mount.fuse.blocksync (8),\n.BR fusermount3 (1),\n.BR systemd.service (5)"
+
+
+def helper() -> Iterator[str]:
+    """The page of section 8."""
+    command = mounthelper.command
+    context = click.Context(command, info_name=command.name)
+    yield from header("mount.fuse.blocksync", 8, "mount a blocksync volume")
+    yield ".SH SYNOPSIS"
+    yield "\\fBmount \\-t fuse.blocksync\\fR [\\fB\\-o\\fR OPTIONS] VOLUME MOUNTPOINT"
+    yield ".PP"
+    yield synopsis(command, context)
+    yield ".SH DESCRIPTION"
+    for paragraph in paragraphs(command.help or ""):
+        yield ".PP"
+        yield paragraph
+    yield from options_of(command, context)
+    yield ".SH MOUNT OPTIONS"
+    for option, meaning in mountoptions.OURS.items():
+        yield f".TP\n\\fB{escaped(option)}\\fR\n{escaped(meaning)}"
+    yield f".TP\n\\fB{escaped(', '.join(mountoptions.KERNEL))}\\fR\ngiven to the kernel; see \\fBmount\\fR(8)."
+    yield "Without suid and dev, asked for by name and by root, a mount is nosuid and nodev."
+    accepted = [*sorted(mountoptions.OF_MOUNT), *(f"{prefix}..." for prefix in mountoptions.OF_MOUNT_PREFIXES)]
+    yield f".TP\n\\fB{escaped(', '.join(accepted))}\\fR\nof mount(8) and systemd; accepted"
+    yield ".PP\nAll others are refused."
+    yield ".SH EXIT STATUS"
+    for status in mounthelper.MountStatus:
+        yield f".TP\n{status.value}\n{status.name.lower()}"
+    yield ".SH EXAMPLES"
+    yield "A line of fstab:"
+    yield ".PP\n.nf\n/srv/volume  /srv/images  fuse.blocksync  defaults,nofail  0  0\n.fi"
+    yield ".SH SEE ALSO"
+    yield ".BR blocksync (1),\n.BR mount (8),\n.BR fstab (5)"
+
+
+PAGES: Final[dict[str, Callable[[], Iterator[str]]]] = {"blocksync": blocksync, "mount.fuse.blocksync": helper}
+
+if __name__ == "__main__":
+    print("\n".join(PAGES[sys.argv[1]]()))

@@ -1,0 +1,151 @@
+"""`make install` into a DESTDIR; what is there is used in a private mount namespace as if it were the machine's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.system.namespaces import PROJECT, passed
+
+FILES = {
+    "usr/local/bin/blocksync",
+    "usr/sbin/mount.fuse.blocksync",
+    "usr/local/share/man/man1/blocksync.1",
+    "usr/local/share/man/man8/mount.fuse.blocksync.8",
+    "usr/local/share/bash-completion/completions/blocksync",
+    "usr/local/share/zsh/site-functions/_blocksync",
+    "usr/local/share/fish/vendor_completions.d/blocksync.fish",
+    "usr/local/lib/systemd/system/blocksync-mount@.service",
+    "usr/local/lib/systemd/system/blocksync-serve.service",
+}
+
+
+def make(goal: str, destination: Path, **environment: str) -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory", goal, f"DESTDIR={destination}"],
+        cwd=PROJECT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def installed_files(destination: Path) -> set[str]:
+    return {
+        str(path.relative_to(destination))
+        for path in destination.rglob("*")
+        if (path.is_symlink() or path.is_file()) and "lib/blocksync/" not in str(path)
+    }
+
+
+@pytest.fixture(scope="module")
+def destination(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("destination")
+    make("install", path)
+    return path
+
+
+def test_everything_has_its_place_and_nothing_knows_where_it_was_built(destination: Path) -> None:
+    assert installed_files(destination) == FILES
+    assert os.readlink(destination / "usr/local/bin/blocksync") == "/usr/local/lib/blocksync/bin/blocksync"
+    for folder in ("usr/local/share", "usr/local/lib/systemd", "usr/local/lib/blocksync/bin"):
+        found = subprocess.run(
+            ["grep", "-rlF", str(destination), destination / folder], capture_output=True, check=False
+        )
+        assert found.stdout == b""
+
+
+def test_a_second_install_changes_nothing(destination: Path) -> None:
+    environment = destination / "usr/local/lib/blocksync"
+    before = environment.stat().st_ino
+    make("install", destination)
+    assert environment.stat().st_ino == before
+    assert installed_files(destination) == FILES
+
+
+def test_what_is_installed_mounts_for_mount_as_root_and_as_user(destination: Path) -> None:
+    shown = passed(
+        """
+        [ "$(command -v blocksync)" = /usr/local/bin/blocksync ]
+        within_reach /usr/local "$INSTALLED/usr/local"
+        blocksync init /mnt/v
+        echo '/mnt/v /mnt/m fuse.blocksync defaults,nofail 0 0' >/mnt/fstab
+        mount --fstab /mnt/fstab /mnt/m
+        echo kept >/mnt/m/file
+        pid=$(holder /mnt/v)
+        umount /mnt/m
+        gone $pid
+        mount -t fuse.blocksync -o ro /mnt/v /mnt/m
+        cat /mnt/m/file
+        blocksync umount /mnt/m
+        chown 65534:65534 /mnt/m
+        as_nobody /usr/local/bin/blocksync init /mnt/w
+        as_nobody /usr/local/bin/blocksync mount /mnt/w /mnt/m
+        as_nobody /usr/local/bin/blocksync umount /mnt/m
+        """,
+        INSTALLED=str(destination),
+    )
+    assert shown == "kept\n"
+
+
+def test_bash_completes_verbs_and_options(destination: Path) -> None:
+    shown = passed(
+        """
+        source /usr/local/share/bash-completion/completions/blocksync
+        complete -p blocksync
+        COMP_WORDS=(blocksync um) COMP_CWORD=1
+        _blocksync_completion blocksync
+        echo "${COMPREPLY[@]}"
+        COMP_WORDS=(blocksync mount --re) COMP_CWORD=2 COMPREPLY=()
+        _blocksync_completion blocksync
+        echo "${COMPREPLY[@]}"
+        """,
+        INSTALLED=str(destination),
+    )
+    assert shown.splitlines()[1:] == ["umount", "--read-only"]
+
+
+def test_the_other_shells_get_their_completions(destination: Path) -> None:
+    """Neither shell is needed for the tests: that the scripts ask the command is all that is looked at."""
+    share = destination / "usr/local/share"
+    assert "#compdef blocksync" in (share / "zsh/site-functions/_blocksync").read_text()
+    assert "_BLOCKSYNC_COMPLETE=fish_complete" in (share / "fish/vendor_completions.d/blocksync.fish").read_text()
+
+
+def test_systemd_accepts_the_units(destination: Path) -> None:
+    passed(
+        """
+        cd /usr/local/lib/systemd/system
+        for unit in blocksync-mount@images.service blocksync-serve.service; do
+            systemd-analyze verify --man=no --recursive-errors=no ./$unit 2>&1 | tee -a /mnt/said
+        done
+        refused test -s /mnt/said
+        """,
+        INSTALLED=str(destination),
+    )
+
+
+@pytest.mark.parametrize("page", ["man1/blocksync.1", "man8/mount.fuse.blocksync.8"])
+def test_man_pages_are_formatted_without_a_warning(destination: Path, page: str) -> None:
+    path = destination / "usr/local/share/man" / page
+    done = subprocess.run(
+        ["groff", "-man", "-Tutf8", "-P-cbou", "-ww", path], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    for words in ("SYNOPSIS", "EXIT STATUS", "SEE ALSO"):
+        assert words in done.stdout
+
+
+def test_uninstall_takes_away_what_install_has_brought_and_nothing_else(destination: Path) -> None:
+    """The last test of the module: it ends what the others look at."""
+    (destination / "usr/local/bin/other").write_text("somebody else's")
+    make("uninstall", destination)
+    assert {str(path.relative_to(destination)) for path in destination.rglob("*") if not path.is_dir()} == {
+        "usr/local/bin/other"
+    }
+    make("uninstall", destination)
