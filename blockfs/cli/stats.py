@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
+
 import click
 import msgspec
 
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import StatsReply
-from blockfs.runtime.output import json_line, table
+from blockfs.errors import UsageError
+from blockfs.runtime.output import json_line, shown, table
 from blockfs.runtime.units import format_size
 
 
 @click.command("stats")
 @click.argument("path", type=PATH)
 @json_option
-def command(path: bytes, as_json: bool) -> None:
+@click.option("--metrics", "as_metrics", is_flag=True, help="Print all figures in the text format of Prometheus.")
+def command(path: bytes, as_json: bool, as_metrics: bool) -> None:
     """Show files, logical, unique and stored bytes of the mount that PATH is on.
 
     Figures are of the last commit, at most a second old, of what the kernel has handed over; `blocksync flush` first
     for exact ones.
     """
-    with place_of(path).client() as client:
+    if as_json and as_metrics:
+        raise UsageError("either --json or --metrics")
+    place = place_of(path)
+    with place.client() as client:
         stats = client.stats()
-    if as_json:
+    if as_metrics:
+        # Imported when asked for: the library costs more than all the rest of this command.
+        metrics = importlib.import_module("blockfs.cli.metrics")
+        click.echo(metrics.exposition(shown(place.volume), stats), nl=False)
+    elif as_json:
         json_line("stats", msgspec.structs.asdict(stats))
     else:
         table(_rows(stats))

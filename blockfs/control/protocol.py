@@ -335,6 +335,18 @@ class StatsReply(_Message, frozen=True, kw_only=True):
         blocks: Distinct blocks that files refer to.
         staged_bytes: Written, not yet sealed.
         dedup_ratio: Non-hole logical bytes / unique bytes; 1.0 for an empty volume.
+        program_version: Of the mount process. It and all below came with 0.2; counts are since the mount began.
+        read_only: Mounted read-only.
+        uptime_seconds: Since the mount began.
+        open_files: Handles of regular files that are open.
+        requests: Answered requests of the kernel by kind: "read", "fsync".
+        request_seconds: From request to answer, added up, by kind.
+        errors: Requests that were answered with an error, by its name: "ENOSPC".
+        commits: Commits of metadata.
+        sealed_files: How often what was staged of a file was turned into blocks.
+        gc_runs: Collections.
+        gc_removed_blocks: What they removed.
+        gc_freed_bytes: What the host got back from them.
     """
 
     files: int
@@ -344,6 +356,18 @@ class StatsReply(_Message, frozen=True, kw_only=True):
     blocks: int
     staged_bytes: int
     dedup_ratio: float
+    program_version: str = ""
+    read_only: bool = False
+    uptime_seconds: float = 0.0
+    open_files: int = 0
+    requests: dict[str, int] = {}
+    request_seconds: dict[str, float] = {}
+    errors: dict[str, int] = {}
+    commits: int = 0
+    sealed_files: int = 0
+    gc_runs: int = 0
+    gc_removed_blocks: int = 0
+    gc_freed_bytes: int = 0
 
 
 class Done(_Message, frozen=True, kw_only=True):

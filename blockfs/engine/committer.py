@@ -12,9 +12,14 @@ from blockfs.engine.filestate import Stores
 
 
 class Committer:
-    """Commits the tree of one mount. Thread-safe."""
+    """Commits the tree of one mount. Thread-safe.
+
+    Attributes:
+        written: Commits that wrote something.
+    """
 
     def __init__(self, stores: Stores) -> None:
+        self.written = 0
         self._stores = stores
         self._one_at_a_time = threading.Lock()
         self._begun = 0  # commits begun, under the engine's lock
@@ -62,6 +67,7 @@ class Committer:
             try:
                 tree.write(change_set)
                 written = True
+                self.written += 1
             finally:
                 with lock:
                     (tree.retire if written else tree.thaw)(change_set)

@@ -120,6 +120,16 @@ class Filesystem:
         """Bytes that were written and are not sealed yet."""
         return self._table.staged_bytes
 
+    @property
+    def commits(self) -> int:
+        """Commits of metadata that this mount has written."""
+        return self._committer.written
+
+    @property
+    def sealed_files(self) -> int:
+        """How often this mount has turned what was staged of a file into blocks."""
+        return self._sealer.sealed_files
+
     def commit(self) -> None:
         """Make all metadata durable that were changed before the call. Waits for a disk.
 

@@ -65,6 +65,7 @@ class Sealer:
     """Seals files of one mount. Thread-safe; every public method waits for disks."""
 
     def __init__(self, stores: Stores, table: FileTable, reader: Reader) -> None:
+        self.sealed_files = 0  # under the engine's lock
         self._stores = stores
         self._table = table
         self._reader = reader
@@ -262,6 +263,8 @@ class Sealer:
                 while jobs:
                     self._splice(jobs[0], spliced)
                     jobs.pop(0)
+                    with self._stores.lock:
+                        self.sealed_files += 1
             finally:
                 for job in jobs:
                     self._abandon(job)

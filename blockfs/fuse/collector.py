@@ -13,6 +13,7 @@ from blockfs.blocks.gc import CollectionStopped, is_due, unreferenced_bytes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.fuse import upkeep
+from blockfs.fuse.counters import Counters
 
 LOOK_S: Final = 10.0  # between two looks whether a collection is due …
 LOOK_SHARE: Final = 100  # … or this many times as long as a look takes: it reads a row for each leaf
@@ -25,13 +26,15 @@ log = structlog.get_logger()
 class Collector:
     """A thread that collects when much was appended, or when the host is nearly full."""
 
-    def __init__(self, filesystem: Filesystem, ending: threading.Event) -> None:
+    def __init__(self, filesystem: Filesystem, ending: threading.Event, counters: Counters) -> None:
         """Start it.
 
         Args:
             filesystem: Of the mount.
             ending: Set when the mount ends: a collection under way lets go.
+            counters: Where collections are counted.
         """
+        self._counters = counters
         self._filesystem = filesystem
         self._ending = ending
         self._last_s = -LOW_SPACE_PAUSE_S
@@ -68,6 +71,7 @@ class Collector:
             return
         started_s = time.monotonic()
         done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._ending.is_set)
+        self._counters.collected(done)
         self._last_s = time.monotonic()
         self._kept_bytes = self._unreferenced_bytes()
         log.info(

@@ -20,6 +20,7 @@ from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FsError, NotFoundError, ReadOnlyError, UsageError
 from blockfs.fuse import changes, upkeep
+from blockfs.fuse.counters import Counters
 from blockfs.fuse.figures import figures_of
 from blockfs.runtime.output import shown
 
@@ -58,8 +59,16 @@ class MountHandler:
         ending: Set when the mount ends: long work lets go.
     """
 
-    def __init__(self, filesystem: Filesystem, kernel: Kernel, mountpoint: bytes, unmount: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        filesystem: Filesystem,
+        kernel: Kernel,
+        mountpoint: bytes,
+        unmount: Callable[[], None],
+        counters: Counters,
+    ) -> None:
         self.filesystem = filesystem
+        self.counters = counters
         self.kernel = kernel
         self.mountpoint = mountpoint
         self.unmount = unmount
@@ -129,7 +138,7 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Stats) -> Reply:
-        filesystem = self._filesystem
+        filesystem, counters = self._filesystem, self._mount.counters
         with filesystem.tree.committed() as view:
             figures = figures_of(view, filesystem.blocks)
         return protocol.StatsReply(
@@ -140,6 +149,18 @@ class MountSession:
             blocks=figures.blocks,
             staged_bytes=filesystem.staged_bytes,
             dedup_ratio=figures.dedup_ratio,
+            program_version=importlib.metadata.version("blocksync"),
+            read_only=filesystem.read_only,
+            uptime_seconds=counters.uptime_s,
+            open_files=counters.open_files,
+            requests=dict(counters.requests),
+            request_seconds=dict(counters.request_seconds),
+            errors={errno.errorcode.get(number, str(number)): count for number, count in counters.errors.items()},
+            commits=filesystem.commits,
+            sealed_files=filesystem.sealed_files,
+            gc_runs=counters.gc_runs,
+            gc_removed_blocks=counters.gc_removed_blocks,
+            gc_freed_bytes=counters.gc_freed_bytes,
         )
 
     @_answer.register
@@ -166,7 +187,9 @@ class MountSession:
     @_answer.register
     def _(self, _request: protocol.Gc) -> Reply:
         filesystem = self._filesystem
-        return upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._mount.ending.is_set)
+        done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._mount.ending.is_set)
+        self._mount.counters.collected(done)
+        return done
 
     @_answer.register
     def _(self, _request: protocol.Fsck) -> Reply:

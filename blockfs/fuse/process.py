@@ -30,6 +30,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, LockedError
 from blockfs.fuse import mountpoints
 from blockfs.fuse.collector import Collector
+from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.handler import MountHandler
 from blockfs.runtime.exitcodes import ExitCode
@@ -185,7 +186,7 @@ def _serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[]
     # SIGTERM to who is still there.
     with _noted_signals() as noted:
         try:
-            _serve_mounted(options, manager, frontends.Pyfuse3Frontend(filesystem), filesystem, noted, ready)
+            _serve_mounted(options, manager, frontends, filesystem, noted, ready)
             sound = True
         except EXPECTED:
             sound = True
@@ -203,7 +204,7 @@ def _serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[]
 def _serve_mounted(
     options: MountOptions,
     manager: ServiceManager,
-    frontend: Pyfuse3Frontend,
+    frontends: ModuleType,
     filesystem: Filesystem,
     noted: list[int],
     ready: Callable[[], None],
@@ -216,13 +217,15 @@ def _serve_mounted(
         manager.ready(f"serving {place}")
 
     mountpoints.take(options.mountpoint)
+    counters = Counters()
+    frontend = frontends.Pyfuse3Frontend(filesystem, counters)
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
     mounted = True
     try:
         end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
-        handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount)
+        handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = ControlServer(options.volume, handler)
-        collector = None if options.read_only else Collector(filesystem, handler.ending)
+        collector = None if options.read_only else Collector(filesystem, handler.ending, counters)
         try:
             log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
             trio.run(_run_loop, frontend, end, noted, serving)

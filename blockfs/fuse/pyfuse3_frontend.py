@@ -12,9 +12,11 @@ What changes behind its back (clones, applied changes) must be told: `forget_ent
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import stat
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, ParamSpec, Self, TypeVar
@@ -28,6 +30,7 @@ from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, Rena
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.listing import Listing
 from blockfs.errors import BlockfsError, FsError, WouldBlock
+from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
 from blockfs.fuse.mountpoints import MountError
 from blockfs.runtime.output import shown
@@ -60,8 +63,8 @@ class OpenFile:
 class Pyfuse3Frontend:
     """A mount through libfuse. One per process: pyfuse3 keeps its session in globals."""
 
-    def __init__(self, filesystem: Filesystem) -> None:
-        self._operations = Operations(filesystem)
+    def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
+        self._operations = Operations(filesystem, counters)
         self._token: trio.lowlevel.TrioToken | None = None
 
     def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:
@@ -143,8 +146,11 @@ class Operations(pyfuse3.Operations):
     # flush is left to the base class (ENOSYS): the kernel writes its pages back at close without it, and then saves
     # a round trip for each. access is never sent with default_permissions.
 
-    def __init__(self, filesystem: Filesystem) -> None:
+    def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         super().__init__()
+        self._counters = counters
+        for kind in _REQUESTS:
+            setattr(self, kind, _counted(counters, kind, getattr(self, kind)))
         self._filesystem = filesystem
         self._names = filesystem.namespace
         self._files = filesystem.files
@@ -313,12 +319,14 @@ class Operations(pyfuse3.Operations):
     async def release(self, fh: int) -> None:
         """The last copy of a handle is closed."""
         opened = self._handles.pop(fh)
+        self._counters.open_files = len(self._handles)
         _translated(self._files.release, opened.handle)
 
     def _opened(self, ino: int, flags: int) -> FileInfo:
         handle = _translated(self._files.open, ino, flags & ~os.O_TRUNC)
         fh = self._take_handle()
         self._handles[fh] = OpenFile(ino, handle)
+        self._counters.open_files = len(self._handles)
         return FileInfo(fh=fh, keep_cache=True)
 
     # --- directories ---
@@ -382,6 +390,32 @@ class Operations(pyfuse3.Operations):
     def _take_handle(self) -> int:
         fh, self._next_handle = self._next_handle, self._next_handle + 1
         return fh
+
+
+_REQUESTS: Final = [
+    name
+    for name, member in vars(Operations).items()
+    if inspect.iscoroutinefunction(member) and not name.startswith("_")
+]
+"""The kinds of requests that are answered here."""
+
+
+def _counted(counters: Counters, kind: str, answer: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    """A request handler that answers the same, and is counted. Costs about 0.4 µs a request."""
+    requests, seconds, errors, now = counters.requests, counters.request_seconds, counters.errors, time.perf_counter
+
+    async def counted(*args: P.args, **kwargs: P.kwargs) -> R:
+        began_s = now()
+        try:
+            return await answer(*args, **kwargs)
+        except FUSEError as error:
+            errors[error.errno] += 1
+            raise
+        finally:
+            requests[kind] += 1
+            seconds[kind] += now() - began_s
+
+    return counted
 
 
 def _translated(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

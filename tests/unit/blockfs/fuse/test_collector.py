@@ -14,6 +14,7 @@ from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
 from blockfs.fuse import collector as collectors
 from blockfs.fuse.collector import Collector
+from blockfs.fuse.counters import Counters
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
 def collector(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     monkeypatch.setattr(collectors, "LOW_SPACE_SHARE", 1 << 60)  # never low, however full this machine is
     ending = threading.Event()
-    made = Collector(filesystem, ending)
+    made = Collector(filesystem, ending, Counters())
     yield made
     ending.set()
     made.join()

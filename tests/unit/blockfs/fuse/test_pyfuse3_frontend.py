@@ -21,6 +21,7 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import CorruptBlockError, WouldBlock
 from blockfs.fuse import pyfuse3_frontend as frontends
+from blockfs.fuse.counters import Counters
 from blockfs.fuse.pyfuse3_frontend import Operations
 
 ROOT = 1
@@ -48,7 +49,7 @@ def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
 
 @pytest.fixture
 def operations(filesystem: Filesystem) -> Operations:
-    return Operations(filesystem)
+    return Operations(filesystem, Counters())
 
 
 def call(request: Callable[..., Awaitable[Any]], *arguments: Any, **keywords: Any) -> Any:
