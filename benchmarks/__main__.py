@@ -1,12 +1,12 @@
-"""python -m benchmarks [filesystem] [sync]: run, save JSON lines, print the tables of docs/reference/benchmarks.md."""
+"""python -m benchmarks [NAME…]: run, save JSON lines, print the tables of docs/reference/benchmarks.md."""
 
 from __future__ import annotations
 
 import sys
 
-from benchmarks import bench_filesystem, bench_sync, harness
+from benchmarks import bench_codecs, bench_filesystem, bench_sync, harness
 
-BENCHMARKS = {"filesystem": bench_filesystem.run, "sync": bench_sync.run}
+BENCHMARKS = {"codecs": bench_codecs.run, "filesystem": bench_filesystem.run, "sync": bench_sync.run}
 
 
 def main() -> None:

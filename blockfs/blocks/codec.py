@@ -38,15 +38,15 @@ class Payload(NamedTuple):
     codec: int
 
 
-class _Contexts(threading.local):
+class ZstdContexts(threading.local):
     """One pair of zstd contexts per thread: they are not to be shared, and cost more to make than to use."""
 
-    def __init__(self) -> None:
-        self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
+    def __init__(self, level: int) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=level)
         self.decompressor = zstandard.ZstdDecompressor()
 
 
-_contexts: Final = _Contexts()
+_contexts = ZstdContexts(ZSTD_LEVEL)
 
 
 def raw(canonical: bytes) -> Payload:

@@ -22,8 +22,8 @@ from blockfs.errors import BlockfsError
 
 _MIN_BITS: Final = 1 << 20
 _BITS_PER_ROW: Final = 64
-"""A dead block shares its bit with a live one in 1.5 % of cases, and then stays until the next run, whose bits are
-others. 64 bits per row are 128 MiB of memory for 1 TiB of 64 KiB blocks."""
+"""At most, and at least half as many. If all rows but one are live, the dead one shares its bit with a live one in 1.6
+to 3.1 % of cases, and then stays until the next run, whose bits are others. 1 TiB of 64 KiB blocks takes 128 MiB."""
 
 _PAUSE_S: Final = 0.01  # between looks at flocks and readers: they end in milliseconds, or wait for a commit of seconds
 
@@ -73,11 +73,16 @@ class Marks:
 
     def __init__(self, rows: int, offset: int) -> None:
         count = _MIN_BITS
-        while count < rows * _BITS_PER_ROW:
+        while count * 2 <= rows * _BITS_PER_ROW:
             count *= 2
         self._mask = count - 1
         self._offset = offset
         self._bits = bytearray(count // 8)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory that the marks take."""
+        return len(self._bits)
 
     def add(self, ids: bytes) -> None:
         """Mark concatenated ids."""

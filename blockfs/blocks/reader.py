@@ -14,8 +14,10 @@ from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_head
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
-_RECENT_BYTES: Final = 16 << 20
+_RECENT_BYTES: Final = 16 << 20  # of decompressed blocks: 256 of 64 KiB, more than there are readers in order
 _INLINE_BYTES: Final = 128 << 10
+"""Up to this length a block is decompressed where nobody may wait: 36 to 80 µs for 64 KiB, while the way through a
+thread took 130 µs."""
 
 
 class SegmentFile:

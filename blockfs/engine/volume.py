@@ -32,7 +32,7 @@ MIN_BLOCK_SIZE: Final = 4096  # one page: what staging tells apart
 MAX_BLOCK_SIZE: Final = 4 << 20  # the default of Pithos servers
 DEFAULT_BLOCK_SIZE: Final = 64 << 10  # 6.6 times cheaper per daily snapshot than 4 MiB (architecture, section 3)
 COMPRESSIONS: Final = tuple(one.value for one in Compression)
-DEFAULT_COMPRESSION: Final = "zstd"  # ADR 0006
+DEFAULT_COMPRESSION: Final = Compression.NONE.value  # ADR 0006
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

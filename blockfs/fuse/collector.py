@@ -38,7 +38,10 @@ class Collector:
         self._filesystem = filesystem
         self._ending = ending
         self._last_s = -LOW_SPACE_PAUSE_S
-        self._kept_bytes = 0  # unreferenced by the tree, but kept by the last collection: pins
+        self._look_took_s = 0.0
+        self._kept_bytes = (
+            0  # unreferenced by the tree, but kept by the last collection: pins, and what is being sealed
+        )
         self._thread = threading.Thread(target=self._run, name="blocksync-gc", daemon=True)
         self._thread.start()
 
@@ -47,16 +50,13 @@ class Collector:
         self._thread.join()
 
     def _run(self) -> None:
-        pause_s = LOOK_S
-        while not self._ending.wait(pause_s):
-            started_s = time.monotonic()
+        while not self._ending.wait(max(LOOK_S, self._look_took_s * LOOK_SHARE)):
             try:
                 self.look()
             except CollectionStopped:
                 return
             except (BlockfsError, OSError) as error:
                 log.warning("gc.failed", reason=str(error))
-            pause_s = max(LOOK_S, (time.monotonic() - started_s) * LOOK_SHARE)
 
     def look(self) -> None:
         """Collect if it is due.
@@ -66,8 +66,12 @@ class Collector:
             BlockfsError: The host failed, or the index is damaged.
         """
         filesystem = self._filesystem
-        dead_bytes = self._unreferenced_bytes() - self._kept_bytes
-        if not (is_due(filesystem.blocks, dead_bytes) or self._space_is_low()):
+        started_s = time.monotonic()
+        unreferenced_bytes = self._unreferenced_bytes()
+        self._kept_bytes = min(self._kept_bytes, unreferenced_bytes)
+        is_wanted = is_due(filesystem.blocks, unreferenced_bytes - self._kept_bytes) or self._space_is_low()
+        self._look_took_s = time.monotonic() - started_s
+        if not is_wanted:
             return
         started_s = time.monotonic()
         done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._ending.is_set)

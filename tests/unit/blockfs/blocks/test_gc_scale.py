@@ -1,0 +1,18 @@
+"""What a collection of a large index needs, at 1/64 of the size that `make soak` uses."""
+
+from __future__ import annotations
+
+from blockfs.blocks.gc import Marks
+from tests.soak import gc_scale
+
+
+def test_a_collection_needs_little_more_memory_than_its_marks() -> None:
+    """8 bytes per block at most, and what the process takes anyway: nothing else grows with the index."""
+    figures = gc_scale.measure(gc_scale.ROWS // 64)
+    assert figures.rows // 2 * 0.95 <= figures.removed <= figures.rows // 2
+    assert figures.anon_bytes <= 64 << 20
+
+
+def test_the_marks_of_a_tebibyte_fit() -> None:
+    assert Marks(gc_scale.ROWS, 0).memory_bytes == 128 << 20
+    assert Marks(gc_scale.ROWS * 2 - 1, 0).memory_bytes == 128 << 20
