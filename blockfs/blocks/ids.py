@@ -22,6 +22,10 @@ ZERO_BLOCK: Final = BlockId(hashlib.sha256(b"").digest())
 PADDING_ID: Final = BlockId(bytes(ID_SIZE))
 """32 NUL bytes: the Merkle padding. Never the id of a block; refused at every edge."""
 
+LOST_BLOCK: Final = BlockId(b"\xff" * ID_SIZE)
+"""Stands for content that is lost: fsck puts it where a leaf was. No block has it (nobody knows data with this
+digest), so it is missing for ever and reading it fails, as reading a missing block does."""
+
 
 def parse_block_id(text: str) -> BlockId:
     """Read a block id from its hex form, as it comes from outside.

@@ -121,10 +121,29 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):
-    """One broken invariant that fsck found: a stable dotted name and a sentence."""
+    """One broken invariant that fsck found: a stable name, a sentence, and what repair does about it, if anything."""
 
     kind: str
     message: str
+    remedy: str = ""
+
+
+class LossMsg(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was stored and is gone.
+
+    Attributes:
+        inode: Whose.
+        path: Where it is or was; empty if it has no name.
+        what: In words.
+        start: First lost byte of the file; None if it is not about bytes.
+        end: The byte after the last one.
+    """
+
+    inode: int
+    path: bytes
+    what: str
+    start: int | None
+    end: int | None
 
 
 # --- requests
@@ -453,10 +472,11 @@ class GcReply(_Message, frozen=True, kw_only=True):
 
 
 class FsckReply(_Message, frozen=True, kw_only=True):
-    """Broken invariants; empty: clean."""
+    """Broken invariants, empty: clean; and what is lost, or would be after a repair."""
 
     inodes_checked: int
     findings: list[FindingMsg]
+    lost: list[LossMsg]
 
 
 class ScrubReply(_Message, frozen=True, kw_only=True):

@@ -7,18 +7,23 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.blocks.scrub import scrub as scrub_blocks
-from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, ScrubReply
+from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.stagecheck import missing_staging
-from blockfs.tree.check import Finding, check
+from blockfs.tree.check import Examination, examine
 from blockfs.tree.committed import CommittedView
+from blockfs.tree.draft import World
+from blockfs.tree.findings import Problem
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 
 MAX_PATHS: Final = 10_000  # paths in one answer: it must fit into a frame of the control socket
+MAX_FINDINGS: Final = 5_000  # likewise, with a path each
 
 Stop = Callable[[], bool]
 """Asked now and then: the mount is ending, let go."""
@@ -57,19 +62,29 @@ def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None] = _noth
 def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes) -> FsckReply:
     """Check a committed state, and that every block and staging file it names is there."""
     with tree.committed() as view:
-        findings = check(view, blocks.block_size, blocks.missing)
-        inodes = sum(1 for _ in view.inodes())
-    messages = [_finding(found) for found in findings]
-    messages += [
-        FindingMsg(kind="missing-staging", message=f"inode {lost.ino}: its staged data are gone")
+        reply = fsck_reply(examine(view, World(block_size=blocks.block_size, missing=blocks.missing)))
+    gone = [
+        FindingMsg(kind=Problem.MISSING_STAGING.value, message=f"inode {lost.ino}: its staged data are gone")
         for lost in missing_staging(tree, staging_path)
     ]
-    return FsckReply(inodes_checked=inodes, findings=messages)
+    return msgspec.structs.replace(reply, findings=reply.findings + gone)
 
 
-def _finding(found: Finding) -> FindingMsg:
-    where = "" if found.ino is None else f"inode {found.ino}: "
-    return FindingMsg(kind=found.problem.value, message=where + found.detail)
+def fsck_reply(examination: Examination) -> FsckReply:
+    """What fsck found, with paths: those that files have in the repaired tree."""
+    draft = examination.draft
+    findings = []
+    for found in draft.findings[:MAX_FINDINGS]:
+        where = "" if found.ino is None else f"inode {found.ino}: "
+        findings.append(FindingMsg(kind=found.problem.value, message=where + found.detail, remedy=found.remedy))
+    if len(draft.findings) > MAX_FINDINGS:
+        rest = len(draft.findings) - MAX_FINDINGS
+        findings.append(FindingMsg(kind="more", message=f"{rest} more findings are not listed"))
+    lost = []
+    for loss in draft.losses[:MAX_FINDINGS]:
+        path = draft.path(loss.ino) if loss.path is None else loss.path
+        lost.append(LossMsg(inode=loss.ino, path=path, what=loss.what, start=loss.start, end=loss.end))
+    return FsckReply(inodes_checked=examination.inodes, findings=findings, lost=lost)
 
 
 def scrub(blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never) -> ScrubReply:

@@ -9,7 +9,7 @@ from itertools import islice
 import lmdb
 
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
-from blockfs.tree.overlay import scan_snapshot
+from blockfs.tree.overlay import KeyValues, scan_snapshot
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
     META_RESERVED,
@@ -91,6 +91,11 @@ class CommittedView(TreeReader):
     def close(self) -> None:
         """End the view. Idempotent."""
         self._snapshot.close()
+
+    @property
+    def rows(self) -> KeyValues:
+        """The rows as they are stored."""
+        return self._snapshot
 
     # --- the journal ---
 
