@@ -126,7 +126,7 @@ def _scrub_unrecorded(run: _Scrub, incomplete: dict[int, set[int]]) -> None:
                 lacking.setdefault(row.segment, []).append(row.record(block_id))
     for number, records in lacking.items():
         records.sort(key=lambda record: record.offset)
-        run.repaired_records += _append_records(run.blocks, number, records)
+        run.repaired_records += append_records(run.blocks, number, records)
 
 
 def _check(run: _Scrub, block_id: BlockId, segment: int, offset: int) -> bool:
@@ -163,7 +163,7 @@ def _set_quarantined(blocks: BlockDirectory, block_id: BlockId, seen: Row, *, qu
             blocks.index.put_row(txn, block_id, row._replace(quarantined=quarantined))
 
 
-def _append_records(blocks: BlockDirectory, number: int, records: Iterable[Record]) -> int:
+def append_records(blocks: BlockDirectory, number: int, records: Iterable[Record]) -> int:
     """Write lost sidecar records again, so that a rebuild finds the blocks; 0 if somebody appends to the segment."""
     if blocks.read_only:
         return 0

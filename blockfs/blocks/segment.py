@@ -126,6 +126,12 @@ def check_sidecar_header(data: bytes, uuid: bytes, number: int, name: str) -> No
     _check_header(data, _SIDECAR_MAGIC, uuid, number, name)
 
 
+def is_whole_header(data: bytes) -> bool:
+    """Whether the first bytes of a segment or sidecar have a sound checksum, whosever they are."""
+    size = _HEADER.size + _CRC.size
+    return len(data) >= size and _CRC.unpack_from(data, _HEADER.size)[0] == zlib.crc32(data[: _HEADER.size])
+
+
 def encode_record(record: Record) -> bytes:
     """One sidecar record."""
     body = _RECORD.pack(*record)

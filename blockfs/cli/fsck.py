@@ -1,53 +1,75 @@
-"""`blocksync fsck`: check the metadata."""
+"""`blocksync fsck`: check the metadata, and repair them."""
 
 from __future__ import annotations
 
-import os
+import time
 
 import click
 
-from blockfs.cli.parameters import PATH, Place, json_option, place_of
-from blockfs.control.protocol import FsckReply
+from blockfs.cli.parameters import PATH, Place, json_option, place_of, progress
+from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
-from blockfs.fuse import offline, upkeep
+from blockfs.fuse import repair as offline_repair
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown
 
 
 @click.command("fsck")
 @click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
-@click.option("--repair", is_flag=True, help="Rebuild the block index first. Not while mounted.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired. Not while mounted.")
 @json_option
 @click.pass_context
 def command(context: click.Context, path: bytes, repair: bool, as_json: bool) -> None:
-    """Check names, inodes, leaves and reference counts. Exit code 0: clean, 15: something is wrong."""
-    place = place_of(path)
-    if repair:
-        _repair(place)
-    result = _check(place)
+    """Check names, inodes, leaves, reference counts, blocks and staged data.
+
+    Exit code 0: clean, or all repaired and nothing lost; 15: something is wrong, or was lost.
+    """
+    result = _fsck(place_of(path), repair=repair)
     if as_json:
-        findings: list[JsonValue] = [{"kind": found.kind, "message": found.message} for found in result.findings]
-        json_line("fsck", {"clean": not findings, "inodes_checked": result.inodes_checked, "findings": findings})
+        findings: list[JsonValue] = [
+            {"kind": found.kind, "message": found.message, "remedy": found.remedy} for found in result.findings
+        ]
+        lost: list[JsonValue] = [_loss(loss) for loss in result.lost]
+        clean = not findings
+        checked = result.inodes_checked
+        fields: dict[str, JsonValue] = {"clean": clean, "repaired": repair, "inodes_checked": checked}
+        json_line("fsck", {**fields, "findings": findings, "lost": lost})
     else:
-        for finding in result.findings:
-            click.echo(f"{finding.kind}: {finding.message}")
-        click.echo(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
-    if result.findings:
+        _print(result, repair=repair)
+    is_well = all(found.remedy for found in result.findings) and not result.lost if repair else not result.findings
+    if not is_well:
         context.exit(ExitCode.CORRUPTION)
 
 
-def _repair(place: Place) -> None:
+def _fsck(place: Place, *, repair: bool) -> FsckReply:
     client = place.client_if_mounted()
     if client is not None:
         with client:
-            raise LockedError(shown(place.volume), client.server_pid)
-    offline.rebuild(place.volume)
-
-
-def _check(place: Place) -> FsckReply:
-    client = place.client_if_mounted()
-    if client is not None:
-        with client:
+            if repair:
+                raise LockedError(shown(place.volume), client.server_pid)
             return client.fsck()
-    with offline.opened(place.volume) as volume:
-        return upkeep.fsck(volume.blocks, volume.tree, os.path.join(place.volume, b"staging"))
+    with progress() as step:
+        return offline_repair.fsck(place.volume, repair=repair, now_ns=time.time_ns(), step=step)
+
+
+def _loss(loss: LossMsg) -> dict[str, JsonValue]:
+    return {
+        "inode": loss.inode,
+        "path": shown(loss.path),
+        "what": loss.what,
+        "start": loss.start,
+        "end": loss.end,
+    }
+
+
+def _print(result: FsckReply, *, repair: bool) -> None:
+    for found in result.findings:
+        done = f" -> {found.remedy}" if found.remedy and repair else ""
+        click.echo(f"{found.kind}: {found.message}{done}")
+    for loss in result.lost:
+        where = shown(loss.path) or f"inode {loss.inode}"
+        span = "" if loss.start is None or loss.end is None else f" bytes {loss.start} to {loss.end - 1}:"
+        click.echo(f"lost: {where}:{span} {loss.what}")
+    click.echo(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
+    if not repair and any(found.remedy for found in result.findings):
+        click.echo("`blocksync fsck --repair` on the unmounted volume repairs what can be repaired", err=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import click
+from rich.console import Console
 
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import NotFoundError, UsageError
@@ -66,3 +70,14 @@ def place_of(path: bytes) -> Place:
             "`blocksync init` makes a volume"
         )
     return Place(volume=volume, mount=next(iter(mounts_of_volume(volume)), None))
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Say on a terminal what a long command does just now; nowhere else."""
+    console = Console(file=sys.stderr, highlight=False, markup=False)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    with console.status("") as status:
+        yield status.update

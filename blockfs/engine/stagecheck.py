@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from blockfs.engine.staging import encode_name
+from blockfs.engine.staging import Key, data_extents, decode_name, encode_name
 from blockfs.tree.schema import Generation
 from blockfs.tree.store import Tree
 
@@ -26,3 +26,21 @@ def _absent(tree: Tree, staging_path: bytes) -> list[Generation]:
         named = list(view.all_generations())
     present = set(os.listdir(staging_path))
     return [one for one in named if encode_name((one.ino, one.range_index, one.generation)) not in present]
+
+
+def staged_files(staging_path: bytes) -> dict[Key, int]:
+    """The staging files of a volume that is not mounted, with their sizes in bytes. Those without data count as 0.
+
+    Raises:
+        OSError: The staging directory can't be read.
+    """
+    found = {}
+    for entry in os.listdir(staging_path):
+        key = decode_name(entry)
+        if key is not None:
+            fd = os.open(os.path.join(staging_path, entry), os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                found[key] = os.fstat(fd).st_size if next(data_extents(fd), None) is not None else 0
+            finally:
+                os.close(fd)
+    return found

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.rebuild import rebuild_index
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.tree.store import Tree
 
@@ -39,22 +38,5 @@ def opened(path: bytes) -> Iterator[OfflineVolume]:
                 yield OfflineVolume(blocks=blocks, tree=tree)
         finally:
             tree.close()
-    finally:
-        lock.release()
-
-
-def rebuild(path: bytes) -> None:
-    """Make the block index of a volume anew from its segments and sidecars, verifying every block.
-
-    Raises:
-        NotFoundError: No volume there.
-        LockedError: Mounted, or another command works on it.
-        FormatTooNewError: Made by a newer blocksync.
-        NoSpaceError: The host is full; the old index stands.
-    """
-    volume = Volume.load(path)
-    lock = VolumeLock.acquire(volume.path)
-    try:
-        rebuild_index(volume.blocks_path)
     finally:
         lock.release()

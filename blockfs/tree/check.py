@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blockfs.tree.check_leaves import check_blocks, check_leaves, check_staged
+from blockfs.tree.check_leaves import adopt_strays, check_blocks, check_leaves, check_staged
 from blockfs.tree.check_names import all_inodes, check_inodes, check_link_counts, check_names, remove_rows_of_nobody
 from blockfs.tree.check_rows import check_meta, check_rows
 from blockfs.tree.committed import CommittedView
@@ -52,9 +52,11 @@ def examine(view: CommittedView, world: World) -> Examination:
     check_inodes(draft)
     check_names(draft)
     remove_rows_of_nobody(draft)
-    if world.staged_size is not None:
-        check_staged(draft)
+    if world.staged is not None:
+        check_staged(draft, world.staged)
     check_leaves(draft)
+    if world.staged is not None:
+        adopt_strays(draft, world.staged)
     check_link_counts(draft)
     _check_journal(draft)
     if world.missing is not None:

@@ -7,7 +7,7 @@ never thrown away either: a leaf that no file refers to becomes a file in lost+f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -15,10 +15,12 @@ from typing import Final
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root
 from blockfs.blocks.ids import ID_SIZE, LOST_BLOCK, PADDING_ID, ZERO_BLOCK, BlockId, LeafKey
-from blockfs.tree.draft import Draft, MissingBlocks
+from blockfs.tree.check_rows import SIZE_LIMIT
+from blockfs.tree.draft import Draft, MissingBlocks, StagingKey
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
     RANGE_BYTES,
+    Generation,
     Inode,
     Kind,
     Table,
@@ -262,19 +264,43 @@ def _tell_missing(draft: Draft, inode: Inode, index: int, ids: list[BlockId], mi
             draft.lost(inode.ino, _LOST, start, end)
 
 
-def check_staged(draft: Draft) -> None:
+def check_staged(draft: Draft, staged: Mapping[StagingKey, int]) -> None:
     """Every generation has its staging file."""
-    staged_size = draft.world.staged_size
-    assert staged_size is not None
     for generation in draft.all_generations():
-        if staged_size(generation) is None:
-            detail = f"its staged data of generation {generation.generation} are gone"
-            draft.found(Problem.MISSING_STAGING, generation.ino, detail, "given up")
-            draft.drop_generation(generation)
-            inode = draft.inode(generation.ino)
-            assert inode is not None
-            start = generation.range_index * RANGE_BYTES
-            end = min(start + RANGE_BYTES, generation.valid_below, inode.size_bytes)
-            if start < end:
-                draft.lost(inode.ino, _STAGED, start, end)
-            draft.put_inode(inode, content_changed=True)
+        if key_of(generation) in staged:
+            continue
+        detail = f"its staged data of generation {generation.generation} are gone"
+        draft.found(Problem.MISSING_STAGING, generation.ino, detail, "given up")
+        draft.drop_generation(generation)
+        inode = draft.inode(generation.ino)
+        assert inode is not None
+        start = generation.range_index * RANGE_BYTES
+        end = min(start + RANGE_BYTES, generation.valid_below, inode.size_bytes)
+        if start < end:
+            draft.lost(inode.ino, _STAGED, start, end)
+        draft.put_inode(inode, content_changed=True)
+
+
+def adopt_strays(draft: Draft, staged: Mapping[StagingKey, int]) -> None:
+    """Keep staging files that the tree does not name as files in lost+found, if the tree is damaged in any way.
+
+    In a sound tree they are superfluous, and the next mount removes them: sealed, or never flushed before a crash.
+    """
+    if not draft.findings:
+        return
+    strays = {key for key, size in staged.items() if size} - {
+        key_of(generation) for generation in draft.all_generations()
+    }
+    for ino, range_index, generation in sorted(strays):
+        size = min(range_index * RANGE_BYTES + staged[ino, range_index, generation], SIZE_LIMIT)
+        new = draft.new_ino()
+        draft.new_inode(new, Kind.FILE, mode=0o600, size_bytes=size)
+        draft.put_generation(Generation(ino=new, range_index=range_index, generation=generation))
+        draft.adopted.append(((ino, range_index, generation), (new, range_index, generation)))
+        path = draft.reconnect(new, b"staged-%d.%d.%d" % (ino, range_index, generation))
+        draft.found(Problem.STRAY_STAGING, ino, "staged data that the tree does not name", f"kept as {path}")
+
+
+def key_of(generation: Generation) -> StagingKey:
+    """Which staging file holds a generation."""
+    return generation.ino, generation.range_index, generation.generation

@@ -48,12 +48,20 @@ def check_inodes(draft: Draft) -> None:
         last = None
         for key, _ in draft.rows.scan(table):
             ino = split_ino_key(key)[0]
-            if ino != last and draft.inode(ino) is None:
+            if ino != last and _is_misfit(draft, ino, table):
                 _restore_inode(draft, ino, table)
             last = ino
     for inode in all_inodes(draft):
         if inode.kind is Kind.SYMLINK:
             _check_symlink(draft, inode)
+
+
+def _is_misfit(draft: Draft, ino: int, table: Table) -> bool:
+    """Whether an inode that has rows in this table is gone, or has names in it and no content but is no directory."""
+    kind = draft.kind(ino)
+    if kind is None:
+        return True
+    return table is Table.DENTRIES and kind is not Kind.DIRECTORY and next(draft.leaf_keys(ino), None) is None
 
 
 def _restore_inode(draft: Draft, ino: int, table: Table) -> None:
@@ -69,7 +77,7 @@ def _restore_inode(draft: Draft, ino: int, table: Table) -> None:
         return  # its rows go when their table is checked
     size = _size_from_content(draft, ino, kind)
     remedy = "made again, owned by root"
-    draft.found(Problem.LOST_INODE, ino, f"there is no inode, but what belongs to a {kind.name.lower()}", remedy)
+    draft.found(Problem.LOST_INODE, ino, f"there is no such {kind.name.lower()}, but what belongs to it", remedy)
     what = "mode, owner and times" + (f"; its size is taken to be {size} bytes" if kind is Kind.FILE else "")
     draft.lost(ino, what)
     draft.new_inode(ino, kind, mode=0o700 if kind is Kind.DIRECTORY else 0o600, size_bytes=size)
@@ -89,8 +97,9 @@ def _size_from_content(draft: Draft, ino: int, kind: Kind) -> int:
         ids = draft.rows.get(Table.LEAVES, key) or bytes(LEAF_IDS * ID_SIZE)
         size = (index * LEAF_IDS + len(ids) // ID_SIZE) * draft.world.block_size
     for generation in draft.generations(ino):
-        staged = draft.world.staged_size(generation) if draft.world.staged_size is not None else None
-        end = generation.range_index * RANGE_BYTES + (staged or 0)
+        name = (generation.ino, generation.range_index, generation.generation)
+        staged = (draft.world.staged or {}).get(name, 0)
+        end = generation.range_index * RANGE_BYTES + staged
         size = max(size, min(end, generation.valid_below))
     return min(size, SIZE_LIMIT)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -37,8 +37,8 @@ LOST_FOUND: Final = b"lost+found"  # the name that fsck of every Linux filesyste
 MissingBlocks = Callable[[Iterable[BlockId]], list[BlockId]]
 """`BlockDirectory.missing`: those of the ids that are not stored."""
 
-StagedSize = Callable[[Generation], int | None]
-"""The size of a generation's staging file in bytes; None if it is gone."""
+StagingKey = tuple[int, int, int]
+"""(ino, 1 TiB range, generation): names a staging file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class World:
         block_size: The volume's.
         now_ns: Time of what repair makes.
         missing: If given, every id of every leaf is looked up in the block directory.
-        staged_size: If given, every generation is looked up in the staging directory.
+        staged: Staging files and their sizes in bytes, 0 without data. If given, every generation must have one.
     """
 
     block_size: int
     now_ns: int = 0
     missing: MissingBlocks | None = None
-    staged_size: StagedSize | None = None
+    staged: Mapping[StagingKey, int] | None = None
 
 
 class Draft(TreeReader):
@@ -67,6 +67,8 @@ class Draft(TreeReader):
         self.world = world
         self.findings: list[Finding] = []
         self.losses: list[Loss] = []
+        self.adopted: list[tuple[StagingKey, StagingKey]] = []
+        """Staging files that have to get another name before the draft is written: (old, new)."""
         self.renamed: set[int] = set()
         """Inodes whose names, or names in them, were changed: that their link counts change is no finding."""
         self._numbers: _Numbers | None = None
@@ -152,6 +154,10 @@ class Draft(TreeReader):
         self.renamed |= {parent, ino}
         self.rows.delete(Table.DENTRIES, ino_key(parent, name))
         self.rows.delete(Table.PARENTS, parent_key(ino, parent, name))
+
+    def put_generation(self, generation: Generation) -> None:
+        """Name staged data."""
+        self.rows.put(Table.GENERATIONS, *encode_generation(generation))
 
     def drop_generation(self, generation: Generation) -> None:
         """Forget staged data."""

@@ -6,47 +6,67 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import lmdb
+
 from blockfs.blocks.environment import close_environment, lmdb_errors
 from blockfs.errors import FormatTooNewError
-from blockfs.tree.check import Examination, examine
+from blockfs.tree.check import examine
 from blockfs.tree.committed import CommittedView, Snapshot
 from blockfs.tree.draft import World
 from blockfs.tree.environment import ADVICE, open_tables, open_tree_environment
 from blockfs.tree.schema import FORMAT, META_FORMAT, Table, decode_format
 
 
-@contextmanager
-def examined(path: bytes, world: World, *, write: bool) -> Iterator[Examination]:
-    """Examine the tree at `path`, which nobody else may have open; with `write`, repair it before the block begins.
+class TreeRepair:
+    """A tree that nobody else has open, what is wrong with it, and the repaired state, which `write` makes durable."""
 
-    A tree whose rows about itself are damaged can't be opened by `Tree.open`, and is by this.
-
-    Raises:
-        NotFoundError: No such directory.
-        CorruptionError: It is no readable LMDB database, or lacks a table.
-        FormatTooNewError: Made by a newer blocksync.
-        NoSpaceError: The host is full; nothing was changed.
-    """
-    environment = open_tree_environment(path)
-    try:
-        databases = open_tables(environment, path)
-        view = CommittedView(Snapshot(environment.begin(), databases))
+    def __init__(self, path: bytes, environment: lmdb.Environment, world: World) -> None:
+        """Use `opened`."""
+        self._path = path
+        self._environment = environment
+        self._databases = open_tables(environment, path)
+        self._view = CommittedView(Snapshot(environment.begin(), self._databases))
         try:
-            _refuse_newer(view, path)
-            result = examine(view, world)
-            if write:
-                with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin(write=True) as transaction:
-                    for table in Table:
-                        for key, row in result.draft.rows.changes[table].items():
-                            if row is None:
-                                transaction.delete(key, db=databases[table])
-                            else:
-                                transaction.put(key, row, db=databases[table])
-            yield result
+            _refuse_newer(self._view, path)
+            self.examination = examine(self._view, world)
+        except BaseException:
+            self._view.close()
+            raise
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: bytes, world: World) -> Iterator[TreeRepair]:
+        """Examine the tree at `path`. One whose rows about itself are damaged can't be opened by `Tree.open`.
+
+        Raises:
+            NotFoundError: No such directory.
+            CorruptionError: It is no readable LMDB database, or lacks a table.
+            FormatTooNewError: Made by a newer blocksync.
+        """
+        environment = open_tree_environment(path)
+        try:
+            work = cls(path, environment, world)
+            try:
+                yield work
+            finally:
+                work._view.close()
         finally:
-            view.close()
-    finally:
-        close_environment(environment)
+            close_environment(environment)
+
+    def write(self) -> None:
+        """Make the repaired state durable, all of it at once.
+
+        Raises:
+            NoSpaceError: The host is full; nothing was changed.
+        """
+        changes = self.examination.draft.rows.changes
+        with lmdb_errors(os.fsdecode(self._path), ADVICE), self._environment.begin(write=True) as transaction:
+            for table in Table:
+                for key, row in changes[table].items():
+                    if row is None:
+                        transaction.delete(key, db=self._databases[table])
+                    else:
+                        transaction.put(key, row, db=self._databases[table])
 
 
 def _refuse_newer(view: CommittedView, path: bytes) -> None:

@@ -1,0 +1,169 @@
+"""fsck of a volume that is not mounted, with repair: first what blocks lie on, then the tree that refers to them.
+
+Order: headers of segments → sidecar records that only the index knows → a new index, if the old one is damaged or
+blocks are missing → names of staging files → the tree, in one transaction → superfluous names. Each step is whole by
+itself and finds nothing to do when it is repeated, so a repair that was killed is run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.environment import structural_damage
+from blockfs.blocks.mend import complete_sidecars, mend_headers
+from blockfs.blocks.rebuild import rebuild_index
+from blockfs.control.protocol import FindingMsg, FsckReply
+from blockfs.engine.stagecheck import staged_files
+from blockfs.engine.staging import Key, encode_name
+from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.errors import CorruptionError, NotFoundError
+from blockfs.fuse.upkeep import fsck_reply
+from blockfs.runtime.atomic import sync_directory
+from blockfs.tree.draft import World
+from blockfs.tree.findings import Problem
+from blockfs.tree.repair import TreeRepair
+
+_TREE_ADVICE = (
+    "its pages can't be repaired: restore VOLUME/tree from a backup, or get your files from where this volume was "
+    "synced to; the blocks are intact, see docs/guide/recovery.md"
+)
+
+Step = Callable[[str], None]
+"""Told what begins now, for a person who waits."""
+
+
+@dataclass(slots=True)
+class _Work:
+    volume: Volume
+    repair: bool
+    now_ns: int
+    step: Step
+    staged: Mapping[Key, int]
+    done: list[FindingMsg] = field(default_factory=list)
+
+    def world(self, blocks: BlockDirectory) -> World:
+        return World(block_size=blocks.block_size, now_ns=self.now_ns, missing=blocks.missing, staged=self.staged)
+
+    def say(self, kind: str, message: str, remedy: str) -> None:
+        self.done.append(FindingMsg(kind=kind, message=message, remedy=remedy))
+
+
+def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
+    """Check a volume that is not mounted, and repair what can be repaired.
+
+    Args:
+        path: The volume.
+        repair: Otherwise nothing is changed.
+        now_ns: Time of what repair makes.
+        step: See `Step`.
+
+    Raises:
+        NotFoundError: No volume there.
+        LockedError: Mounted, or another command works on it.
+        FormatTooNewError: Made by a newer blocksync.
+        CorruptionError: The tree can't be read; or the block index, and it is not to be repaired.
+        NoSpaceError: The host is full; what was not repaired is as it was.
+    """
+    volume = Volume.load(path)
+    lock = VolumeLock.acquire(volume.path)
+    try:
+        step("reading all pages of the tree")
+        _refuse_damaged_tree(volume)
+        staged = staged_files(volume.staging_path)
+        work = _Work(volume=volume, repair=repair, now_ns=now_ns, step=step, staged=staged)
+        if repair:
+            _mend_blocks(work)
+        step("checking the tree")
+        with (
+            BlockDirectory.open(volume.blocks_path, read_only=not repair) as blocks,
+            TreeRepair.opened(volume.tree_path, work.world(blocks)) as tree,
+        ):
+            if repair:
+                _write(work, tree)
+            reply = fsck_reply(tree.examination)
+    finally:
+        lock.release()
+    return msgspec.structs.replace(reply, findings=work.done + reply.findings)
+
+
+def _refuse_damaged_tree(volume: Volume) -> None:
+    """LMDB trusts its file: a page that points outside would end this process."""
+    name = os.fsdecode(volume.tree_path)
+    if not os.path.exists(os.path.join(name, "data.mdb")):
+        raise NotFoundError(f"{name}/data.mdb is gone: {_TREE_ADVICE}")
+    damage = structural_damage(name)
+    if damage:
+        raise CorruptionError(f"{name}/data.mdb is damaged ({damage[0]}): {_TREE_ADVICE}")
+
+
+# --- blocks
+
+
+def _mend_blocks(work: _Work) -> None:
+    path = work.volume.blocks_path
+    for done in mend_headers(path):
+        work.say("segment-header", done, "written again")
+    problem = _index_problem(path)
+    if problem is None:
+        with BlockDirectory.open(path) as blocks:
+            records = complete_sidecars(blocks)
+            if records:
+                work.say("sidecar", f"{records} blocks had no sidecar record", "written again")
+            work.step("checking the tree for missing blocks")
+            with TreeRepair.opened(work.volume.tree_path, work.world(blocks)) as tree:
+                findings = tree.examination.draft.findings
+        if not any(found.problem is Problem.MISSING_BLOCK for found in findings):
+            return
+        problem = "the index lacks blocks that files need"
+    work.step("making the block index anew, verifying every block")
+    rebuilt = rebuild_index(path)
+    lost_pins = "" if rebuilt.pins is not None else "; pins are lost: run `blocksync reconcile` before the next gc"
+    work.say("block-index", problem, f"made anew with {rebuilt.blocks} blocks{lost_pins}")
+    for finding in rebuilt.findings:
+        work.say("segment", finding, "")
+
+
+def _index_problem(path: str) -> str | None:
+    """Why the block index must be made anew; None if it is sound as far as its pages go."""
+    name = os.path.join(path, "index")
+    if not os.path.exists(os.path.join(name, "data.mdb")):
+        return "the block index is gone"
+    damage = structural_damage(name)
+    if damage:
+        return f"the block index is damaged: {damage[0]}"
+    try:
+        with BlockDirectory.open(path) as blocks:
+            for _ in blocks.index.scan():
+                pass  # every row decodes
+            blocks.statistics()
+    except (CorruptionError, NotFoundError) as error:
+        return f"the block index is damaged: {error}"
+    return None
+
+
+# --- the tree
+
+
+def _write(work: _Work, tree: TreeRepair) -> None:
+    """Write the repaired tree.
+
+    Adopted staging files get their new name before the tree names it, and lose the old one after: a crash between
+    leaves names that the next mount or repair removes.
+    """
+    staging = work.volume.staging_path
+    draft = tree.examination.draft
+    for old, new in draft.adopted:
+        with contextlib.suppress(FileExistsError):
+            os.link(os.path.join(staging, encode_name(old)), os.path.join(staging, encode_name(new)))
+    if draft.adopted:
+        sync_directory(staging)
+    work.step("writing the repaired tree")
+    tree.write()
+    for old, _ in draft.adopted:
+        os.unlink(os.path.join(staging, encode_name(old)))
