@@ -129,15 +129,7 @@ class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LossMsg(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was stored and is gone.
-
-    Attributes:
-        inode: Whose.
-        path: Where it is or was; empty if it has no name.
-        what: In words.
-        start: First lost byte of the file; None if it is not about bytes.
-        end: The byte after the last one.
-    """
+    """Something that is gone: bytes `start` to `end` - 1 of a file, or else what the words say; see `tree.findings`."""
 
     inode: int
     path: bytes

@@ -82,8 +82,9 @@ def test_an_unclean_volume_is_recovered_before_it_is_read(tmp_path: Path) -> Non
 def test_a_scrub_of_a_read_only_volume_only_looks(tmp_path: Path) -> None:
     path = volume_with_sealed_and_staged(tmp_path)
     (segment,) = (Path(os.fsdecode(path)) / "blocks" / "segments").glob("*.seg")
-    data = segment.read_bytes()
-    segment.write_bytes(data.replace(b"s" * 4096, b"s" * 4095 + b"!"))
+    with segment.open("r+b") as file:
+        file.seek(4096)  # the first payload, raw or compressed
+        file.write(b"!!!!")
     before = state(path)
     filesystem = Filesystem.open(path, READ_ONLY)
     assert len(scrub(filesystem.blocks).corrupt) == 1
