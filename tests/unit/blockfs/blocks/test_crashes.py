@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import block_id
@@ -24,7 +25,7 @@ OWNER = "12345678-1234-5678-1234-567812345678"
 DATAS = [random.Random(number).randbytes(random.Random(number).randrange(1, BLOCK_SIZE)) for number in range(10)]
 IDS = [block_id(data) for data in DATAS]
 LIMIT = 3 * 4096  # two blocks per segment, so that the life has rollovers
-SMALL = [random.Random(-number - 1).randbytes(350).hex().encode() for number in range(300)]  # half of it compressed
+SMALL = [random.Random(-number - 1).randbytes(500).hex().encode() for number in range(300)]  # compressed to half
 SMALL_IDS = [block_id(data) for data in SMALL]
 
 
@@ -110,6 +111,58 @@ def check(path: str, promises: Promises) -> None:
     assert rebuild_index(path).damaged == ()
     with BlockDirectory.open(path) as blocks:
         assert keep <= set(blocks.ids())
+
+
+def packed_life(path: str, disk: PowerCutDisk, promises: Promises) -> None:
+    """Compress, collect every second block, so that the others are moved, and go on."""
+    with BlockDirectory.open(path, disk=disk) as blocks:
+        with blocks.hold() as hold:
+            for data in SMALL:
+                blocks.put(data, hold)
+            blocks.sync()
+        promises.blocks.update(SMALL_IDS)
+        promises.blocks -= set(SMALL_IDS[1::2])
+        collect(blocks, lambda: SMALL_IDS[::2])
+        with blocks.hold() as hold:
+            blocks.put(SMALL[1], hold)
+            blocks.sync()
+        promises.blocks.add(SMALL_IDS[1])
+
+
+def packed_steps(at: int | None, *, power_cut: bool) -> list[str]:
+    """Let a packed life die at a step; then check what was promised."""
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        path = f"{folder}/blocks"
+        BlockDirectory.create(path, block_size=BLOCK_SIZE, compression=Compression.ZSTD).close()
+        disk = PowerCutDisk(lambda number, name: Died() if at is not None and number >= at else None)
+        promises = Promises()
+        with contextlib.suppress(Died):
+            packed_life(path, disk, promises)
+        if power_cut:
+            disk.cut_power()
+        with BlockDirectory.open(path) as blocks:
+            assert all(blocks.get(known, verify=True) for known in blocks.ids()), "a dangling row"
+            for known in promises.blocks:
+                assert blocks.get(known, verify=True) == SMALL[SMALL_IDS.index(known)]
+            collect(blocks, lambda: sorted(promises.blocks))
+            assert scrub(blocks).is_clean
+            if at is None:
+                assert not blocks.missing(SMALL_IDS[::2])
+                assert len(blocks.layout.segment_numbers()) == 1
+                assert blocks.layout.segment_numbers() != [1], "nothing was moved"
+        assert rebuild_index(path).damaged == ()
+        with BlockDirectory.open(path) as blocks:
+            assert promises.blocks <= set(blocks.ids())
+        return disk.steps
+
+
+def test_packed_payload_survives_a_death_at_any_step() -> None:
+    """The writes of single payloads are alike: a sample of them is enough."""
+    steps = packed_steps(None, power_cut=False)
+    for at, name in enumerate(steps, 1):
+        if name != "write" or at % 41 == 0:
+            for power_cut in (False, True):
+                packed_steps(at, power_cut=power_cut)
 
 
 def life_of(tmp_path: Path, fault: Callable[[int, str], BaseException | None]) -> tuple[str, PowerCutDisk, Promises]:
