@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import Mounted
 from tests.system.machines import Machines
@@ -17,7 +18,9 @@ from tests.system.machines import Machines
 MIB = 1 << 20
 STATS_KEYS = {
     *("type", "version", "files", "logical_bytes", "unique_bytes", "stored_bytes"),
-    *("blocks", "staged_bytes", "dedup_ratio"),
+    *("blocks", "staged_bytes", "dedup_ratio", "program_version", "read_only", "uptime_seconds", "open_files"),
+    *("requests", "request_seconds", "errors", "commits", "sealed_files"),
+    *("gc_runs", "gc_removed_blocks", "gc_freed_bytes"),
 }
 
 
@@ -52,6 +55,30 @@ def test_stats_add_up(mounted: Mounted) -> None:
     text = mounted.run("stats", mounted.volume).stdout
     assert "5 MiB" in text
     assert "dedup ratio" in text
+
+
+def test_a_mount_counts_what_it_does(mounted: Mounted) -> None:
+    with (mounted.path / "file").open("wb") as file:
+        file.write(b"x" * 100_000)
+        os.fsync(file.fileno())
+        found = stats(mounted)
+        assert found["open_files"] == 1
+    mounted.run("flush", mounted.path)
+    mounted.run("gc", mounted.path)
+    found = stats(mounted)
+    assert found["requests"]["fsync"] == 1
+    assert found["request_seconds"]["fsync"] > 0
+    assert min(found["commits"], found["sealed_files"], found["gc_runs"], found["uptime_seconds"]) > 0
+    assert not found["read_only"]
+    text = mounted.run("stats", mounted.path, "--metrics").stdout
+    metrics = {
+        (sample.name, sample.labels.get("kind")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert metrics["blocksync_request_seconds_count", "fsync"] == 1
+    assert metrics["blocksync_logical_bytes", None] == 100_000
+    mounted.run("stats", mounted.path, "--metrics", "--json", expect=2)
 
 
 def test_stats_of_what_is_no_mount_says_so(mounted: Mounted) -> None:
