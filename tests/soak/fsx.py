@@ -27,8 +27,8 @@ _CHUNK: Final = 20_000
 _LANES: Final = 2
 _SEAL_EVERY_S: Final = 2.0
 
-# Everything that a mount can do: no punch_hole, which libfuse's bindings can't express. Few operations wait for the disk,
-# because the disk is not what is tested here.
+# Everything that a mount can do: no punch_hole, which libfuse's bindings can't express. Few operations wait for the
+# disk, because the disk is not what is tested here.
 _CONFIG: Final = """
 flen = {size}
 nomsyncafterwrite = true
