@@ -104,7 +104,7 @@ def test_it_looks_by_itself_and_ends_with_the_mount(filesystem: Filesystem, monk
         return done
 
     monkeypatch.setattr(upkeep, "gc", collect_and_tell)
-    made = Collector(filesystem, ending)
+    made = Collector(filesystem, ending, Counters())
     assert collected.wait(60)
     assert filesystem.blocks.statistics().blocks == 0
     ending.set()
