@@ -24,20 +24,18 @@ from blockfs.fuse.counters import Counters
 from blockfs.fuse.figures import figures_of
 from blockfs.runtime.output import shown
 
-_CHANGING: Final = (
-    protocol.Flush,
-    protocol.Clone,
-    protocol.Gc,
-    protocol.PrepareFile,
-    protocol.SetBlocks,
-    protocol.InstallFile,
-    protocol.ApplyMkdir,
-    protocol.ApplySymlink,
-    protocol.ApplyMove,
-    protocol.ApplyRemove,
-    protocol.ApplySetMeta,
+_READING: Final = (
+    protocol.Status,
+    protocol.Stats,
+    protocol.Changes,
+    protocol.Hashes,
+    protocol.BlockListPage,
+    protocol.Fsck,
+    protocol.Scrub,
+    protocol.Shutdown,
 )
-"""Requests that a read-only mount refuses. A scrub is answered: there it only looks."""
+"""Requests that a read-only mount answers: there a scrub only looks, and an end that would seal is refused. Whatever is
+not named here is taken for a change."""
 
 
 class Kernel(Protocol):
@@ -100,8 +98,8 @@ class MountSession:
         Raises:
             ReadOnlyError: It would change the volume, which is mounted read-only.
         """
-        changes_volume = isinstance(request, _CHANGING) or (isinstance(request, protocol.Shutdown) and request.seal)
-        if changes_volume and self._filesystem.read_only:
+        only_reads = isinstance(request, _READING) and not (isinstance(request, protocol.Shutdown) and request.seal)
+        if self._filesystem.read_only and not only_reads:
             place = shown(self._mount.mountpoint)
             raise ReadOnlyError(f"{place} is mounted read-only; unmount it and mount it without `--read-only` first")
         return self._answer(request)
