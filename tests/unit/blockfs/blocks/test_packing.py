@@ -16,7 +16,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.index import Row
+from blockfs.blocks.index import Row, SegmentState
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.blocks.scrub import scrub
 from blockfs.blocks.segment import PAGE, RAW, ZSTD
@@ -166,6 +166,27 @@ def test_dead_bytes_go_back_to_the_host(tmp_path: Path, compression: Compression
         for known in live:
             assert blocks.get(known, verify=True) == datas[ids.index(known)]
         assert scrub(blocks).is_clean
+
+
+def test_a_settled_segment_is_looked_at_again_when_neighbours_of_dead_payloads_die(tmp_path: Path) -> None:
+    """Payloads of 3 KB: one that dies frees no page, and neither do its neighbours by themselves."""
+    path = str(tmp_path / "blocks")
+    BlockDirectory.create(path, block_size=BLOCK_SIZE, compression=Compression.ZSTD).close()
+    with BlockDirectory.open(path, segment_limit_bytes=1 << 20) as blocks:
+        ids = [
+            known
+            for part in range(3)
+            for known in put_all(blocks, *(half_full(part << 16 | n, 6000) for n in range(240)))
+        ]
+        stored = {known: row_of(blocks, known).stored_length for known in ids}
+        full = allocated(blocks)
+        collect(blocks, lambda: [known for number, known in enumerate(ids) if number % 12])
+        with blocks.index.reading() as txn:
+            assert SegmentState.SETTLED in {row.state for _, row in blocks.index.segments(txn)}
+        live = [known for number, known in enumerate(ids) if number % 12 > 2]
+        collect(blocks, lambda: live)
+        dead_bytes = sum(stored.values()) - sum(stored[known] for known in live)
+        assert full - allocated(blocks) >= 0.8 * dead_bytes
 
 
 def test_what_stays_of_segments_full_of_small_payloads_is_moved(tmp_path: Path) -> None:
