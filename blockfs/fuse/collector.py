@@ -39,9 +39,7 @@ class Collector:
         self._ending = ending
         self._last_s = -LOW_SPACE_PAUSE_S
         self._look_took_s = 0.0
-        self._kept_bytes = (
-            0  # unreferenced by the tree, but kept by the last collection: pins, and what is being sealed
-        )
+        self._kept_bytes = 0  # in no leaf, but kept by the last collection: pins, and what is being sealed
         self._thread = threading.Thread(target=self._run, name="blocksync-gc", daemon=True)
         self._thread.start()
 

@@ -112,6 +112,17 @@ def test_the_fast_path_leaves_long_decompressions_to_a_thread(
     assert packed.read(known, PAGE, PAGE, may_block=False) == data[PAGE : 2 * PAGE]
 
 
+def test_after_a_failed_fdatasync_compressed_payloads_are_appended_to_another_segment(packed: BlockDirectory) -> None:
+    disk = CountingDisk()
+    datas = [half_full(1), half_full(2), os.urandom(BLOCK_SIZE)]
+    with BlockDirectory.open(packed.path, disk=disk) as shaky, shaky.hold() as hold:
+        ids = [shaky.put(data, hold) for data in datas]
+        disk.fault = fail_at(disk.steps.count("fdatasync") + 1, "fdatasync", disk)
+        shaky.sync()
+        assert {row_of(shaky, known).segment for known in ids} == {2}
+    assert [packed.get(known, verify=True) for known in ids] == datas
+
+
 @pytest.mark.parametrize("within", [0, 3, 6, 2000])
 def test_a_damaged_compressed_payload_is_an_error_and_a_scrub_finds_it(packed: BlockDirectory, within: int) -> None:
     known, sound = put_all(packed, half_full(1), half_full(2))

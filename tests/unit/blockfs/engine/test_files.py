@@ -258,6 +258,22 @@ def test_too_much_staged_would_block_and_a_waiting_writer_gets_room(tmp_path: Pa
     filesystem.close()
 
 
+def test_less_is_staged_where_the_host_has_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sealing makes blocks before it lets staged data go."""
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=2 << 30))
+    ino = create(filesystem, b"f")
+    fields = list(os.statvfs(tmp_path))
+    for number, (free_bytes, limit_bytes) in enumerate(
+        [(1 << 40, 2 << 30), (4 << 30, 1 << 30), (100 << 20, 256 << 20), (1 << 40, 2 << 30)]
+    ):
+        fields[4] = free_bytes // fields[1]
+        monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result(fields))
+        for megabyte in (2 * number, 2 * number + 1):  # the host is asked once for each
+            filesystem.files.write(ino, megabyte << 20, b"x" * (1 << 20))
+        assert abs(filesystem._table.staged_limit_bytes - limit_bytes) < 8 << 20
+    filesystem.close()
+
+
 def test_a_write_larger_than_the_limit_gets_through(tmp_path: Path) -> None:
     filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=4096))
     ino = create(filesystem, b"f")
