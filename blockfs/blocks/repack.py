@@ -60,6 +60,8 @@ class Repacker:
     def _move_all(
         self, number: int, _row: SegmentRow, fd: int, *, excluded: set[int], pause: Callable[[], None]
     ) -> int:
+        if fd < 0:
+            return 0  # its file is gone: scrub's business
         allocated_bytes = os.fstat(fd).st_blocks * 512
         copied_bytes = 0
         records = read_sidecar(self._blocks.layout, number)
