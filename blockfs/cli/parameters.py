@@ -72,6 +72,15 @@ def place_of(path: bytes) -> Place:
     return Place(volume=volume, mount=next(iter(mounts_of_volume(volume)), None))
 
 
+def blocks_without_tree(path: bytes) -> str | None:
+    """The block directory that a path is, or that the server's folder at that path has; None for volumes and mounts."""
+    if not os.path.exists(os.path.join(path, b"volume.toml")):
+        for folder in (path, os.path.join(path, b"blocks")):
+            if os.path.isfile(os.path.join(folder, b"blocks.toml")):
+                return os.fsdecode(os.path.realpath(folder))
+    return None
+
+
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Say on a terminal what a long command does just now; nowhere else."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 import click
 
-from blockfs.cli.parameters import PATH, json_option, place_of
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.ids import BlockId
+from blockfs.blocks.scrub import scrub
+from blockfs.blocks.sources import DirectorySource, fetch_again
+from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
 from blockfs.control.protocol import ScrubReply
 from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
@@ -13,12 +21,63 @@ from blockfs.runtime.units import format_size
 
 
 @click.command("scrub")
-@click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
+@click.argument("path", metavar="VOLUME|MOUNTPOINT|FOLDER", type=PATH)
+@click.option(
+    "--from",
+    "sources",
+    metavar="PLACE",
+    type=PATH,
+    multiple=True,
+    help="Volume, mount, server's folder or block directory to fetch damaged and missing blocks from. Repeatable.",
+)
 @json_option
 @click.pass_context
-def command(context: click.Context, path: bytes, as_json: bool) -> None:
-    """Hash all stored blocks. Exit code 0: clean, 15: something is damaged; each corrupt block is named."""
-    result = _scrub(path)
+def command(context: click.Context, path: bytes, sources: tuple[bytes, ...], as_json: bool) -> None:
+    """Hash all stored blocks. FOLDER is a server's folder or a block directory.
+
+    Exit code 0: clean, or all fetched again; 15: something is damaged; each corrupt block is named.
+    """
+    blocks_path = _blocks_path(path)
+    with progress() as step:
+        step("reading all blocks")
+        result = _scrub(path)
+        fetched: list[BlockId] = []
+        if sources and (result.corrupt or result.missing):
+            step("fetching blocks again")
+            fetched = _fetch(blocks_path, [_blocks_path(source) for source in sources], result)
+    _print(result, fetched, as_json=as_json)
+    left = {*result.corrupt, *result.missing}.difference(fetched)
+    if left or result.findings or not (result.clean or fetched):
+        context.exit(ExitCode.CORRUPTION)
+
+
+def _scrub(path: bytes) -> ScrubReply:
+    alone = blocks_without_tree(path)
+    if alone is not None:
+        with BlockDirectory.open(alone) as blocks:
+            return upkeep.scrub_reply(scrub(blocks))
+    place = place_of(path)
+    client = place.client_if_mounted()
+    if client is not None:
+        with client:
+            return client.scrub()
+    with offline.opened(place.volume) as volume:
+        return upkeep.scrub(volume.blocks, volume.tree)
+
+
+def _blocks_path(path: bytes) -> str:
+    """The block directory of a volume, a mount, a server's folder, or itself."""
+    return blocks_without_tree(path) or os.fsdecode(os.path.join(place_of(path).volume, b"blocks"))
+
+
+def _fetch(target: str, sources: Sequence[str], result: ScrubReply) -> list[BlockId]:
+    """Store what is damaged or missing again. The block directory takes several processes, so also beside a mount."""
+    wanted = [BlockId(block_id) for block_id in (*result.corrupt, *result.missing)]
+    with BlockDirectory.open(target) as blocks, ExitStack() as opened:
+        return fetch_again(blocks, wanted, [opened.enter_context(DirectorySource.opened(path)) for path in sources])
+
+
+def _print(result: ScrubReply, fetched: Sequence[BlockId], *, as_json: bool) -> None:
     if as_json:
         json_line(
             "scrub",
@@ -27,28 +86,20 @@ def command(context: click.Context, path: bytes, as_json: bool) -> None:
                 "blocks_checked": result.blocks_checked,
                 "bytes_read": result.bytes_read,
                 "corrupt": [block_id.hex() for block_id in result.corrupt],
+                "missing": [block_id.hex() for block_id in result.missing],
+                "fetched": [block_id.hex() for block_id in fetched],
                 "paths": [shown(path) for path in result.paths],
                 "findings": list(result.findings),
             },
         )
-    else:
-        for block_id in result.corrupt:
-            click.echo(f"corrupt: {block_id.hex()}")
-        for damaged in result.paths:
-            click.echo(f"damaged file: {shown(damaged)}")
-        for finding in result.findings:
-            click.echo(finding)
-        read = format_size(result.bytes_read)
-        click.echo(f"{result.blocks_checked} blocks checked, {read} read, {len(result.corrupt)} corrupt")
-    if not result.clean:
-        context.exit(ExitCode.CORRUPTION)
-
-
-def _scrub(path: bytes) -> ScrubReply:
-    place = place_of(path)
-    client = place.client_if_mounted()
-    if client is not None:
-        with client:
-            return client.scrub()
-    with offline.opened(place.volume) as volume:
-        return upkeep.scrub(volume.blocks, volume.tree)
+        return
+    for word, ids in (("corrupt", result.corrupt), ("missing", result.missing), ("fetched again", fetched)):
+        for block_id in ids:
+            click.echo(f"{word}: {block_id.hex()}")
+    for damaged in result.paths:
+        click.echo(f"damaged file: {shown(damaged)}")
+    for finding in result.findings:
+        click.echo(finding)
+    read = format_size(result.bytes_read)
+    counts = f"{len(result.corrupt)} corrupt, {len(result.missing)} missing, {len(fetched)} fetched again"
+    click.echo(f"{result.blocks_checked} blocks checked, {read} read, {counts}")

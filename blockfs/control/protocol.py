@@ -477,7 +477,8 @@ class ScrubReply(_Message, frozen=True, kw_only=True):
     Attributes:
         clean: Nothing was wrong.
         corrupt: Ids (32 bytes) of blocks whose stored content is not what the id says; they are quarantined.
-        paths: Files that need them, relative to the root; at most 10,000.
+        missing: Ids of blocks that files need and that are not stored.
+        paths: Files that need any of both, relative to the root; at most 10,000.
         findings: Other damage, one sentence each.
     """
 
@@ -485,6 +486,7 @@ class ScrubReply(_Message, frozen=True, kw_only=True):
     blocks_checked: int
     bytes_read: int
     corrupt: list[bytes]
+    missing: list[bytes]
     paths: list[bytes]
     findings: list[str]
 

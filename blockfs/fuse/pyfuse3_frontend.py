@@ -33,6 +33,7 @@ from blockfs.errors import BlockfsError, FsError, WouldBlock
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
 from blockfs.fuse.mountpoints import MountError
+from blockfs.fuse.upkeep import paths_of
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import Kind
 
@@ -305,7 +306,15 @@ class Operations(pyfuse3.Operations):
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         """Read; short only at the end of the file."""
-        return await self._patiently(partial(self._files.read, self._handles[fh].ino, off, size))
+        ino = self._handles[fh].ino
+        try:
+            return await self._patiently(partial(self._files.read, ino, off, size))
+        except FUSEError as error:
+            if error.errno == errno.EIO:
+                with self._filesystem.lock:
+                    path = next(paths_of(self._filesystem.tree, ino), b"")
+                log.error("read.failed", path=path, offset=off, size_bytes=size, reason=str(error.__context__))  # noqa: TRY400 - the reason is what can be acted on
+            raise
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         """Write all of it, or fail."""

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
-from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.blocks.ids import LOST_BLOCK, BlockId
+from blockfs.blocks.scrub import ScrubResult
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.stagecheck import missing_staging
 from blockfs.tree.check import Examination, examine
+from blockfs.tree.check_leaves import split
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.draft import World
 from blockfs.tree.findings import Problem
+from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 
 MAX_PATHS: Final = 10_000  # paths in one answer: it must fit into a frame of the control socket
+MAX_IDS: Final = 100_000  # likewise: 3.2 MB
 MAX_FINDINGS: Final = 5_000  # likewise, with a path each
 
 Stop = Callable[[], bool]
@@ -88,43 +92,56 @@ def fsck_reply(examination: Examination) -> FsckReply:
 
 
 def scrub(blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never) -> ScrubReply:
-    """Read and hash every stored block; corrupt ones are quarantined. Files that need them are named.
+    """Read and hash every stored block; corrupt ones are quarantined. Files that need them, or missing ones, are named.
 
     Raises:
         ScrubStopped: `stop` said so.
     """
     done = scrub_blocks(blocks, stop=stop)
     paths: list[bytes] = []
-    if done.corrupt:
-        with tree.committed() as view:
-            paths = list(islice(paths_with_blocks(view, set(done.corrupt)), MAX_PATHS))
+    with tree.committed() as view:
+        missing = _missing(blocks, view) - set(done.corrupt)
+        if done.corrupt or missing:
+            paths = list(islice(paths_with_blocks(view, missing.union(done.corrupt)), MAX_PATHS))
+    reply = scrub_reply(done)
+    return msgspec.structs.replace(
+        reply, clean=reply.clean and not missing, missing=sorted(missing)[:MAX_IDS], paths=paths
+    )
+
+
+def scrub_reply(done: ScrubResult) -> ScrubReply:
+    """What a scrub of a block directory found, as far as that alone can tell."""
     return ScrubReply(
         clean=done.is_clean,
         blocks_checked=done.blocks_checked,
         bytes_read=done.bytes_read,
-        corrupt=[bytes(block_id) for block_id in done.corrupt],
-        paths=paths,
+        corrupt=[bytes(block_id) for block_id in done.corrupt[:MAX_IDS]],
+        missing=[],
+        paths=[],
         findings=list(done.findings),
     )
 
 
+def _missing(blocks: BlockDirectory, view: CommittedView) -> set[BlockId]:
+    """Blocks that files need and that are not stored, or quarantined. Memory: 100 bytes for each."""
+    return {block_id for ids in view.live_ids() for block_id in blocks.missing(split(ids)) if block_id != LOST_BLOCK}
+
+
 def paths_with_blocks(view: CommittedView, wanted: set[BlockId]) -> Iterator[bytes]:
     """All paths of the files that refer to any of these blocks. Reads all leaves and leaf maps."""
-    leaves = {
-        key
-        for key, ids in view.leaves()
-        if any(BlockId(ids[at : at + ID_SIZE]) in wanted for at in range(0, len(ids), ID_SIZE))
-    }
-    for ino in sorted({ino for ino, _, key in view.all_leaf_keys() if key in leaves}):
-        yield from _paths(view, ino)
+    leaves = {key for key, ids in view.leaves() if not wanted.isdisjoint(split(ids))}
+    for ino, rows in groupby(view.all_leaf_keys(), lambda row: row[0]):
+        if any(key in leaves for _, _, key in rows):
+            yield from paths_of(view, ino)
 
 
-def _paths(view: CommittedView, ino: int) -> Iterator[bytes]:
-    for parent, name in view.places(ino):
+def paths_of(tree: TreeReader, ino: int) -> Iterator[bytes]:
+    """All paths of an inode, relative to the root."""
+    for parent, name in tree.places(ino):
         if parent == ROOT_INO:
             yield name
         else:
-            yield from (os.path.join(folder, name) for folder in _paths(view, parent))
+            yield from (os.path.join(folder, name) for folder in paths_of(tree, parent))
 
 
 def stored_bytes(volume: bytes) -> int:

@@ -5,7 +5,6 @@ After them every row decodes, so all further steps may use the typed reads.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Final
 
@@ -42,13 +41,6 @@ from blockfs.tree.schema import (
 
 NUMBER_LIMIT: Final = 1 << 62  # no volume gets there: 2**44 mounts that end uncleanly
 SIZE_LIMIT: Final = 2**63 - 1
-
-_META_ROWS: Final[dict[bytes, Callable[[bytes], object]]] = {
-    META_FORMAT: decode_format,
-    META_MOUNT: decode_mount,
-    META_RESERVED: decode_reserved,
-    META_JOURNAL_START: decode_u64,
-}
 
 
 def check_rows(draft: Draft) -> None:
@@ -187,14 +179,21 @@ def _journal(key: bytes, row: bytes, _: int) -> bool:
 
 
 def _meta(key: bytes, row: bytes, _: int) -> bool:
-    decode = _META_ROWS.get(key)
-    if decode is None:
-        return True
     try:
-        decode(row)
-    except (CorruptionError, struct.error):
+        numbers = [0]
+        if key == META_FORMAT:
+            decode_format(row)
+        elif key == META_MOUNT:
+            mount = decode_mount(row)
+            numbers = [mount.generation, mount.sequence, mount.next_ino]
+        elif key == META_RESERVED:
+            reserved = decode_reserved(row)
+            numbers = [reserved.sequence, reserved.ino]
+        elif key == META_JOURNAL_START:
+            numbers = [decode_u64(row)]
+    except CorruptionError:
         return False
-    return True
+    return max(numbers) < NUMBER_LIMIT
 
 
 _RULES: Final[dict[Table, Callable[[bytes, bytes, int], bool]]] = {

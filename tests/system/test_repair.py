@@ -1,0 +1,165 @@
+"""fsck and scrub of damaged volumes by the command line: what is repaired, what is lost, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Mounted
+from tests.system.machines import Machines
+
+DATA = random.Random(7).randbytes(5 << 20)
+
+
+@pytest.fixture
+def filled(mounted: Mounted) -> Mounted:
+    """An unmounted volume with a large file in a folder, a copy of its begin, and staged data."""
+    folder = mounted.path / "folder"
+    folder.mkdir()
+    (folder / "large").write_bytes(DATA)
+    (mounted.path / "begin").write_bytes(DATA[:100_000])
+    mounted.run("flush", mounted.path)
+    with (mounted.path / "begin").open("ab", buffering=0) as file:
+        file.write(b"staged")
+        os.fsync(file.fileno())
+    mounted.umount()
+    return mounted
+
+
+def fsck(mounted: Mounted, *options: str, expect: int = 0) -> dict[str, object]:
+    result: dict[str, object] = mounted.run("fsck", mounted.volume, "--json", *options, expect=expect).lines[0]
+    return result
+
+
+def whole(mounted: Mounted) -> bool:
+    mounted.remount()
+    found = (mounted.path / "folder" / "large").read_bytes() == DATA
+    found &= (mounted.path / "begin").read_bytes() == DATA[:100_000] + b"staged"
+    mounted.umount()
+    return found
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "no data"])
+def test_a_lost_index_is_made_anew(filled: Mounted, damage: str) -> None:
+    index = filled.volume / "blocks" / "index"
+    match damage:
+        case "gone":
+            shutil.rmtree(index)
+        case "no data":
+            (index / "data.mdb").unlink()
+        case "cut":
+            os.truncate(index / "data.mdb", 3 * 4096)
+        case _:
+            (index / "data.mdb").write_bytes(b"garbage" * 10_000)
+    assert "--repair" in filled.run("fsck", filled.volume, expect=10 if damage == "gone" else 15).stderr
+    found = fsck(filled, "--repair")
+    assert [finding["kind"] for finding in found["findings"]] == ["block-index"]  # type: ignore[attr-defined]
+    assert fsck(filled)["clean"] is True
+    assert whole(filled)
+
+
+def test_damaged_and_lost_sidecars_and_headers_are_written_again(filled: Mounted) -> None:
+    segments = filled.volume / "blocks" / "segments"
+    (sidecar,) = segments.glob("*.idx")
+    (segment,) = segments.glob("*.seg")
+    sidecar.unlink()
+    with segment.open("r+b") as file:
+        file.write(b"damaged")
+    kinds = [finding["kind"] for finding in fsck(filled, "--repair")["findings"]]  # type: ignore[attr-defined]
+    assert kinds == ["segment-header", "sidecar"]
+    shutil.rmtree(filled.volume / "blocks" / "index")
+    fsck(filled, "--repair")
+    assert whole(filled)
+
+
+def test_lost_blocks_are_named_with_their_bytes_and_stay_unreadable(filled: Mounted) -> None:
+    block = 64 << 10
+    (segment,) = (filled.volume / "blocks" / "segments").glob("*.seg")
+    data = segment.read_bytes()
+    at = data.index(DATA[40 * block : 40 * block + 1000])
+    segment.write_bytes(data[: at + 10] + b"?" + data[at + 11 :])
+    scrubbed = filled.run("scrub", filled.volume, "--json", expect=15).lines[0]
+    assert scrubbed["paths"] == ["folder/large"]
+    found = fsck(filled, "--repair", expect=15)
+    (lost,) = found["lost"]  # type: ignore[misc]
+    assert (lost["path"], lost["start"], lost["end"]) == ("folder/large", 40 * block, 41 * block)
+    filled.remount()
+    with (filled.path / "folder" / "large").open("rb", buffering=0) as file:
+        assert os.pread(file.fileno(), block, 39 * block) == DATA[39 * block : 40 * block]
+        with pytest.raises(OSError, match="Input/output"):
+            os.pread(file.fileno(), 10, 40 * block)
+    log = (filled.volume / "mount.log").read_text()
+    (line,) = [entry for entry in map(json.loads, log.splitlines()) if entry["event"] == "read.failed"][:1]
+    assert "folder/large" in line["path"]
+    assert scrubbed["corrupt"][0] in line["reason"]
+    with (filled.path / "folder" / "large").open("r+b") as file:
+        file.seek(40 * block)
+        file.write(DATA[40 * block : 41 * block])
+    filled.umount("--seal")
+    assert fsck(filled)["clean"] is True
+    assert whole(filled)
+
+
+@pytest.mark.parametrize("state", ["mounted", "unmounted"])
+def test_scrub_fetches_blocks_again_from_another_volume(filled: Mounted, machines: Machines, state: str) -> None:
+    other = machines.volume("other")
+    (other / "same").write_bytes(DATA)
+    machines.run("flush", other)
+    (segment,) = (filled.volume / "blocks" / "segments").glob("*.seg")
+    with segment.open("r+b") as file:
+        file.seek(1 << 20)
+        file.write(bytes(3000))
+    if state == "mounted":
+        filled.remount()
+    damaged = filled.run("scrub", filled.volume, "--json", expect=15).lines[0]
+    assert damaged["corrupt"]
+    done = filled.run("scrub", filled.volume, "--from", machines.home / "volume-other", "--json").lines[0]
+    assert done["fetched"] == damaged["corrupt"]
+    assert filled.run("scrub", filled.volume, "--json").lines[0]["clean"] is True
+    if state == "mounted":
+        filled.umount()
+    assert whole(filled)
+
+
+def test_a_block_directory_and_a_servers_folder_can_be_scrubbed(filled: Mounted) -> None:
+    blocks = filled.volume / "blocks"
+    folder = filled.machines.home / "server"
+    folder.mkdir()
+    shutil.copytree(blocks, folder / "blocks")
+    for place in (blocks, folder):
+        assert filled.run("scrub", place, "--json").lines[0]["blocks_checked"] == 81
+
+
+def test_an_unreadable_tree_is_refused_with_what_to_do(filled: Mounted) -> None:
+    data = filled.volume / "tree" / "data.mdb"
+    for damage in (lambda: os.truncate(data, 5 * 4096), lambda: data.write_bytes(b"x" * 50_000)):
+        damage()
+        for options in ((), ("--repair",)):
+            assert "recovery.md" in filled.run("fsck", filled.volume, *options, expect=15).stderr
+
+
+VERBS = ("mount", "fsck", "repair", "scrub", "gc")
+
+
+@pytest.mark.parametrize("name", ["volume.toml", "blocks/blocks.toml"])
+def test_a_newer_format_is_refused_by_every_command_that_opens_a_volume(
+    volume: Path, machines: Machines, name: str
+) -> None:
+    description = volume / name
+    text = description.read_text()
+    known = int(re.findall(r"^format = (\d+)$", text, re.MULTILINE)[0])
+    description.write_text(text.replace(f"format = {known}", f"format = {known + 41}"))
+    (machines.home / "m").mkdir()
+    for verb in VERBS:
+        arguments = {"mount": ["mount", volume, machines.home / "m"], "repair": ["fsck", volume, "--repair"]}
+        refused = machines.run(*arguments.get(verb, [verb, volume]), expect=14)
+        assert name in refused.stderr
+        assert str(known + 41) in refused.stderr
+    if name == "blocks/blocks.toml":
+        assert name in machines.run("scrub", volume / "blocks", expect=14).stderr
