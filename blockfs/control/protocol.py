@@ -475,10 +475,9 @@ class ScrubReply(_Message, frozen=True, kw_only=True):
     """What scrub found.
 
     Attributes:
-        clean: Nothing was wrong.
         corrupt: Ids (32 bytes) of blocks whose stored content is not what the id says; they are quarantined.
-        missing: Ids of blocks that files need and that are not stored.
-        paths: Files that need any of both, relative to the root; at most 10,000.
+        missing: Ids of blocks that `paths` need as well, and that are not stored.
+        paths: Files that need them, relative to the root; at most 10,000.
         findings: Other damage, one sentence each.
     """
 
