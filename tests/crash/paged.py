@@ -16,6 +16,7 @@ from tests.crash.log import Log, Record
 from tests.crash.pages import PAGE, make_pages
 
 FILE_PAGES: Final = 384
+CLONES: Final = 20  # then the oldest goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +145,10 @@ class PagedWorker:
         if self.noise.random() < 0.5:
             with log.step("fsync-clones"):
                 fsync_folder(self.path.parent)
+        if self.clones > CLONES:
+            oldest = self.path.with_name(f"{self.path.name}.{self.clones - CLONES}")
+            with log.step("unlink-clone", oldest.name):
+                oldest.unlink()
 
 
 def fsync_folder(path: Path) -> None:
@@ -159,6 +164,8 @@ def problems(manner: str, number: int, record: Record, folder: Path) -> Iterable
     """What is wrong with a worker's file, and its clones, after a crash."""
     history = PagedHistory(number, may_tear=MANNERS[manner].mapped)
     clones: dict[str, PagedHistory] = {}
+    going: set[str] = set()
+    gone: set[str] = set()
     for (name, *arguments), is_done in record.steps:
         if name == "write":
             history.write(*arguments)
@@ -168,9 +175,14 @@ def problems(manner: str, number: int, record: Record, folder: Path) -> Iterable
             history.synced()
         elif name == "clone":
             clones[arguments[0]] = history.frozen()
+        elif name == "unlink-clone":
+            clones[arguments[0]].must_exist = False
+            going.add(arguments[0])
         elif name == "fsync-clones" and is_done:
-            for clone in clones.values():
-                clone.must_exist = True
+            for clone_name, clone in clones.items():
+                clone.must_exist = clone_name not in going
+            gone |= going
+    yield from (f"{file} came back" for file in gone if (folder / file).exists())
     for file, expected in {manner: history, **clones}.items():
         path = folder / file
         for problem in expected.problems(path.read_bytes() if path.exists() else None):
