@@ -11,6 +11,7 @@ import click
 from blockfs.cli.parameters import PATH
 from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError
 from blockfs.errors import NotFoundError
+from blockfs.fuse.dying import end_dying
 from blockfs.fuse.mountpoints import mount_at, unmount
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount
@@ -25,6 +26,9 @@ def command(mountpoint: bytes, seal: bool) -> None:
     mount = mount_at(os.path.realpath(mountpoint))
     if mount is None:
         raise NotFoundError(f"{shown(mountpoint)} is not the mountpoint of a blocksync mount")
+    if end_dying(mount.source):
+        note(f"{shown(mountpoint)}: the mount process had been killed; cut off")
+        return
     try:
         client = ControlClient(mount.source)
     except NotMountedError:

@@ -220,6 +220,16 @@ def _remove(path: bytes) -> None:
             os.unlink(path)
 
 
+def lock_holder(path: bytes) -> int | None:
+    """The process that holds a volume's lock, or held it last, as it wrote itself down; None: nobody did."""
+    try:
+        with open(os.path.join(path, b"lock"), "rb") as file:
+            digits = file.read(32).strip()
+    except FileNotFoundError:
+        return None
+    return int(digits) if digits.isdigit() else None
+
+
 class VolumeLock:
     """The right to change a volume: a flock that the kernel releases when the process ends, however it ends."""
 
@@ -238,9 +248,8 @@ class VolumeLock:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            digits = os.pread(fd, 32, 0).strip()
             os.close(fd)
-            raise LockedError(os.fsdecode(path), int(digits) if digits.isdigit() else None) from None
+            raise LockedError(os.fsdecode(path), lock_holder(path)) from None
         lock = cls(fd)
         lock.record_holder()
         return lock

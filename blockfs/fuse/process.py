@@ -31,6 +31,7 @@ from blockfs.errors import BlockfsError, LockedError
 from blockfs.fuse import mountpoints
 from blockfs.fuse.collector import Collector
 from blockfs.fuse.counters import Counters
+from blockfs.fuse.dying import end_dying
 from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.handler import MountHandler
 from blockfs.runtime.exitcodes import ExitCode
@@ -94,6 +95,7 @@ class StartError(BlockfsError):
 
 def run_foreground(options: MountOptions, manager: ServiceManager) -> None:
     """Serve until unmounted or interrupted; logs go to stderr."""
+    end_dying(options.volume)  # first: else the check would wait for its answer
     mountpoints.check_places(options.volume, options.mountpoint)
     mountpoints.check_rights(allow_other=options.allow_other)
     log_to(sys.stderr, level=options.log_level)
@@ -106,6 +108,7 @@ def run_daemon(options: MountOptions, manager: ServiceManager) -> None:
     Raises:
         BlockfsError: It could not start; the process is gone.
     """
+    end_dying(options.volume)  # first: else the check would wait for its answer
     mountpoints.check_places(options.volume, options.mountpoint)
     mountpoints.check_rights(allow_other=options.allow_other)
     reader, writer = os.pipe()

@@ -8,6 +8,7 @@ from typing import Final
 
 from blockfs.runtime.atomic import space_errors
 
+MNT_FORCE: Final = 1  # abort the connection to a FUSE server that does not answer
 MNT_DETACH: Final = 2  # take the mount out of the tree now, end it when the last open file is closed
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)

@@ -34,6 +34,7 @@ class Tally:
         moments: What was waited for → kills.
         hit: Operation that was under way in a worker → kills it was hit by.
         steps: Operations that were recorded.
+        undying: Kills after which the mount had to be ended by `blocksync umount`.
         failures: What does not hold.
     """
 
@@ -41,6 +42,7 @@ class Tally:
     moments: Counter[str] = field(default_factory=Counter)
     hit: Counter[str] = field(default_factory=Counter)
     steps: int = 0
+    undying: int = 0
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
@@ -49,6 +51,7 @@ class Tally:
         self.moments += other.moments
         self.hit += other.hit
         self.steps += other.steps
+        self.undying += other.undying
         self.failures += other.failures
 
 
@@ -97,7 +100,9 @@ class Victim:
             assert load.stdout is not None
             assert load.stdout.readline(), "the load did not begin"
             self.tally.moments[trigger.wait()] += 1
-            self.machines.kill_mount("victim")
+            if not self.machines.kill_mount("victim", patience_s=10):
+                self.tally.undying += 1  # blockfs/fuse/dying.py: the load waits, too, until somebody ends it
+                self.machines.run("umount", self.mount)
             load.wait()
         assert load.returncode == 0
 

@@ -15,7 +15,7 @@ from tests.soak.report import Report
 MINUTES: Final = 25
 KILLS: Final = 1000
 VOLUMES: Final = 2
-PER_VOLUME: Final = 50  # then a new volume: bounded time for the checks, and volumes of every age
+PER_VOLUME: Final = 25  # then a new volume: bounded time for the checks, and volumes of every age
 
 
 def one_volume(seed: int, kills: int) -> Tally:
@@ -43,6 +43,7 @@ def run(scale: float, report: Report) -> None:
         kills=total.kills,
         failures=total.failures,
         recorded_operations=total.steps,
+        undying=total.undying,
         moments=dict(total.moments.most_common()),
         operations_hit=dict(total.hit.most_common()),
     )

@@ -87,13 +87,13 @@ class Machines:
         """The process that serves a mount."""
         return int((self.home / f"volume-{name}" / "lock").read_text().split()[0])
 
-    def kill_mount(self, name: str) -> None:
-        """SIGKILL the mount process and wait until it is gone."""
+    def kill_mount(self, name: str, *, patience_s: float = 30) -> bool:
+        """SIGKILL the mount process and wait until it is gone; returns whether it is."""
         pid = self.mount_pid(name)
         descriptor = os.pidfd_open(pid)
         try:
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            select.select([descriptor], [], [], 30)
+            return bool(select.select([descriptor], [], [], patience_s)[0])
         finally:
             os.close(descriptor)
 
