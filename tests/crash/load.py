@@ -61,12 +61,12 @@ def workers(mount: Path, volume: Path, folder: Path, number: int, seed: int) -> 
 
 
 def is_gone(mount: Path) -> bool:
-    """Whether the mount was killed."""
+    """Whether the mount was killed, or even taken away since."""
     try:
         os.statvfs(mount)
     except OSError as error:
         return error.errno in _GONE
-    return False
+    return not os.path.ismount(mount)
 
 
 def work(run: Callable[[Log], None], log: Log, mount: Path) -> None:
