@@ -87,7 +87,10 @@ class Victim:
         self.tally.kills += 1
         if self.tally.kills % OFFLINE_EVERY == 0:
             self.check_offline()
-        self.machines.remount("victim")
+        mounted = self.machines.run("mount", self.volume, self.mount, expect=None)
+        if mounted.exit_code != 0:
+            self.tally.failures.append(f"kill {number}: mount: {mounted.stderr}")
+            return
         self.tally.failures += [f"kill {number}: {problem}" for problem in self.problems(folder, number)]
         self.remember(folder)
 
