@@ -30,7 +30,7 @@ def command(src: bytes, dst: bytes) -> None:
         raise UsageError(f"{shown(dst)} exists; clone makes a new file only")
     _write_out(source)
     with ControlClient(mount.source) as client:
-        client.clone(_inside(mount, source), _inside(mount, target))
+        client.clone(mount.inside(source), mount.inside(target))
 
 
 def _common_mount(source: bytes, target: bytes) -> Mount:
@@ -49,11 +49,6 @@ def _common_mount(source: bytes, target: bytes) -> Mount:
     if first.source != second.source:
         raise UsageError(f"{shown(source)} and {shown(target)} are on different volumes; copy the file instead")
     return first
-
-
-def _inside(mount: Mount, path: bytes) -> bytes:
-    """A path relative to the root of the filesystem; a bind mount shows a part of it only."""
-    return os.path.normpath(b"/".join((mount.root, os.path.relpath(path, mount.mountpoint)))).lstrip(b"/")
 
 
 def _write_out(source: bytes) -> None:

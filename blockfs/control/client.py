@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
-from blockfs.control import protocol
+from blockfs.control import protocol, snapshots
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.errors import BlockfsError, NotFoundError
 
@@ -119,6 +119,25 @@ class ControlClient:
     def clone(self, src: bytes, dst: bytes) -> None:
         """Make `dst` a durable copy of file `src` that shares its blocks. Paths are relative to the mount's root."""
         self._ask(protocol.Clone(src=src, dst=dst), protocol.Done)
+
+    # --- snapshots
+
+    def create_snapshot(self, src: bytes, name: bytes) -> snapshots.SnapshotMsg:
+        """Keep `src` (relative to the mount's root) and all below it. Pages in the kernel: syncfs(2) first."""
+        (made,) = self._ask(snapshots.SnapshotCreate(src=src, name=name), snapshots.SnapshotsReply).snapshots
+        return made
+
+    def snapshots(self) -> list[snapshots.SnapshotMsg]:
+        """All snapshots."""
+        return self._ask(snapshots.SnapshotList(), snapshots.SnapshotsReply).snapshots
+
+    def delete_snapshot(self, name: bytes) -> None:
+        """Delete a snapshot."""
+        self._ask(snapshots.SnapshotDelete(name=name), protocol.Done)
+
+    def restore_snapshot(self, name: bytes, path: bytes, dst: bytes) -> None:
+        """Copy what is at `path` in a snapshot (b"": all of it) to the new `dst`, relative to the mount's root."""
+        self._ask(snapshots.SnapshotRestore(name=name, path=path, dst=dst), protocol.Done)
 
     # --- what changed
 

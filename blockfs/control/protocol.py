@@ -16,6 +16,16 @@ from typing import Annotated, Final
 
 import msgspec
 
+from blockfs.control.message import Ino, Mode, Name, Size, Target, TimeNs, UserId, Version
+from blockfs.control.message import Message as _Message
+from blockfs.control.snapshots import (
+    SnapshotCreate,
+    SnapshotDelete,
+    SnapshotList,
+    SnapshotRestore,
+    SnapshotsReply,
+)
+
 PROTOCOL_VERSION: Final = 1
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
@@ -27,26 +37,12 @@ MAX_PAGE_IDS: Final = 1 << 18
 MAX_PAGE_ROWS: Final = 4096
 """Rows in one `ChangesReply`: 4096 rows with long names stay far below `MAX_FRAME_BYTES`."""
 
-# Ranges are checked when a message is decoded, so that nothing behind this module meets a value it can't store.
-Ino = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-Version = Annotated[int, msgspec.Meta(ge=0)]  # u64
-Size = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Mode = Annotated[int, msgspec.Meta(ge=0, le=0o7777)]
-UserId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 2)]  # 2**32 - 1 means "leave alone" to chown(2)
-TimeNs = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # nanoseconds since 1970
-Name = Annotated[bytes, msgspec.Meta(min_length=1, max_length=255)]
-Target = Annotated[bytes, msgspec.Meta(min_length=1, max_length=4095)]
-
 _LENGTH: Final = struct.Struct(">I")
 HEADER_BYTES: Final = _LENGTH.size
 
 
 class ProtocolError(ValueError):
     """The other side sent something that is not a frame or message of this protocol."""
-
-
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):
-    """Base of all tagged messages: the tag is the class name in lower case."""
 
 
 class Hello(_Message, frozen=True, kw_only=True):
@@ -511,6 +507,10 @@ Request = (
     | Hashes
     | BlockListPage
     | Clone
+    | SnapshotCreate
+    | SnapshotList
+    | SnapshotDelete
+    | SnapshotRestore
     | PrepareFile
     | SetBlocks
     | InstallFile
@@ -530,6 +530,7 @@ Reply = (
     StatusReply
     | StatsReply
     | Done
+    | SnapshotsReply
     | ChangesReply
     | HashesReply
     | BlockListReply

@@ -339,7 +339,7 @@ class Apply:
     def _make_way(self, place: Place, expect: Expectation, trash: Place | None) -> int | None:
         """Free a place, if it holds what is expected; returns the displaced inode."""
         if expect.ino is None:
-            if self._stores.tree.lookup(place.parent, place.name) is not None:
+            if self._namespace.nodes.find(place.parent, place.name) is not None:
                 raise RefusedError(Reason.OCCUPIED)
             return None
         if trash is None:

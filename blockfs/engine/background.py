@@ -1,4 +1,4 @@
-"""The threads of a mount: one that commits, one that publishes, and those that seal.
+"""The threads of a mount: one that commits, one that publishes, those that seal, one that removes unfinished snapshots.
 
 They only decide when; what is done is the same as on demand. A failure is logged and tried again: it has lost nothing,
 and whoever calls fsync meets it as an error.
@@ -16,6 +16,7 @@ from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.sealer import Sealer
+from blockfs.engine.snapshots import Snapshots
 from blockfs.errors import BlockfsError
 
 log = structlog.get_logger()
@@ -27,15 +28,19 @@ _FAILED_PAUSE_S: Final = 2.0  # a full host is not asked more often than this
 class Background:
     """Runs until `stop`."""
 
-    def __init__(self, config: EngineConfig, committer: Committer, publisher: Publisher, sealer: Sealer) -> None:
+    def __init__(
+        self, config: EngineConfig, committer: Committer, publisher: Publisher, sealer: Sealer, snapshots: Snapshots
+    ) -> None:
         self._config = config
         self._committer = committer
         self._publisher = publisher
         self._sealer = sealer
+        self._snapshots = snapshots
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._commit, name="blocksync-commit", daemon=True),
             threading.Thread(target=self._publish, name="blocksync-publish", daemon=True),
+            threading.Thread(target=self._remove, name="blocksync-remove", daemon=True),
             *(
                 threading.Thread(target=self._seal, name=f"blocksync-seal-{number}", daemon=True)
                 for number in range(config.seal_workers)
@@ -62,6 +67,11 @@ class Background:
     def _publish(self) -> None:
         while not self._stopping.wait(self._config.publish_s / 4):
             self._try("publish", lambda: self._publisher.publish_older(self._config.publish_s))
+
+    def _remove(self) -> None:
+        """Go on with what the last mount left. A failure leaves it to the next one."""
+        stop = self._stopping.is_set
+        self._try("remove snapshots", lambda: self._snapshots.remove_unfinished(stop=stop))
 
     def _seal(self) -> None:
         sealed = False

@@ -60,7 +60,7 @@ class Cloner:
     def _check_free(self, parent: int, name: bytes) -> None:
         check_name(name)
         self._namespace.nodes.writable_directory(parent)
-        if self._stores.tree.lookup(parent, name) is not None:
+        if self._namespace.nodes.find(parent, name) is not None:
             raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
 
     def _make(self, source: int, size_bytes: int, parent: int, name: bytes) -> int:
@@ -77,6 +77,7 @@ class Cloner:
                 atime_ns=now_ns,
                 ctime_ns=now_ns,
                 btime_ns=now_ns,
+                origin=0,
             ),
             content_changed=True,
         )

@@ -7,6 +7,7 @@ unlink staging files that it made superfluous. The blocks that a set refers to w
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from blockfs.engine.filestate import Stores
 
@@ -40,6 +41,19 @@ class Committer:
             if self._done <= begun_before:
                 self._run()
 
+    def commit_if(self, is_ready: Callable[[], bool]) -> None:
+        """Make everything durable that was changed so far, if that is the state somebody waits for.
+
+        Args:
+            is_ready: Asked under the engine's lock, in the hold that freezes the change set.
+
+        Raises:
+            NoSpaceError: See `commit`.
+            TreeIoError: See `commit`.
+        """
+        with self._one_at_a_time:
+            self._run(is_ready)
+
     def commit_up_to(self, sequence: int) -> None:
         """Make the row of this version durable, if it isn't.
 
@@ -54,9 +68,11 @@ class Committer:
         """Whether the rows of versions up to this one are durable."""
         return sequence <= self._durable_sequence
 
-    def _run(self) -> None:
+    def _run(self, is_ready: Callable[[], bool] = lambda: True) -> None:
         tree, lock, checkpoint = self._stores.tree, self._stores.lock, self._stores.config.checkpoint
         with lock:
+            if not is_ready():
+                return
             self._begun += 1
             begun = self._begun
             sequence = tree.last_sequence

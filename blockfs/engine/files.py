@@ -53,10 +53,12 @@ class Files:
             A handle, for `release`.
 
         Raises:
-            FsError: ENOENT, EISDIR, or EINVAL for what is no regular file.
+            FsError: ENOENT, EISDIR, or EINVAL for what is no regular file; EROFS: to be written, and in a snapshot.
         """
         writes = (flags & os.O_ACCMODE) != os.O_RDONLY
         with self._stores.lock:
+            if writes:
+                self._table.writable_row(ino)
             state = self._table.get(ino)
             state.handles += 1
             state.writers += writes
@@ -116,8 +118,9 @@ class Files:
             Bytes written; fewer than given only if the host became full on the way.
 
         Raises:
-            WouldBlock: A page must be completed from a cold disk, or too much is staged, and `may_block` is false.
-            FsError: EFBIG beyond 2**63-1; no such file.
+            WouldBlock: A page must be completed from a cold disk, too much is staged, or a snapshot is being taken, and
+                `may_block` is false.
+            FsError: EFBIG beyond 2**63-1; no such file; EROFS: it is in a snapshot.
             NoSpaceError: The host is full, or nearly so.
             HostIoError: The host failed.
         """
@@ -130,6 +133,7 @@ class Files:
         while True:
             self._wait_for_room(len(data), may_block=may_block)
             with self._stores.lock:
+                self._table.gate.enter(may_block=may_block)
                 state = self._table.get(ino)
                 stamp, edges = known
                 pages = _edge_pages(state, offset, end)
@@ -176,7 +180,7 @@ class Files:
 
     def _stage(self, state: FileState, offset: int, data: bytes | memoryview, edges: Edges) -> int:
         """Write into the newest generation. Under the lock: what `edges` say is still so."""
-        row = self._table.row(state.ino)
+        row = self._table.writable_row(state.ino)
         generation = self._table.open_generation(state)
         end = offset + len(data)
         parts: list[bytes | memoryview] = [data]
@@ -249,7 +253,7 @@ class Files:
 
         Raises:
             WouldBlock: The last block must be cut, and `may_block` is false.
-            FsError: EFBIG beyond 2**63-1; EINVAL below 0; no such file.
+            FsError: EFBIG beyond 2**63-1; EINVAL below 0; no such file; EROFS: it is in a snapshot.
             NoSpaceError: The cut block could not be stored.
         """
         self._resizer.truncate(ino, size_bytes, may_block=may_block)

@@ -18,6 +18,7 @@ from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.gate import WriteGate
 from blockfs.engine.pagemap import PAGE, Layer, PageMap
 from blockfs.engine.staging import StagingDirectory, StagingFile
 from blockfs.errors import FsError
@@ -222,6 +223,7 @@ class FileTable:
         self._last_generation = 0
         self.staged_pages = 0
         self.staged_limit_bytes = stores.config.staged_limit_bytes
+        self.gate = WriteGate(stores.lock)
         self.room = threading.Condition(stores.lock)
         """Notified when staged data went away."""
 
@@ -265,6 +267,17 @@ class FileTable:
             raise FsError(errno.ENOENT, f"inode {ino}")
         if inode.kind is not Kind.FILE:
             raise FsError(errno.EISDIR if inode.kind is Kind.DIRECTORY else errno.EINVAL, f"inode {ino}")
+        return inode
+
+    def writable_row(self, ino: int) -> Inode:
+        """The inode's row of a regular file that may change.
+
+        Raises:
+            FsError: As `row`; EROFS: it is in a snapshot.
+        """
+        inode = self.row(ino)
+        if inode.is_frozen:
+            raise FsError(errno.EROFS, f"inode {ino} is in a snapshot")
         return inode
 
     def settle(self, state: FileState) -> None:

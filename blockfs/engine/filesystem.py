@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
+import structlog
+
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.apply import Apply
 from blockfs.engine.background import Background
@@ -20,14 +22,19 @@ from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.files import Files
 from blockfs.engine.filestate import FileTable, Stores
+from blockfs.engine.instant import Instants
 from blockfs.engine.namespace import Namespace
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.reader import Reader
 from blockfs.engine.recovery import Recovered, recover
 from blockfs.engine.sealer import Sealer
+from blockfs.engine.snapshots import Snapshots
 from blockfs.engine.staging import StagingDirectory, probe
 from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.tree.schema import SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
+
+log = structlog.get_logger()
 
 
 class Filesystem:
@@ -43,6 +50,7 @@ class Filesystem:
         namespace: Names and attributes.
         files: Contents.
         apply: Conditional changes, for the syncer.
+        snapshots: Read-only copies of subtrees.
     """
 
     def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, *, was_clean: bool) -> None:
@@ -71,7 +79,9 @@ class Filesystem:
         )
         self.apply = Apply(stores, self._table, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
-        self._background = Background(stores.config, self._committer, self._publisher, self._sealer)
+        instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
+        self.snapshots = Snapshots(stores, self._committer, instants, self.namespace.nodes)
+        self._background = Background(stores.config, self._committer, self._publisher, self._sealer, self.snapshots)
         self._is_open = True
 
     @classmethod
@@ -99,6 +109,8 @@ class Filesystem:
             undo.callback(blocks.close)
             tree = Tree.open(volume.tree_path)
             undo.callback(tree.close)
+            if tree.renamed_by_upgrade is not None:
+                log.warning("volume.name_reserved", name=SNAPSHOTS_NAME, renamed_to=tree.renamed_by_upgrade)
             staging = StagingDirectory(
                 volume.staging_path, open_files=config.open_staging_files, checkpoint=config.checkpoint
             )

@@ -8,7 +8,7 @@ from typing import Final
 
 from blockfs.engine.attributes import Attributes
 from blockfs.engine.nodes import Nodes
-from blockfs.tree.schema import ROOT_INO
+from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX
 
 _DOTS: Final = 2  # positions 0 and 1 are "." and ".."
 
@@ -73,17 +73,20 @@ class Listing:
         if self._scan is None:
             after = self._names[-1] if self._names else b""
             self._scan = self._nodes.tree.entries(self._ino, after)
-        met = next(self._scan, None)
-        if met is None:
-            self._scan = None  # names may be added behind the last one later
-            return False
-        self._names.append(met[0])
-        return True
+        for name, _ in self._scan:
+            if self._ino != SNAPSHOTS_INO or not name.startswith(UNFINISHED_PREFIX):
+                self._names.append(name)
+                return True
+        self._scan = None  # names may be added behind the last one later
+        return False
 
 
 def parent_of(nodes: Nodes, ino: int) -> int:
-    """The directory that contains a directory; the root contains itself, and so does a removed directory."""
-    if ino == ROOT_INO:
+    """The directory that contains a directory; the root contains itself, and so does a removed directory.
+
+    The directory of snapshots is in the root.
+    """
+    if ino in {ROOT_INO, SNAPSHOTS_INO}:
         return ROOT_INO
     place = next(nodes.tree.places(ino), None)
     return ino if place is None else place[0]

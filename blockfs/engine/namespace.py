@@ -217,6 +217,8 @@ class Namespace:
             directory = self._free_slot(new_parent, new_name)
             if inode.kind is Kind.DIRECTORY:
                 raise FsError(errno.EPERM, f"inode {ino} is a directory")
+            if inode.is_frozen:
+                raise FsError(errno.EXDEV, f"inode {ino} is in a snapshot")
             if inode.nlink == 0:
                 raise FsError(errno.ENOENT, f"inode {ino} was removed")
             if inode.nlink >= LINKS_MAX:
@@ -230,7 +232,7 @@ class Namespace:
         """The directory, if it can take this new name."""
         directory = self.nodes.writable_directory(parent)
         check_name(name)
-        if self._tree.lookup(parent, name) is not None:
+        if self.nodes.find(parent, name) is not None:
             raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
         return directory
 
@@ -270,6 +272,7 @@ class Namespace:
             inode = self.nodes.child(parent, name)
             if inode.kind is Kind.DIRECTORY:
                 raise FsError(errno.EISDIR, f"{name!r} in directory {parent}")
+            self.nodes.check_movable(inode)
             self._drop(parent, name, inode, links=0)
             return inode.ino
 
@@ -286,6 +289,7 @@ class Namespace:
             inode = self.nodes.child(parent, name)
             if inode.kind is not Kind.DIRECTORY:
                 raise FsError(errno.ENOTDIR, f"{name!r} in directory {parent}")
+            self.nodes.check_movable(inode)
             if next(self._tree.entries(inode.ino), None) is not None:
                 raise FsError(errno.ENOTEMPTY, f"{name!r} in directory {parent}")
             self._drop(parent, name, inode, links=-1)
@@ -357,6 +361,7 @@ class Namespace:
         """
         with self._lock:
             inode = self.nodes.inode(ino)
+            self.nodes.check_changeable(inode)
             mode = inode.mode if changes.mode is None else changes.mode & MODE_BITS
             if changes.mode is None and not (changes.uid is None and changes.gid is None):
                 mode = _without_set_id(inode)

@@ -12,7 +12,7 @@ from typing import Final
 
 from blockfs.engine.attributes import Attributes, FileSizes, attributes_of
 from blockfs.errors import FsError
-from blockfs.tree.schema import NAME_MAX, Inode, Kind
+from blockfs.tree.schema import NAME_MAX, ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME, Inode, Kind
 from blockfs.tree.store import Tree
 
 LINKS_MAX: Final = 2**31 - 1  # nlink is unsigned 32-bit in the row and in FUSE; half of it is far from wrapping
@@ -79,9 +79,10 @@ class Nodes:
         """The row of a directory that can take a new name.
 
         Raises:
-            FsError: ENOENT (also when it was removed and is only kept open), ENOTDIR.
+            FsError: ENOENT (also when it was removed and is only kept open), ENOTDIR; EROFS: it is in a snapshot.
         """
         found = self.directory(ino)
+        self.check_changeable(found)
         if found.nlink == 0:
             raise FsError(errno.ENOENT, f"directory {ino} was removed")
         return found
@@ -105,8 +106,27 @@ class Nodes:
         """
         self.directory(parent)
         check_name(name)
-        ino = self.tree.lookup(parent, name)
+        ino = SNAPSHOTS_INO if name == SNAPSHOTS_NAME and parent == ROOT_INO else self.tree.lookup(parent, name)
         return None if ino is None else self.inode(ino)
+
+    def check_changeable(self, inode: Inode) -> None:
+        """Refuse to change what never changes.
+
+        Raises:
+            FsError: EROFS: it is in a snapshot, or the directory of snapshots.
+        """
+        if inode.is_frozen:
+            raise FsError(errno.EROFS, f"inode {inode.ino} is in a snapshot")
+
+    def check_movable(self, inode: Inode) -> None:
+        """Refuse to move, replace or remove what keeps its name.
+
+        Raises:
+            FsError: EBUSY: the directory of snapshots; EROFS: it is in a snapshot.
+        """
+        if inode.ino == SNAPSHOTS_INO:
+            raise FsError(errno.EBUSY, f"{SNAPSHOTS_NAME!r} is the directory of snapshots")
+        self.check_changeable(inode)
 
     def attributes(self, inode: Inode) -> Attributes:
         """Attributes as readers see them now."""
@@ -182,6 +202,8 @@ class Nodes:
     def accessed(self, ino: int) -> None:
         """Content was read: relatime's rule. In memory only, until the row is written for another reason."""
         inode = self.inode(ino)
+        if inode.is_frozen:
+            return
         atime_ns = self._atimes.get(ino, inode.atime_ns)
         now_ns = self.now_ns()
         if atime_ns > max(inode.mtime_ns, inode.ctime_ns) and now_ns - atime_ns < _DAY_NS:

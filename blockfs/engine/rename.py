@@ -57,18 +57,21 @@ def check_rename(nodes: Nodes, request: Rename) -> Moved:
 
     Raises:
         FsError: EINVAL unknown flags, or a directory into itself; ENOENT; ENOTDIR; EISDIR; EEXIST; ENOTEMPTY; EMLINK;
-            ENAMETOOLONG.
+            ENAMETOOLONG; EROFS: in a snapshot; EBUSY: the directory of snapshots.
     """
     if request.flags not in {RenameFlags.NONE, RenameFlags.NOREPLACE, RenameFlags.EXCHANGE}:
         raise FsError(errno.EINVAL, f"rename flags {int(request.flags)}")
     nodes.writable_directory(request.new_parent)
     source = nodes.child(request.parent, request.name)
+    nodes.check_movable(source)
     check_name(request.new_name)
     target = nodes.find(request.new_parent, request.new_name)
     if target is not None and request.flags is RenameFlags.NOREPLACE:
         raise FsError(errno.EEXIST, f"{request.new_name!r} in directory {request.new_parent}")
     if target is None and request.flags is RenameFlags.EXCHANGE:
         raise FsError(errno.ENOENT, f"{request.new_name!r} in directory {request.new_parent}")
+    if target is not None:
+        nodes.check_movable(target)
     _check_loops(nodes, request, source, target)
     moved = Moved(source=source, target=target)
     if not moved.is_nothing:

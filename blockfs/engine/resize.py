@@ -47,6 +47,7 @@ class Resizer:
         try:
             while True:
                 with self._stores.lock:
+                    self._table.writable_row(ino)
                     state = self._table.get(ino)
                     if size_bytes >= state.size_bytes:
                         self._grow(state, size_bytes)

@@ -106,6 +106,15 @@ class Sealer:
         """
         with self._stores.lock:
             inos = [state.ino for state in self._table.all() if state.generations or not state.is_published]
+        self.seal_existing(inos)
+
+    def seal_existing(self, inos: Iterable[int]) -> None:
+        """Seal those of the files that still exist and have something to seal.
+
+        Raises:
+            NoSpaceError: See `seal`.
+            BlockfsError: See `seal`.
+        """
         failures: list[BlockfsError] = []
         for state_group in self._groups(self._existing(inos)):
             failures += self._seal_group(state_group, None)

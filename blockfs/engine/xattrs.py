@@ -47,6 +47,7 @@ def set_xattr(nodes: Nodes, ino: int, name: bytes, value: bytes, flags: XattrFla
             ENOSPC when the names would not fit a list; EOPNOTSUPP and ERANGE as `check_xattr_name`.
     """
     inode = nodes.inode(ino)
+    nodes.check_changeable(inode)
     check_xattr_name(name)
     if len(value) > XATTR_VALUE_MAX:
         raise FsError(errno.E2BIG, f"a value of {len(value)} bytes")
@@ -69,6 +70,7 @@ def remove_xattr(nodes: Nodes, ino: int, name: bytes) -> None:
     Raises:
         FsError: ENOENT; ENODATA; EOPNOTSUPP and ERANGE as `check_xattr_name`.
     """
+    nodes.check_changeable(nodes.inode(ino))
     get_xattr(nodes, ino, name)
     nodes.tree.remove_xattr(ino, name)
     nodes.put(replace(nodes.inode(ino), ctime_ns=nodes.now_ns()))

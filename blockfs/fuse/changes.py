@@ -12,7 +12,7 @@ from blockfs.blocks.ids import LeafKey
 from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.merkle import hash_file
-from blockfs.tree.schema import ROOT_INO, Cursor, Inode, Kind
+from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, Inode, Kind
 
 Writers = Callable[[int], int]
 """Inode → handles that are open for writing now."""
@@ -26,6 +26,7 @@ class ChangeListing:
         self._view = view
         self._cursor = view.cursor
         self._changed: list[int] | None = None  # ascending; None: a complete listing
+        self._rooted = {ROOT_INO: True, SNAPSHOTS_INO: False}  # directory → whether the root leads to it
         if cursor is not None:
             since = Cursor(mount_generation=cursor.mount_generation, sequence=cursor.sequence)
             changes = view.changes(since)
@@ -44,7 +45,7 @@ class ChangeListing:
         candidates = list(islice(self._candidates(after), limit + 1))
         for ino, inode in candidates[:limit]:
             last = ino
-            row = None if inode is None else node_row(self._view, inode, writers)
+            row = node_row(self._view, inode, writers) if inode is not None and self._is_live(inode) else None
             if row is not None:
                 rows.append(row)
             elif self._changed is not None:
@@ -58,6 +59,20 @@ class ChangeListing:
             after=last,
             more=len(candidates) > limit,
         )
+
+    def _is_live(self, inode: Inode) -> bool:
+        """Whether the root leads to it: not so for snapshots, and for what is half restored from one."""
+        if inode.is_frozen or inode.ino == ROOT_INO:
+            return not inode.is_frozen
+        return any(self._leads_from_root(parent) for parent, _ in self._view.places(inode.ino))
+
+    def _leads_from_root(self, directory: int) -> bool:
+        way = []
+        while directory not in self._rooted:
+            way.append(directory)
+            directory = next((parent for parent, _ in self._view.places(directory)), SNAPSHOTS_INO)
+        self._rooted.update(dict.fromkeys(way, self._rooted[directory]))
+        return self._rooted[directory]
 
     def _candidates(self, after: int) -> Iterator[tuple[int, Inode | None]]:
         if self._changed is None:

@@ -15,9 +15,9 @@ class Figures:
     """What the files of a volume come to.
 
     Attributes:
-        files: Regular files, hard links once.
+        files: Regular files, hard links once, without those of snapshots.
         logical_bytes: Sum of their sizes.
-        filled_bytes: Their bytes in sealed blocks that are no holes.
+        filled_bytes: Bytes in sealed blocks that are no holes, of these files and of those of snapshots.
         blocks: Distinct blocks they refer to.
         unique_bytes: Canonical lengths of these blocks.
     """
@@ -39,8 +39,9 @@ def figures_of(view: CommittedView, blocks: BlockDirectory) -> Figures:
     files = logical_bytes = filled_bytes = 0
     for inode in view.inodes():
         if inode.kind is Kind.FILE and inode.nlink:
-            files += 1
-            logical_bytes += inode.size_bytes
+            if not inode.is_frozen:
+                files += 1
+                logical_bytes += inode.size_bytes
             filled_bytes += _filled(view, inode, blocks.block_size)
     unique = view.unique_ids()
     return Figures(

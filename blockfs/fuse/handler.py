@@ -14,6 +14,7 @@ from functools import singledispatchmethod
 from typing import Final, Protocol
 
 from blockfs.control import protocol
+from blockfs.control import snapshots as messages
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
@@ -22,7 +23,9 @@ from blockfs.errors import BlockfsError, FsError, NotFoundError, ReadOnlyError, 
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.figures import figures_of
+from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, errors_of_restore, snapshots_reply
 from blockfs.runtime.output import shown
+from blockfs.tree.schema import SNAPSHOTS_INO
 
 _READING: Final = (
     protocol.Status,
@@ -177,6 +180,42 @@ class MountSession:
             filesystem.commit()
         except FsError as error:
             raise _clone_error(request, error) from error
+        self._mount.kernel.forget_entry(parent, name)
+        return Done()
+
+    # --- snapshots ---
+
+    @_answer.register
+    def _(self, request: messages.SnapshotCreate) -> Reply:
+        filesystem = self._filesystem
+        with errors_of_create(request.src, request.name):
+            source = filesystem.namespace.resolve(request.src).ino
+            made = filesystem.snapshots.create(source, request.name, stop=self._mount.ending.is_set)
+        self._mount.kernel.forget_entry(SNAPSHOTS_INO, request.name)
+        return snapshots_reply([made])
+
+    @_answer.register
+    def _(self, _request: messages.SnapshotList) -> Reply:
+        return snapshots_reply(self._filesystem.snapshots.all())
+
+    @_answer.register
+    def _(self, request: messages.SnapshotDelete) -> Reply:
+        snapshots = self._filesystem.snapshots
+        with errors_of_lookup(request.name):
+            ino = snapshots.take_away(request.name)
+        # Before the inodes go: from here on the kernel asks for none of them by name.
+        self._mount.kernel.forget_entry(SNAPSHOTS_INO, request.name)
+        snapshots.remove(ino, stop=self._mount.ending.is_set)
+        return Done()
+
+    @_answer.register
+    def _(self, request: messages.SnapshotRestore) -> Reply:
+        filesystem = self._filesystem
+        directory, name = os.path.split(request.dst)
+        with errors_of_restore(request):
+            parent = filesystem.namespace.resolve(directory).ino
+            stop = self._mount.ending.is_set
+            filesystem.snapshots.restore(request.name, request.path, parent, name, stop=stop)
         self._mount.kernel.forget_entry(parent, name)
         return Done()
 

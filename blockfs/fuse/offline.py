@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.control.snapshots import SnapshotMsg
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.snapshots import snapshots_of
 from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, snapshots_reply
+from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 
 
@@ -40,3 +46,48 @@ def opened(path: bytes) -> Iterator[OfflineVolume]:
             tree.close()
     finally:
         lock.release()
+
+
+def create_snapshot(path: bytes, name: bytes) -> SnapshotMsg:
+    """Take a snapshot of all files of a volume that is not mounted.
+
+    Raises:
+        UsageError: The name is taken, or can't be one.
+        BlockfsError: As `Filesystem.open` and `Snapshots.create`.
+    """
+    with _engine(path) as filesystem, errors_of_create(b"/", name):
+        (made,) = snapshots_reply([filesystem.snapshots.create(ROOT_INO, name)]).snapshots
+    return made
+
+
+def list_snapshots(path: bytes) -> list[SnapshotMsg]:
+    """The snapshots of a volume that is not mounted.
+
+    Raises:
+        BlockfsError: As `opened`.
+    """
+    with opened(path) as volume, volume.tree.committed() as view:
+        return snapshots_reply(snapshots_of(view)).snapshots
+
+
+def delete_snapshot(path: bytes, name: bytes) -> None:
+    """Delete a snapshot of a volume that is not mounted.
+
+    Raises:
+        NotFoundError: There is none of that name.
+        BlockfsError: As `Filesystem.open` and `Snapshots.remove`.
+    """
+    with _engine(path) as filesystem:
+        with errors_of_lookup(name):
+            ino = filesystem.snapshots.take_away(name)
+        filesystem.snapshots.remove(ino)
+
+
+@contextmanager
+def _engine(path: bytes) -> Iterator[Filesystem]:
+    """A volume that this process works on as a mount would, without a mountpoint and without threads."""
+    filesystem = Filesystem.open(path, EngineConfig(background=False))
+    try:
+        yield filesystem
+    finally:
+        filesystem.close()

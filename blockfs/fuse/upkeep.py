@@ -22,7 +22,7 @@ from blockfs.tree.committed import CommittedView
 from blockfs.tree.draft import World
 from blockfs.tree.findings import Problem
 from blockfs.tree.reader import TreeReader
-from blockfs.tree.schema import ROOT_INO
+from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
 
 MAX_PATHS: Final = 10_000  # paths in one answer: it must fit into a frame of the control socket
@@ -56,8 +56,11 @@ def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None] = _noth
     """
 
     def live() -> Iterator[bytes]:
-        with tree.committed() as view:
+        view = tree.view_for_marking()
+        try:
             yield from view.live_ids()
+        finally:
+            view.close()
 
     done = collect(blocks, live, before_mark=commit, stop=stop)
     return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
@@ -140,6 +143,8 @@ def paths_of(tree: TreeReader, ino: int) -> Iterator[bytes]:
     for parent, name in tree.places(ino):
         if parent == ROOT_INO:
             yield name
+        elif parent == SNAPSHOTS_INO:
+            yield os.path.join(SNAPSHOTS_NAME, name)
         else:
             yield from (os.path.join(folder, name) for folder in paths_of(tree, parent))
 

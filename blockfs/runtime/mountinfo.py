@@ -33,6 +33,11 @@ class Mount:
     filesystem_type: str
     source: bytes
 
+    def inside(self, path: bytes) -> bytes:
+        """A real absolute path on it, relative to the root of the filesystem; a bind mount shows a part of it only."""
+        inner = os.path.normpath(b"/".join((self.root, os.path.relpath(path, self.mountpoint)))).lstrip(b"/")
+        return b"" if inner == b"." else inner
+
 
 def parse(text: bytes) -> list[Mount]:
     """Read mountinfo, in mount order. Lines that are not of the documented form are left out."""

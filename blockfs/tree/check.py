@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from blockfs.tree.check_leaves import adopt_strays, check_blocks, check_leaves, check_staged
 from blockfs.tree.check_names import all_inodes, check_inodes, check_link_counts, check_names, remove_rows_of_nobody
 from blockfs.tree.check_rows import check_meta, check_rows
+from blockfs.tree.check_snapshots import check_snapshots
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.draft import Draft, MissingBlocks, World
 from blockfs.tree.findings import Finding, Problem
@@ -57,6 +58,7 @@ def examine(view: CommittedView, world: World) -> Examination:
     check_leaves(draft)
     if world.staged is not None:
         adopt_strays(draft, world.staged)
+    check_snapshots(draft)
     check_link_counts(draft)
     _check_journal(draft)
     if world.missing is not None:
@@ -76,6 +78,8 @@ def _check_journal(draft: Draft) -> None:
             draft.found(Problem.JOURNAL, ino, detail, "row removed")
             draft.rows.delete(Table.JOURNAL, key)
     for inode in all_inodes(draft):
+        if inode.is_frozen:
+            continue  # its versions are those of its original
         if inode.content_version > inode.version:
             detail = "content_version is later than version"
         elif inode.version > start and draft.rows.get(Table.JOURNAL, u64(inode.version)) != u64(inode.ino):

@@ -16,6 +16,8 @@ from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
     RANGE_BYTES,
     ROOT_INO,
+    SNAPSHOTS_INO,
+    TOP_INOS,
     Inode,
     Kind,
     Table,
@@ -44,6 +46,9 @@ def check_inodes(draft: Draft) -> None:
         draft.found(Problem.UNREACHABLE, ROOT_INO, detail, "made anew, its owner and mode are lost")
         draft.lost(ROOT_INO, "owner, mode, times and extended attributes of the root directory")
         draft.new_inode(ROOT_INO, Kind.DIRECTORY, mode=0o755)
+    if draft.kind(SNAPSHOTS_INO) is not Kind.DIRECTORY:
+        draft.found(Problem.UNREACHABLE, SNAPSHOTS_INO, "there is no directory of snapshots", "made anew")
+        draft.new_inode(SNAPSHOTS_INO, Kind.DIRECTORY, mode=0o755)
     for table in (Table.DENTRIES, Table.LEAF_MAP, Table.GENERATIONS, Table.SYMLINKS):
         last = None
         for key, _ in draft.rows.scan(table):
@@ -140,7 +145,7 @@ def _follow_reverse_rows(draft: Draft) -> None:
         if entry == child:
             continue
         detail = f"entry {name!r} in {parent} is missing or leads to {entry}"
-        is_possible = child != ROOT_INO and draft.kind(parent) is Kind.DIRECTORY and draft.kind(child) is not None
+        is_possible = child not in TOP_INOS and draft.kind(parent) is Kind.DIRECTORY and draft.kind(child) is not None
         is_taken = entry is not None and draft.kind(entry) is not None and _is_confirmed(draft, parent, name, entry)
         if is_possible and not is_taken and not _has_confirmed_name(draft, child):
             draft.found(Problem.REVERSE, child, detail, "entry restored")
@@ -162,8 +167,8 @@ def _remove_dangling(draft: Draft) -> None:
         parent, name = split_ino_key(key)
         child = decode_u64(row)
         parent_kind, child_kind = draft.kind(parent), draft.kind(child)
-        if child == ROOT_INO:
-            draft.found(Problem.LINK_COUNT, child, f"the root has the name {name!r} in {parent}", "name removed")
+        if child in TOP_INOS:
+            draft.found(Problem.LINK_COUNT, child, f"the root, or the directory of snapshots, has the name {name!r} in {parent}", "name removed")
         elif parent_kind is not Kind.DIRECTORY or child_kind is None:
             detail = f"entry {name!r} in {parent} leads to inode {child}, but one of them does not exist as such"
             draft.found(Problem.DANGLING_NAME, child, detail, "entry removed")
@@ -195,7 +200,7 @@ def _check_orphans(draft: Draft) -> None:
         inode = draft.inode(ino)
         if inode is None:
             draft.found(Problem.ORPHAN, ino, "an orphan row without an inode", "row removed")
-        elif inode.nlink or ino == ROOT_INO or next(draft.places(ino), None) is not None:
+        elif inode.nlink or ino in TOP_INOS or next(draft.places(ino), None) is not None:
             # With a link count it may have lost its name by damage: it must not be removed at the next mount.
             draft.found(Problem.ORPHAN, ino, f"an orphan with nlink {inode.nlink}, or with a name", "row removed")
         else:
@@ -233,7 +238,7 @@ class _Directories:
     def _leads_up(self, ino: int, start: int) -> bool:
         """Whether the first names from `ino` on lead to the root and not back to `start`."""
         seen = {start}
-        while ino != ROOT_INO:
+        while ino not in TOP_INOS:
             place = next(self._draft.places(ino), None)
             if ino in seen or place is None:
                 return False
@@ -244,13 +249,14 @@ class _Directories:
     def connect(self) -> None:
         """Give every inode without a name one in lost+found, and every directory that the root does not lead to."""
         draft = self._draft
-        self._states[self._rank(ROOT_INO)] = _REACHED
+        for top in TOP_INOS:
+            self._states[self._rank(top)] = _REACHED
         for ino in self._inos:
             self._climb(ino)
         for inode in all_inodes(draft):
             ino = inode.ino
             if (
-                ino != ROOT_INO
+                ino not in TOP_INOS
                 and next(draft.places(ino), None) is None
                 and draft.rows.get(Table.ORPHANS, u64(ino)) is None
             ):
@@ -292,7 +298,7 @@ def check_link_counts(draft: Draft) -> None:
     for inode in all_inodes(draft):
         names = sum(1 for _ in draft.places(inode.ino))
         expected = names
-        if inode.kind is Kind.DIRECTORY and (names or inode.ino == ROOT_INO):
+        if inode.kind is Kind.DIRECTORY and (names or inode.ino in TOP_INOS):
             expected = 2 + sum(1 for _, child in draft.entries(inode.ino) if draft.kind(child) is Kind.DIRECTORY)
         if inode.nlink != expected:
             if inode.ino not in draft.renamed:

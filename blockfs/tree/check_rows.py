@@ -22,7 +22,9 @@ from blockfs.tree.schema import (
     META_RESERVED,
     NAME_MAX,
     ROOT_INO,
+    SNAPSHOTS_INO,
     SYMLINK_TARGET_MAX,
+    UNFINISHED_PREFIX,
     XATTR_VALUE_MAX,
     MountRow,
     Reserved,
@@ -31,6 +33,7 @@ from blockfs.tree.schema import (
     decode_inode,
     decode_mount,
     decode_reserved,
+    decode_snapshot,
     decode_u64,
     encode_format,
     encode_mount,
@@ -94,13 +97,15 @@ def _greatest(draft: Draft) -> tuple[int, int]:
     """The greatest sequence and the greatest ino that any row uses."""
     sequence, ino = draft.journal_start(), ROOT_INO
     for key, row in draft.rows.scan(Table.INODES):
-        ino = split_ino_key(key)[0]
-        sequence = max(sequence, decode_inode(ino, row).version)
+        number = split_ino_key(key)[0]
+        sequence = max(sequence, decode_inode(number, row).version)
+        ino = ino if number == SNAPSHOTS_INO else number
     for key, row in draft.rows.scan(Table.JOURNAL):
         sequence, ino = max(sequence, decode_u64(key)), max(ino, decode_u64(row))
     for table in (Table.DENTRIES, Table.PARENTS, Table.LEAF_MAP, Table.GENERATIONS):
         for key, row in draft.rows.scan(table):
-            ino = max(ino, split_ino_key(key)[0], decode_u64(row) if table is Table.DENTRIES else 0)
+            numbers = {split_ino_key(key)[0], decode_u64(row) if table is Table.DENTRIES else 0}
+            ino = max(ino, *(numbers - {SNAPSHOTS_INO}))
     return sequence, ino
 
 
@@ -116,8 +121,13 @@ def is_name(name: bytes) -> bool:
     return 0 < len(name) <= NAME_MAX and b"/" not in name and b"\0" not in name and name not in {b".", b".."}
 
 
+def _is_entry(parent: int, name: bytes) -> bool:
+    is_unfinished = parent == SNAPSHOTS_INO and name.startswith(UNFINISHED_PREFIX)
+    return is_name(name.removeprefix(UNFINISHED_PREFIX) if is_unfinished else name)
+
+
 def _is_ino(number: int) -> bool:
-    return 0 < number < NUMBER_LIMIT
+    return 0 < number < NUMBER_LIMIT or number == SNAPSHOTS_INO
 
 
 def _inode(key: bytes, row: bytes, _: int) -> bool:
@@ -132,12 +142,12 @@ def _inode(key: bytes, row: bytes, _: int) -> bool:
 
 
 def _dentry(key: bytes, row: bytes, _: int) -> bool:
-    return len(row) == 8 and _is_ino(decode_u64(row)) and _is_ino(split_ino_key(key)[0]) and is_name(key[8:])
+    return len(row) == 8 and _is_ino(decode_u64(row)) and _is_ino(split_ino_key(key)[0]) and _is_entry(*split_ino_key(key))
 
 
 def _parent(key: bytes, row: bytes, _: int) -> bool:
     child, parent, name = split_parent_key(key)
-    return not row and _is_ino(child) and _is_ino(parent) and is_name(name)
+    return not row and _is_ino(child) and _is_ino(parent) and _is_entry(parent, name)
 
 
 def _leaf_map(key: bytes, row: bytes, block_size: int) -> bool:
@@ -178,6 +188,18 @@ def _journal(key: bytes, row: bytes, _: int) -> bool:
     return len(key) == len(row) == 8 and 0 < decode_u64(key) < NUMBER_LIMIT and _is_ino(decode_u64(row))
 
 
+def _snapshot(key: bytes, row: bytes, _: int) -> bool:
+    try:
+        decode_snapshot(row)
+    except CorruptionError:
+        return False
+    return len(key) == 8 and _is_ino(split_ino_key(key)[0])
+
+
+def _copy(key: bytes, row: bytes, _: int) -> bool:
+    return len(key) == 16 and len(row) == 8
+
+
 def _meta(key: bytes, row: bytes, _: int) -> bool:
     try:
         numbers = [0]
@@ -211,4 +233,6 @@ _RULES: Final[dict[Table, Callable[[bytes, bytes, int], bool]]] = {
     Table.ORPHANS: _orphan,
     Table.JOURNAL: _journal,
     Table.META: _meta,
+    Table.SNAPSHOTS: _snapshot,
+    Table.COPIES: _copy,
 }

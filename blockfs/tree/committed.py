@@ -30,7 +30,7 @@ from blockfs.tree.schema import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeCounts:
-    """Sums over all inodes that have a name.
+    """Sums over all inodes that have a name, without those of snapshots.
 
     Attributes:
         files: Regular files; hard links count once.
@@ -198,7 +198,7 @@ class CommittedView(TreeReader):
         """Sums for `stats`. Reads every inode row."""
         files = directories = others = logical_bytes = allocated_blocks = 0
         for inode in self.inodes():
-            if inode.nlink == 0:
+            if inode.nlink == 0 or inode.is_frozen:
                 continue
             if inode.kind is Kind.FILE:
                 files += 1

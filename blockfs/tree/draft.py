@@ -15,6 +15,8 @@ from blockfs.tree.schema import (
     META_MOUNT,
     META_RESERVED,
     ROOT_INO,
+    SNAPSHOTS_INO,
+    SNAPSHOTS_NAME,
     Generation,
     Inode,
     Kind,
@@ -124,7 +126,10 @@ class Draft(TreeReader):
         return None if inode is None else inode.kind
 
     def put_inode(self, inode: Inode, *, content_changed: bool = False) -> None:
-        """Store an inode row under a new version, with its journal row."""
+        """Store an inode row under a new version, with its journal row; one in a snapshot as it is, without."""
+        if inode.is_frozen:
+            self.rows.put(Table.INODES, u64(inode.ino), encode_inode(inode))
+            return
         assert self._numbers is not None
         before = self.inode(inode.ino)
         if before is not None and self.rows.get(Table.JOURNAL, u64(before.version)) == u64(inode.ino):
@@ -141,6 +146,8 @@ class Draft(TreeReader):
         times = {"atime_ns": now, "mtime_ns": now, "ctime_ns": now, "btime_ns": now}
         nlink = 2 if kind is Kind.DIRECTORY else 1
         made = Inode(ino=ino, kind=kind, mode=mode, uid=0, gid=0, nlink=nlink, size_bytes=size_bytes, **times)
+        if ino == SNAPSHOTS_INO:
+            made = replace(made, origin=SNAPSHOTS_INO)
         self.put_inode(made, content_changed=True)
 
     def link(self, parent: int, name: bytes, ino: int) -> None:
@@ -164,9 +171,13 @@ class Draft(TreeReader):
         self.rows.delete(Table.GENERATIONS, encode_generation(generation)[0])
 
     def reconnect(self, ino: int, name: bytes = b"") -> str:
-        """Give an inode a name in lost+found, by default "#INO"; returns the path, to be shown."""
+        """Give an inode a name in lost+found, by default "#INO"; returns the path, to be shown.
+
+        What was in a snapshot never changes, so it can't be among the live files: it becomes a snapshot of its own.
+        """
         wanted = name = name or b"#%d" % ino
-        directory = self._lost_found_directory()
+        inode = self.inode(ino)
+        directory = SNAPSHOTS_INO if inode is not None and inode.is_frozen else self._lost_found_directory()
         copy = 0
         while self.lookup(directory, name) is not None:
             copy += 1
@@ -196,6 +207,7 @@ class Draft(TreeReader):
             seen.add(ino)
             place = next(self.places(ino), None)
             if place is None:
+                names += [SNAPSHOTS_NAME] if ino == SNAPSHOTS_INO else []
                 break
             ino = place[0]
             names.append(place[1])

@@ -116,7 +116,7 @@ def _next_mount(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> t
 
 def trim(transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], limit: int) -> None:
     """Cut the oldest journal rows when there are more than `limit`, and record how far the journal reaches back."""
-    journal = databases[Table.JOURNAL]
+    journal, meta = databases[Table.JOURNAL], databases[Table.META]
     rows = int(transaction.stat(journal)["entries"])
     if rows <= limit:
         return
@@ -124,7 +124,8 @@ def trim(transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], 
     oldest = list(_first_keys(transaction, journal, rows - limit + limit // 8))
     for key in oldest:
         transaction.delete(key, db=journal)
-    transaction.put(META_JOURNAL_START, u64(decode_u64(oldest[-1])), db=databases[Table.META])
+    start = max(decode_u64(oldest[-1]), decode_u64(transaction.get(META_JOURNAL_START, db=meta) or u64(0)))
+    transaction.put(META_JOURNAL_START, u64(start), db=meta)
 
 
 def _first_keys(transaction: lmdb.Transaction[bytes], database: lmdb._Database, count: int) -> Iterator[bytes]:

@@ -14,10 +14,13 @@ from blockfs.tree.schema import (
     Generation,
     Inode,
     MountRow,
+    SnapshotRow,
     Table,
+    copy_key,
     decode_generation,
     decode_inode,
     decode_mount,
+    decode_snapshot,
     decode_u64,
     ino_key,
     leaf_map_key,
@@ -138,6 +141,18 @@ class TreeReader:
         """Live staging generations of all inodes."""
         for key, row in self._rows.scan(Table.GENERATIONS):
             yield decode_generation(key, row)
+
+    # --- snapshots ---
+
+    def snapshot(self, top: int) -> SnapshotRow | None:
+        """What is known of a complete snapshot, by the ino of its top."""
+        row = self._rows.get(Table.SNAPSHOTS, u64(top))
+        return None if row is None else decode_snapshot(row)
+
+    def copy_of(self, top: int, origin: int) -> int | None:
+        """The inode of a snapshot that is the copy of an original, or None."""
+        row = self._rows.get(Table.COPIES, copy_key(top, origin))
+        return None if row is None else decode_u64(row)
 
     # --- the tree itself ---
 

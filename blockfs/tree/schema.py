@@ -5,7 +5,7 @@ All integers are big endian, so that LMDB's byte order of keys is the order of t
 
 | sub-database | key | value |
 | --- | --- | --- |
-| inodes | ino (8) | inode row, 79 bytes, see `encode_inode` |
+| inodes | ino (8) | inode row, 79 bytes, in a snapshot 87, see `encode_inode` |
 | dentries | parent ino (8), name (1-255) | child ino (8) |
 | parents | child ino (8), parent ino (8), name (1-255) | empty; the reverse of dentries |
 | leaf_map | ino (8), leaf index (8) | leaf key (32); an all-hole leaf has no row |
@@ -18,6 +18,8 @@ All integers are big endian, so that LMDB's byte order of keys is the order of t
 | generations | ino (8), 1 TiB range (4), generation (8) | valid_below (8): offset in the file, 2**63-1 = no limit |
 | orphans | ino (8) | empty; an inode without a name, removed at the next mount |
 | journal | sequence (8) | ino (8) of the inode whose latest change it was; at most one row per inode |
+| snapshots | ino (8) of a snapshot's top | see `encode_snapshot`; only once the snapshot is complete |
+| copies | snapshot's top ino (8), original ino (8) | ino (8) of the original's copy in that snapshot |
 | meta | name | see below |
 
 | meta row | value |
@@ -39,8 +41,22 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK
 from blockfs.errors import CorruptionError
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Format 2 is format 1 and snapshots: two more sub-databases, the inode `SNAPSHOTS_INO`, longer inode rows."""
+
 ROOT_INO: Final = 1
+SNAPSHOTS_INO: Final = 2**63 - 1
+"""The directory of all snapshots. It has no name of its own in the tree: see `SNAPSHOTS_NAME`."""
+
+TOP_INOS: Final = frozenset({ROOT_INO, SNAPSHOTS_INO})
+"""Directories without a name in the tree: everything else hangs on one of them."""
+
+SNAPSHOTS_NAME: Final = b".snapshots"
+"""What leads from the root to `SNAPSHOTS_INO`. No entry of the root has this name."""
+
+UNFINISHED_PREFIX: Final = b"/"
+"""Begins the names in `SNAPSHOTS_INO` of what is being made or removed: no lookup can ask for such a name."""
+
 NAME_MAX: Final = 255  # bytes of one name: what Linux and LMDB's 511-byte keys both carry
 NO_LIMIT: Final = 2**63 - 1
 """`Generation.valid_below` of a generation that no shrink has cut."""
@@ -69,6 +85,8 @@ class Table(IntEnum):
     ORPHANS = 11
     JOURNAL = 12
     META = 13
+    SNAPSHOTS = 14
+    COPIES = 15
 
 
 SCANNED: Final = frozenset(
@@ -113,6 +131,8 @@ class Inode:
         rdev: Device number of a character or block device as in st_rdev, else 0.
         version: Sequence of the last journalled change of any kind: the key of its journal row.
         content_version: Sequence of the last change of content (files), names (directories: never set) or target.
+        origin: 0, or in a snapshot the ino of the original. Such an inode never changes, is not journalled, and its
+            versions are those of the original at the snapshot's instant. `SNAPSHOTS_INO` has itself as its origin.
     """
 
     ino: int
@@ -129,6 +149,12 @@ class Inode:
     rdev: int = 0
     version: int = 0
     content_version: int = 0
+    origin: int = 0
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it belongs to a snapshot."""
+        return self.origin != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +188,27 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRow:
+    """What is known of a snapshot.
+
+    Attributes:
+        created_ns: When it was asked for.
+        mount_generation: With `sequence`: where the journal stood at its instant.
+        sequence: All changes up to this one are in it.
+        files: Regular files in it, hard links once.
+        logical_bytes: Sum of their sizes.
+        source: Path of the original at the instant, relative to the root; b"" is the root.
+    """
+
+    created_ns: int
+    mount_generation: int
+    sequence: int
+    files: int
+    logical_bytes: int
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MountRow:
     """The meta row `mount`: see the module's table."""
 
@@ -181,6 +228,8 @@ class Reserved:
 
 # kind >> 12, mode, uid, gid, nlink, size, atime, mtime, ctime, btime, rdev, version, content_version
 _INODE = struct.Struct(">BHIIIQqqqqQQQ")
+_FROZEN_INODE = struct.Struct(_INODE.format + "Q")  # the same, origin
+_SNAPSHOT = struct.Struct(">qQQQQ")
 _U64 = struct.Struct(">Q")
 _U64_PAIR = struct.Struct(">QQ")
 _GENERATION_KEY = struct.Struct(">QIQ")
@@ -198,9 +247,9 @@ def encode_inode(inode: Inode) -> bytes:
     """Encode the value of an inodes row.
 
     Bytes: kind (1: S_IFMT >> 12), mode (2), uid (4), gid (4), nlink (4), size (8), atime, mtime, ctime, btime (8 each,
-    signed), rdev (8), version (8), content_version (8).
+    signed), rdev (8), version (8), content_version (8); in a snapshot also origin (8).
     """
-    return _INODE.pack(
+    fields = (
         _KIND_BYTES[inode.kind],
         inode.mode,
         inode.uid,
@@ -215,6 +264,7 @@ def encode_inode(inode: Inode) -> bytes:
         inode.version,
         inode.content_version,
     )
+    return _FROZEN_INODE.pack(*fields, inode.origin) if inode.is_frozen else _INODE.pack(*fields)
 
 
 def decode_inode(ino: int, row: bytes) -> Inode:
@@ -224,6 +274,10 @@ def decode_inode(ino: int, row: bytes) -> Inode:
         CorruptionError: Wrong length or an unknown kind.
     """
     try:
+        origin = 0
+        if len(row) == _FROZEN_INODE.size:
+            (origin,) = _U64.unpack(row[_INODE.size :])
+            row = row[: _INODE.size]
         kind, mode, uid, gid, nlink, size, atime, mtime, ctime, btime, rdev, version, content = _INODE.unpack(row)
         return Inode(
             ino=ino,
@@ -240,6 +294,7 @@ def decode_inode(ino: int, row: bytes) -> Inode:
             rdev=rdev,
             version=version,
             content_version=content,
+            origin=origin,
         )
     except (struct.error, KeyError) as error:
         raise CorruptionError(f"tree: inode row {ino} is damaged ({error}); run `blocksync fsck`") from None
@@ -317,6 +372,39 @@ def decode_leaf_ref(row: bytes) -> tuple[int, int]:
     except struct.error:
         raise CorruptionError(f"tree: a leaf count of {len(row)} bytes, expected 10; run `blocksync fsck`") from None
     return references, blocks
+
+
+copy_key = _U64_PAIR.pack
+"""Key of a copies row: (ino of the snapshot's top, ino of the original)."""
+
+
+def encode_snapshot(row: SnapshotRow) -> bytes:
+    """Value of a snapshots row.
+
+    Bytes: created (8, signed ns), mount generation (8), sequence (8), files (8), their bytes (8), source (the rest).
+    """
+    fixed = _SNAPSHOT.pack(row.created_ns, row.mount_generation, row.sequence, row.files, row.logical_bytes)
+    return fixed + row.source
+
+
+def decode_snapshot(row: bytes) -> SnapshotRow:
+    """Decode a snapshots row.
+
+    Raises:
+        CorruptionError: Too short.
+    """
+    try:
+        created_ns, generation, sequence, files, logical_bytes = _SNAPSHOT.unpack_from(row)
+    except struct.error:
+        raise CorruptionError(f"tree: a snapshot row of {len(row)} bytes; run `blocksync fsck`") from None
+    return SnapshotRow(
+        created_ns=created_ns,
+        mount_generation=generation,
+        sequence=sequence,
+        files=files,
+        logical_bytes=logical_bytes,
+        source=row[_SNAPSHOT.size :],
+    )
 
 
 def encode_mount(row: MountRow) -> bytes:

@@ -17,7 +17,7 @@ import lmdb
 from blockfs.blocks.environment import close_environment, lmdb_errors
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key
 from blockfs.blocks.ids import ID_SIZE, LeafKey
-from blockfs.errors import CorruptionError, FormatTooNewError
+from blockfs.errors import CorruptionError
 from blockfs.runtime.atomic import sync_directory
 from blockfs.tree import journal
 from blockfs.tree.committed import CommittedView, Snapshot
@@ -33,17 +33,20 @@ from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
     FORMAT,
     META_FORMAT,
+    META_JOURNAL_START,
     META_MOUNT,
     META_RESERVED,
     ROOT_INO,
+    SNAPSHOTS_INO,
     Generation,
     Inode,
     Kind,
     MountRow,
     Reserved,
+    SnapshotRow,
     Table,
     canonical_leaf,
-    decode_format,
+    copy_key,
     decode_leaf_ref,
     encode_format,
     encode_generation,
@@ -51,12 +54,14 @@ from blockfs.tree.schema import (
     encode_leaf_ref,
     encode_mount,
     encode_reserved,
+    encode_snapshot,
     ino_key,
     leaf_map_key,
     non_holes,
     parent_key,
     u64,
 )
+from blockfs.tree.upgrade import snapshots_directory, upgrade
 
 _CACHED_INODES: Final = 65536  # about 25 MiB of decoded rows; forgotten all at once
 
@@ -66,10 +71,18 @@ class Tree(TreeReader):
 
     Writes go to the active change set. A commit is `freeze` under the lock, `write` without it, then `retire` (or
     `thaw` if the write failed) under it again.
+
+    Attributes:
+        renamed_by_upgrade: Opening it has upgraded its format, and had to rename an entry of the root to this; or None.
+        copying: Held by whoever copies leaves from a committed state of some time ago, until the copies are durable.
     """
 
-    def __init__(self, store: OverlayStore, *, journal_rows: int, read_only: bool) -> None:
+    def __init__(
+        self, store: OverlayStore, *, journal_rows: int, read_only: bool, renamed_by_upgrade: bytes | None = None
+    ) -> None:
         super().__init__(store)
+        self.renamed_by_upgrade = renamed_by_upgrade
+        self.copying = threading.Lock()
         self._store = store
         self._read_only = read_only
         self._journal_rows = journal_rows
@@ -119,6 +132,8 @@ class Tree(TreeReader):
     def open(cls, path: bytes, *, read_only: bool = False, journal_rows: int = journal.JOURNAL_ROWS) -> Tree:
         """Open an existing tree; the same one may be open several times in a process. To write, `begin_mount` first.
 
+        A tree of an earlier format is upgraded in place, see `upgrade`.
+
         Args:
             path: The directory.
             read_only: `begin_mount` is refused; many may read while one writes.
@@ -131,12 +146,13 @@ class Tree(TreeReader):
         """
         environment = open_tree_environment(path)
         try:
+            renamed = upgrade(environment, path)
             databases = open_tables(environment, path)
-            _check_format(environment, databases, path)
         except BaseException:
             close_environment(environment)
             raise
-        return cls(OverlayStore(environment, databases, path), journal_rows=journal_rows, read_only=read_only)
+        store = OverlayStore(environment, databases, path)
+        return cls(store, journal_rows=journal_rows, read_only=read_only, renamed_by_upgrade=renamed)
 
     def close(self) -> None:
         """Close LMDB; what is not committed is lost. Idempotent. Open `committed` views become useless."""
@@ -236,7 +252,8 @@ class Tree(TreeReader):
         """Store an inode row.
 
         Args:
-            inode: New values; its version fields are ignored, the tree assigns them.
+            inode: New values; its version fields are ignored, the tree assigns them. Not so for one in a snapshot,
+                which is stored as it is, and not journalled.
             content_changed: The content (file) or target changed: a new content_version. Always so for a new inode.
             journal: False only for changes nobody needs to hear about (atime): the version stays.
 
@@ -244,7 +261,9 @@ class Tree(TreeReader):
             The row as stored.
         """
         before = self.inode(inode.ino)
-        if before is not None and not (journal or content_changed):
+        if inode.is_frozen:
+            stored = inode
+        elif before is not None and not (journal or content_changed):
             stored = replace(inode, version=before.version, content_version=before.content_version)
         else:
             version = self._move_journal_row(inode.ino, before)
@@ -263,13 +282,14 @@ class Tree(TreeReader):
         return sequence
 
     def remove_inode(self, ino: int) -> None:
-        """Drop an inode with its leaves, xattrs, target, generations and orphan row; its journal row remains.
+        """Drop an inode with its leaves, xattrs, target, generations and orphan row; its journal row, if any, remains.
 
         Names are the caller's: there must be none.
         """
         before = self.inode(ino)
         assert before is not None
-        self._move_journal_row(ino, before)
+        if not before.is_frozen:
+            self._move_journal_row(ino, before)
         key = u64(ino)
         if before.kind is Kind.FILE:
             self.truncate_leaves(ino, 0)
@@ -387,6 +407,18 @@ class Tree(TreeReader):
         for index, key in list(self.leaf_keys(src)):
             self._set_leaf_key(dst, index, key, None)
 
+    def take_leaf(self, ino: int, index: int, key: LeafKey, ids: Callable[[], bytes]) -> None:
+        """Give a file a leaf of an older committed state.
+
+        Args:
+            ino: A regular file.
+            index: Leaf number.
+            key: Of the leaf.
+            ids: Tells the leaf's ids if it has gone meanwhile. Their blocks are stored still: see `copying`.
+        """
+        gone = self._store.get(Table.LEAF_REFS, key) is None
+        self._set_leaf_key(ino, index, key, ids() if gone else None)
+
     def remember_leaf_roots(self, roots: Mapping[LeafKey, bytes]) -> None:
         """Cache Merkle roots of full-width leaves; those that are gone meanwhile are ignored."""
         for key, root in roots.items():
@@ -416,6 +448,28 @@ class Tree(TreeReader):
     def remove_xattr(self, ino: int, name: bytes) -> None:
         """Remove an extended attribute; it need not exist."""
         self._store.delete(Table.XATTRS, ino_key(ino, name))
+
+    # --- snapshots ---
+
+    def put_copy(self, top: int, origin: int, ino: int) -> None:
+        """Record which inode of a snapshot is the copy of an original."""
+        self._store.put(Table.COPIES, copy_key(top, origin), u64(ino))
+
+    def drop_copy(self, top: int, origin: int) -> None:
+        """Take back `put_copy`."""
+        self._store.delete(Table.COPIES, copy_key(top, origin))
+
+    def put_snapshot(self, top: int, row: SnapshotRow) -> None:
+        """Record what is known of a snapshot, by the ino of its top."""
+        self._store.put(Table.SNAPSHOTS, u64(top), encode_snapshot(row))
+
+    def drop_snapshot(self, top: int) -> None:
+        """Take back `put_snapshot`."""
+        self._store.delete(Table.SNAPSHOTS, u64(top))
+
+    def void_cursors(self) -> None:
+        """Make all cursors void that do not reach the changes of this change set: compare everything."""
+        self._store.put(Table.META, META_JOURNAL_START, u64(self.last_sequence))
 
     # --- commit ---
 
@@ -482,18 +536,19 @@ class Tree(TreeReader):
         finally:
             view.close()
 
+    def view_for_marking(self) -> CommittedView:
+        """Like `open_view`, of a state that also names all leaves that are being copied from an older state.
+
+        A collection must mark from this: a copied leaf may have lost its last other reference meanwhile.
+        """
+        with self.copying:
+            return self.open_view()
+
     def open_view(self) -> CommittedView:
         """Like `committed`, for views that outlive a block: call its `close`."""
         with self._closing:
             assert not self._closed
             return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases))
-
-
-def _check_format(environment: lmdb.Environment, databases: list[lmdb._Database], path: bytes) -> None:
-    with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin() as transaction:
-        found = decode_format(transaction.get(META_FORMAT, db=databases[Table.META]))
-    if found > FORMAT:
-        raise FormatTooNewError(os.fsdecode(path), found, FORMAT)
 
 
 def _write_first_rows(
@@ -520,6 +575,7 @@ def _write_first_rows(
         (Table.META, META_MOUNT, encode_mount(mount)),
         (Table.META, META_RESERVED, encode_reserved(reserved)),
         (Table.INODES, u64(ROOT_INO), encode_inode(root)),
+        (Table.INODES, u64(SNAPSHOTS_INO), encode_inode(snapshots_directory(root))),
         (Table.JOURNAL, u64(root.version), u64(ROOT_INO)),
     ):
         transaction.put(key, row, db=databases[table])

@@ -1,0 +1,139 @@
+"""`blocksync snapshot`: keep a folder as it is at one instant; list, delete and restore what was kept."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+import click
+
+from blockfs.cli.parameters import PATH, json_option, place_of
+from blockfs.control.snapshots import SnapshotMsg
+from blockfs.errors import UsageError
+from blockfs.fuse import offline
+from blockfs.runtime.linux import syncfs
+from blockfs.runtime.mountinfo import Mount, is_below
+from blockfs.runtime.output import JsonValue, json_line, shown, table
+from blockfs.runtime.units import format_size
+
+
+class _Verbs(click.Group):
+    """`snapshot SRC NAME` is short for `snapshot create SRC NAME`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put in the verb where there is none."""
+        if len(args) > 1 and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("snapshot", cls=_Verbs)
+def command() -> None:
+    """Keep a folder or file as it is at one instant, read-only, under MOUNTPOINT/.snapshots.
+
+    `blocksync snapshot SRC NAME` is short for `blocksync snapshot create SRC NAME`.
+    """
+
+
+@command.command("create")
+@click.argument("src", type=PATH)
+@click.argument("name", type=PATH)
+@json_option
+def create(src: bytes, name: bytes, as_json: bool) -> None:
+    """Keep SRC and all below it as MOUNTPOINT/.snapshots/NAME. SRC is on a mount, or a VOLUME that is not mounted.
+
+    All that programs had written before the command began is in it, and all files are of one instant. Takes time for
+    each file, not for its bytes.
+    """
+    place = place_of(src)
+    client = place.client_if_mounted()
+    if client is None:
+        made = offline.create_snapshot(place.volume, name)
+    else:
+        with client:
+            mount = _mount_of(place.mount, src)
+            source = os.path.realpath(src)
+            # The kernel's pages first: the mount process can only keep what it has been given.
+            syncfs(mount.mountpoint)
+            inside = mount.inside(source) if is_below(source, mount.mountpoint) else b""  # VOLUME stands for all
+            made = client.create_snapshot(inside, name)
+    if as_json:
+        json_line("snapshot", _fields(made))
+    else:
+        click.echo(f"{shown(made.name)}: {made.files} files, {format_size(made.logical_bytes)}")
+
+
+@command.command("list")
+@click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
+@json_option
+def list_(path: bytes, as_json: bool) -> None:
+    """List the snapshots: name, when, of what, files and their size."""
+    place = place_of(path)
+    client = place.client_if_mounted()
+    if client is None:
+        found = offline.list_snapshots(place.volume)
+    else:
+        with client:
+            found = client.snapshots()
+    if as_json:
+        for snapshot in found:
+            json_line("snapshot", _fields(snapshot))
+    elif found:
+        table((shown(one.name), _described(one)) for one in found)
+
+
+@command.command("delete")
+@click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
+@click.argument("name", type=PATH)
+def delete(path: bytes, name: bytes) -> None:
+    """Delete a snapshot. What only it held becomes free with the next collection."""
+    place = place_of(path)
+    client = place.client_if_mounted()
+    if client is None:
+        offline.delete_snapshot(place.volume, name)
+    else:
+        with client:
+            client.delete_snapshot(name)
+
+
+@command.command("restore")
+@click.argument("mountpoint", type=PATH)
+@click.argument("name", type=PATH)
+@click.argument("dst", type=PATH)
+@click.option("--path", "inside", type=PATH, default=b"", help="Only this file or folder of the snapshot.")
+def restore(mountpoint: bytes, name: bytes, dst: bytes, inside: bytes) -> None:
+    """Make DST, a new path on the mount, a copy of the snapshot NAME that shares its blocks.
+
+    Nothing is overwritten: DST must not exist.
+    """
+    place = place_of(mountpoint)
+    with place.client() as client:
+        mount = _mount_of(place.mount, mountpoint)
+        directory, last = os.path.split(os.path.abspath(dst))
+        target = os.path.join(os.path.realpath(directory), last)
+        if place_of(os.path.dirname(target)).volume != place.volume:
+            raise UsageError(
+                f"{shown(dst)} is not on {shown(mount.mountpoint)}; copy from its .snapshots folder instead"
+            )
+        client.restore_snapshot(name, inside.strip(b"/"), mount.inside(target))
+
+
+def _mount_of(mount: Mount | None, path: bytes) -> Mount:
+    if mount is None:
+        raise UsageError(f"{shown(path)}: its volume is mounted where this process can't see it")
+    return mount
+
+
+def _fields(snapshot: SnapshotMsg) -> dict[str, JsonValue]:
+    return {
+        "name": shown(snapshot.name),
+        "source": shown(snapshot.source),
+        "created_ns": snapshot.created_ns,
+        "files": snapshot.files,
+        "logical_bytes": snapshot.logical_bytes,
+    }
+
+
+def _described(snapshot: SnapshotMsg) -> str:
+    when = datetime.fromtimestamp(snapshot.created_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return f"{when}  /{shown(snapshot.source)}  {snapshot.files} files  {format_size(snapshot.logical_bytes)}"

@@ -1,0 +1,84 @@
+"""Removing a whole subtree that nobody can look up any more, in portions.
+
+Each step leaves a consistent tree: children go before their directory, and link counts go with the names. What the
+kernel still uses becomes an orphan and stays readable until it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+
+from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.engine.filestate import Stores
+from blockfs.engine.nodes import Nodes
+from blockfs.engine.portions import LEAVES_PER_STEP
+from blockfs.tree.schema import SNAPSHOTS_INO, Inode, Kind
+
+
+def removal_steps(stores: Stores, nodes: Nodes, top: int, name: bytes) -> Iterator[None]:
+    """Remove what the directory of snapshots has as `name`, for `work_through`.
+
+    Args:
+        stores: Of the mount.
+        nodes: Of the mount.
+        top: The inode of that name.
+        name: An unfinished name.
+    """
+    removal = _Removal(stores, nodes, top)
+    if nodes.inode(top).kind is Kind.DIRECTORY:
+        yield from removal.empty(top)
+    stores.tree.drop_snapshot(top)
+    yield from removal.drop(SNAPSHOTS_INO, name, top)
+
+
+class _Removal:
+    def __init__(self, stores: Stores, nodes: Nodes, top: int) -> None:
+        self._tree = stores.tree
+        self._nodes = nodes
+        self._top = top
+
+    def empty(self, directory: int) -> Iterator[None]:
+        """Remove everything below a directory."""
+        folders = [(directory, b"", self._tree.entries(directory))]
+        while folders:
+            folder, name, entries = folders[-1]
+            entry = next(entries, None)
+            if entry is None:
+                folders.pop()
+                if folders:
+                    yield from self.drop(folders[-1][0], name, folder)
+            elif self._nodes.inode(entry[1]).kind is Kind.DIRECTORY:
+                folders.append((entry[1], entry[0], self._tree.entries(entry[1])))
+            else:
+                yield from self.drop(folder, entry[0], entry[1])
+
+    def drop(self, folder: int, name: bytes, ino: int) -> Iterator[None]:
+        """Remove one name, and the inode with its last one."""
+        inode = self._nodes.inode(ino)
+        is_large = inode.kind is Kind.FILE and inode.nlink == 1 and self._has_many_leaves(ino)
+        if is_large:
+            self._nodes.remember(ino)  # so that it only becomes an orphan, and its leaves can go in portions
+        self._tree.unlink(folder, name)
+        if inode.kind is Kind.DIRECTORY:
+            parent = self._nodes.inode(folder)
+            self._tree.put_inode(replace(parent, nlink=parent.nlink - 1))
+        if inode.is_frozen and (inode.kind is Kind.DIRECTORY or inode.nlink == 1):
+            self._tree.drop_copy(self._top, inode.origin)
+        self._nodes.drop_name(inode, inode.ctime_ns)
+        yield
+        if is_large:
+            yield from self._cut(inode)
+            self._nodes.forget(ino)
+
+    def _has_many_leaves(self, ino: int) -> bool:
+        return sum(1 for _ in islice(self._tree.leaf_keys(ino), LEAVES_PER_STEP + 1)) > LEAVES_PER_STEP
+
+    def _cut(self, inode: Inode) -> Iterator[None]:
+        """Take the leaves of an orphan from the end, unless somebody reads it."""
+        indices = [index for index, _ in self._tree.leaf_keys(inode.ino)]
+        while len(indices) > LEAVES_PER_STEP and self._nodes.references(inode.ino) == 1:
+            self._tree.truncate_leaves(inode.ino, indices[-LEAVES_PER_STEP] * LEAF_IDS)
+            del indices[-LEAVES_PER_STEP:]
+            yield
