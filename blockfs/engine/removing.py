@@ -17,29 +17,34 @@ from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.tree.schema import SNAPSHOTS_INO, Inode, Kind
 
 
-def removal_steps(stores: Stores, nodes: Nodes, top: int, name: bytes) -> Iterator[None]:
-    """Remove what the directory of snapshots has as `name`, for `work_through`.
+class SubtreeRemoval:
+    """The removal of what the directory of snapshots has under an unfinished name.
 
     Args:
         stores: Of the mount.
         nodes: Of the mount.
         top: The inode of that name.
-        name: An unfinished name.
+        name: The name.
+
+    Attributes:
+        in_use: Directory and name of what the kernel used when it went; children before their directory.
     """
-    removal = _Removal(stores, nodes, top)
-    if nodes.inode(top).kind is Kind.DIRECTORY:
-        yield from removal.empty(top)
-    stores.tree.drop_snapshot(top)
-    yield from removal.drop(SNAPSHOTS_INO, name, top)
 
-
-class _Removal:
-    def __init__(self, stores: Stores, nodes: Nodes, top: int) -> None:
+    def __init__(self, stores: Stores, nodes: Nodes, top: int, name: bytes) -> None:
         self._tree = stores.tree
         self._nodes = nodes
         self._top = top
+        self._name = name
+        self.in_use: list[tuple[int, bytes]] = []
 
-    def empty(self, directory: int) -> Iterator[None]:
+    def steps(self) -> Iterator[None]:
+        """Do it, for `work_through`."""
+        if self._nodes.inode(self._top).kind is Kind.DIRECTORY:
+            yield from self._empty(self._top)
+        self._tree.drop_snapshot(self._top)
+        yield from self._drop(SNAPSHOTS_INO, self._name, self._top)
+
+    def _empty(self, directory: int) -> Iterator[None]:
         """Remove everything below a directory."""
         folders = [(directory, b"", self._tree.entries(directory))]
         while folders:
@@ -48,15 +53,17 @@ class _Removal:
             if entry is None:
                 folders.pop()
                 if folders:
-                    yield from self.drop(folders[-1][0], name, folder)
+                    yield from self._drop(folders[-1][0], name, folder)
             elif self._nodes.inode(entry[1]).kind is Kind.DIRECTORY:
                 folders.append((entry[1], entry[0], self._tree.entries(entry[1])))
             else:
-                yield from self.drop(folder, entry[0], entry[1])
+                yield from self._drop(folder, entry[0], entry[1])
 
-    def drop(self, folder: int, name: bytes, ino: int) -> Iterator[None]:
+    def _drop(self, folder: int, name: bytes, ino: int) -> Iterator[None]:
         """Remove one name, and the inode with its last one."""
         inode = self._nodes.inode(ino)
+        if self._nodes.references(ino):
+            self.in_use.append((folder, name))
         is_large = inode.kind is Kind.FILE and inode.nlink == 1 and self._has_many_leaves(ino)
         if is_large:
             self._nodes.remember(ino)  # so that it only becomes an orphan, and its leaves can go in portions

@@ -19,7 +19,7 @@ from blockfs.engine.filestate import Stores
 from blockfs.engine.instant import Instants
 from blockfs.engine.nodes import Nodes, check_name
 from blockfs.engine.portions import Stop, StoppedError, never, work_through
-from blockfs.engine.removing import removal_steps
+from blockfs.engine.removing import SubtreeRemoval
 from blockfs.errors import BlockfsError, FsError
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.reader import TreeReader
@@ -172,20 +172,24 @@ class Snapshots:
         self._committer.commit()
         return ino
 
-    def remove(self, ino: int, *, stop: Stop = never) -> None:
+    def remove(self, ino: int, *, stop: Stop = never) -> list[tuple[int, bytes]]:
         """Remove what `take_away` has taken away. If it does not come to an end, the next mount goes on.
 
         Args:
             ino: From `take_away`.
             stop: See `Stop`; it is no failure to be stopped here.
 
+        Returns:
+            Directory and name of what the kernel used when it went: it must be told, lest it keeps them for ever.
+
         Raises:
             NoSpaceError: The host is full.
             BlockfsError: The host failed.
         """
-        steps = removal_steps(self._stores, self._nodes, ino, unfinished_name(ino))
+        removal = SubtreeRemoval(self._stores, self._nodes, ino, unfinished_name(ino))
         with suppress(StoppedError):
-            work_through(self._stores, self._committer, steps, stop=stop)
+            work_through(self._stores, self._committer, removal.steps(), stop=stop)
+        return removal.in_use
 
     def remove_unfinished(self, *, stop: Stop = never) -> None:
         """Remove what was half made or half removed when the last mount ended.

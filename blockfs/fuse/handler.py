@@ -203,9 +203,12 @@ class MountSession:
         snapshots = self._filesystem.snapshots
         with errors_of_lookup(request.name):
             ino = snapshots.take_away(request.name)
+        kernel = self._mount.kernel
         # Before the inodes go: from here on the kernel asks for none of them by name.
-        self._mount.kernel.forget_entry(SNAPSHOTS_INO, request.name)
-        snapshots.remove(ino, stop=self._mount.ending.is_set)
+        kernel.forget_entry(SNAPSHOTS_INO, request.name)
+        for folder, name in snapshots.remove(ino, stop=self._mount.ending.is_set):
+            # An open file keeps its entry, and its entry keeps the inode after it is closed.
+            kernel.forget_entry(folder, name)
         return Done()
 
     @_answer.register

@@ -421,7 +421,8 @@ def test_what_is_open_in_a_deleted_snapshot_stays_readable_until_closed(fs: File
     folder = fs.namespace.resolve(b".snapshots/s/d/sub").ino
     for ino in (opened, folder):
         fs.namespace.remember(ino)
-    fs.snapshots.remove(fs.snapshots.take_away(b"s"))
+    in_use = fs.snapshots.remove(fs.snapshots.take_away(b"s"))
+    assert [name for _, name in in_use] == [b"big", b"sub"]
     assert fs.files.read(opened, 19 * 256 * BLOCK, 10, may_block=True) == b"19"
     assert [entry.name for entry in fs.namespace.listing(folder).read()] == []
     assert findings(fs) == []
