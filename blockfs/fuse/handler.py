@@ -36,6 +36,7 @@ _READING: Final = (
     protocol.Fsck,
     protocol.Scrub,
     protocol.Shutdown,
+    messages.SnapshotList,
 )
 """Requests that a read-only mount answers: there a scrub only looks, and an end that would seal is refused. Whatever is
 not named here is taken for a change."""
