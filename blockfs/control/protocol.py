@@ -367,9 +367,9 @@ class StatsReply(_Message, frozen=True, kw_only=True):
     read_only: bool = False
     uptime_seconds: float = 0.0
     open_files: int = 0
-    requests: dict[str, int] = {}
-    request_seconds: dict[str, float] = {}
-    errors: dict[str, int] = {}
+    requests: dict[str, int] = msgspec.field(default_factory=dict)
+    request_seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    errors: dict[str, int] = msgspec.field(default_factory=dict)
     commits: int = 0
     sealed_files: int = 0
     gc_runs: int = 0
