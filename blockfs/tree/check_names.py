@@ -168,7 +168,12 @@ def _remove_dangling(draft: Draft) -> None:
         child = decode_u64(row)
         parent_kind, child_kind = draft.kind(parent), draft.kind(child)
         if child in TOP_INOS:
-            draft.found(Problem.LINK_COUNT, child, f"the root, or the directory of snapshots, has the name {name!r} in {parent}", "name removed")
+            draft.found(
+                Problem.LINK_COUNT,
+                child,
+                f"the root, or the directory of snapshots, has the name {name!r} in {parent}",
+                "name removed",
+            )
         elif parent_kind is not Kind.DIRECTORY or child_kind is None:
             detail = f"entry {name!r} in {parent} leads to inode {child}, but one of them does not exist as such"
             draft.found(Problem.DANGLING_NAME, child, detail, "entry removed")

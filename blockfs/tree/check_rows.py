@@ -142,7 +142,9 @@ def _inode(key: bytes, row: bytes, _: int) -> bool:
 
 
 def _dentry(key: bytes, row: bytes, _: int) -> bool:
-    return len(row) == 8 and _is_ino(decode_u64(row)) and _is_ino(split_ino_key(key)[0]) and _is_entry(*split_ino_key(key))
+    return (
+        len(row) == 8 and _is_ino(decode_u64(row)) and _is_ino(split_ino_key(key)[0]) and _is_entry(*split_ino_key(key))
+    )
 
 
 def _parent(key: bytes, row: bytes, _: int) -> bool:

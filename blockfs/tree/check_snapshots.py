@@ -31,5 +31,7 @@ def check_snapshots(draft: Draft) -> None:
     for key, value in draft.rows.scan(Table.COPIES):
         copy = draft.inode(decode_u64(value))
         if copy is None or copy.origin != decode_u64(key[8:]):
-            draft.found(Problem.STRAY_ROW, decode_u64(value), "recorded as a copy of what it is no copy of", "row removed")
+            draft.found(
+                Problem.STRAY_ROW, decode_u64(value), "recorded as a copy of what it is no copy of", "row removed"
+            )
             draft.rows.delete(Table.COPIES, key)

@@ -86,8 +86,16 @@ def _root(transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database])
         if row is not None:
             return replace(decode_inode(ROOT_INO, row), kind=Kind.DIRECTORY, size_bytes=0, rdev=0)
     return Inode(
-        ino=ROOT_INO, kind=Kind.DIRECTORY, mode=0o755, uid=0, gid=0, nlink=2,
-        atime_ns=0, mtime_ns=0, ctime_ns=0, btime_ns=0,
+        ino=ROOT_INO,
+        kind=Kind.DIRECTORY,
+        mode=0o755,
+        uid=0,
+        gid=0,
+        nlink=2,
+        atime_ns=0,
+        mtime_ns=0,
+        ctime_ns=0,
+        btime_ns=0,
     )
 
 
