@@ -171,7 +171,7 @@ def _remove_dangling(draft: Draft) -> None:
             draft.found(
                 Problem.LINK_COUNT,
                 child,
-                f"the root, or the directory of snapshots, has the name {name!r} in {parent}",
+                f"a top directory has the name {name!r} in {parent}",
                 "name removed",
             )
         elif parent_kind is not Kind.DIRECTORY or child_kind is None:
