@@ -141,44 +141,55 @@ class ControlClient:
 
     # --- what changed
 
-    def change_pages(self, cursor: CursorMsg | None, *, limit: int = 1024) -> Iterator[protocol.ChangesReply]:
+    def change_pages(
+        self, cursor: CursorMsg | None, *, limit: int = 1024, snapshot: bytes | None = None
+    ) -> Iterator[protocol.ChangesReply]:
         """Pages of one consistent listing since `cursor` (None: everything). Keep the cursor of the last page only."""
         after, more = 0, True
         while more:
-            page = self._ask(protocol.Changes(cursor=cursor, after=after, limit=limit), protocol.ChangesReply)
+            request = protocol.Changes(cursor=cursor, after=after, limit=limit, snapshot=snapshot)
+            page = self._ask(request, protocol.ChangesReply)
             yield page
             after, more = page.after, page.more
 
-    def changes(self, cursor: CursorMsg | None) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
+    def changes(
+        self, cursor: CursorMsg | None, snapshot: bytes | None = None
+    ) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
         """All pages at once: (full, rows, gone, new cursor). Memory O(rows)."""
         rows: list[NodeRow] = []
         gone: list[int] = []
         full, reached = False, cursor
-        for page in self.change_pages(cursor):
+        for page in self.change_pages(cursor, snapshot=snapshot):
             rows += page.rows
             gone += page.gone
             full, reached = page.full, page.cursor
         assert reached is not None  # there is always at least one page
         return full, rows, gone, reached
 
-    def hashes(self, items: Sequence[tuple[int, int]]) -> list[bytes | None]:
+    def hashes(self, items: Sequence[tuple[int, int]], snapshot: bytes | None = None) -> list[bytes | None]:
         """Object hashes for (inode, content version); None where that is not the committed content any more."""
-        return self._ask(protocol.Hashes(items=list(items)), protocol.HashesReply).hashes
+        return self._ask(protocol.Hashes(items=list(items), snapshot=snapshot), protocol.HashesReply).hashes
 
-    def block_list_page(self, ino: int, content_version: int, first: int, count: int) -> protocol.BlockListReply | None:
+    def block_list_page(
+        self, ino: int, content_version: int, first: int, count: int, snapshot: bytes | None = None
+    ) -> protocol.BlockListReply | None:
         """Up to `count` ids from block index `first` on; None when the content changed meanwhile."""
-        request = protocol.BlockListPage(ino=ino, content_version=content_version, first=first, count=count)
+        request = protocol.BlockListPage(
+            ino=ino, content_version=content_version, first=first, count=count, snapshot=snapshot
+        )
         reply = self._exchange(request)
         if isinstance(reply, protocol.ChangedReply):
             return None
         return _expected(reply, protocol.BlockListReply)
 
-    def block_list(self, ino: int, content_version: int, block_size: int) -> BlockList | None:
+    def block_list(
+        self, ino: int, content_version: int, block_size: int, snapshot: bytes | None = None
+    ) -> BlockList | None:
         """The whole block list of a committed content; None when it changed meanwhile. Memory 32 bytes per block."""
         ids = bytearray()
         while True:
             first = len(ids) // 32
-            page = self.block_list_page(ino, content_version, first, protocol.MAX_PAGE_IDS)
+            page = self.block_list_page(ino, content_version, first, protocol.MAX_PAGE_IDS, snapshot)
             if page is None:
                 return None
             ids += page.ids

@@ -18,13 +18,7 @@ import msgspec
 
 from blockfs.control.message import Ino, Mode, Name, Size, Target, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
-from blockfs.control.snapshots import (
-    SnapshotCreate,
-    SnapshotDelete,
-    SnapshotList,
-    SnapshotRestore,
-    SnapshotsReply,
-)
+from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
 
 PROTOCOL_VERSION: Final = 1
 
@@ -159,23 +153,27 @@ class Changes(_Message, frozen=True, kw_only=True):
         cursor: None: the complete listing.
         after: Highest inode of the previous page, 0 for the first.
         limit: Rows per page, at most `MAX_PAGE_ROWS`.
+        snapshot: Name of a snapshot of the root: rows and cursor are as of its instant, nobody has a file open.
     """
 
     cursor: CursorMsg | None = None
+    snapshot: Name | None = None
     after: Size = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_ROWS)] = 1024
 
 
 class Hashes(_Message, frozen=True, kw_only=True):
-    """Object hashes of committed contents, for (inode, content version)."""
+    """Object hashes of committed contents, for (inode, content version); with `snapshot` of the contents in it."""
 
     items: list[tuple[Ino, Version]]
+    snapshot: Name | None = None
 
 
 class BlockListPage(_Message, frozen=True, kw_only=True):
-    """A run of `count` block ids of a committed content (at most `MAX_PAGE_IDS`), holes included."""
+    """A run of `count` block ids (at most `MAX_PAGE_IDS`), holes included, of a committed content, or in `snapshot`."""
 
     ino: Ino
+    snapshot: Name | None = None
     content_version: Version
     first: Size
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_IDS)]

@@ -17,6 +17,9 @@ from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, Inode, Kind
 Writers = Callable[[int], int]
 """Inode → handles that are open for writing now."""
 
+FileFinder = Callable[[CommittedView, int, int], Inode | None]
+"""(view, ino, content version) → the inode whose leaves are this content."""
+
 
 class ChangeListing:
     """Pages of one listing, all from one snapshot."""
@@ -121,16 +124,18 @@ class Hashed:
     computed: dict[LeafKey, bytes]
 
 
-def hash_contents(view: CommittedView, items: list[tuple[int, int]], block_size: int) -> Hashed:
-    """Object hashes of (inode, content version); None where that is not the sealed content."""
+def hash_contents(
+    view: CommittedView, items: list[tuple[int, int]], block_size: int, find: FileFinder = sealed_file
+) -> Hashed:
+    """Object hashes of (inode, content version); None where `find` knows no such content."""
     hashes: list[bytes | None] = []
     computed: dict[LeafKey, bytes] = {}
     for ino, content_version in items:
-        inode = sealed_file(view, ino, content_version)
+        inode = find(view, ino, content_version)
         if inode is None:
             hashes.append(None)
             continue
-        done = hash_file(view, ino, inode.size_bytes, block_size)
+        done = hash_file(view, inode.ino, inode.size_bytes, block_size)
         computed.update(done.computed)
         hashes.append(done.object_hash)
     return Hashed(hashes=hashes, computed=computed)

@@ -23,6 +23,7 @@ from blockfs.errors import BlockfsError, FsError, NotFoundError, ReadOnlyError, 
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.figures import figures_of
+from blockfs.fuse.snapshot_changes import SnapshotListing, frozen_file
 from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, errors_of_restore, snapshots_reply
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import SNAPSHOTS_INO
@@ -87,7 +88,7 @@ class MountSession:
     def __init__(self, mount: MountHandler) -> None:
         self._mount = mount
         self._filesystem = mount.filesystem
-        self._listing: changes.ChangeListing | None = None
+        self._listing: changes.ChangeListing | SnapshotListing | None = None
         self._prepared: set[int] = set()
 
     def close(self) -> None:
@@ -248,11 +249,21 @@ class MountSession:
             if request.after:
                 raise ValueError("a listing begins with after = 0")
             self._drop_listing()
-            self._listing = changes.ChangeListing(self._filesystem.tree.open_view(), request.cursor)
+            self._listing = self._begin_listing(request)
         page = self._listing.page(request.after, request.limit, self._filesystem.files.writers)
         if not page.more:
             self._drop_listing()
         return page
+
+    def _begin_listing(self, request: protocol.Changes) -> changes.ChangeListing | SnapshotListing:
+        view = self._filesystem.tree.open_view()
+        if request.snapshot is None:
+            return changes.ChangeListing(view, request.cursor)
+        try:
+            return SnapshotListing(view, request.cursor, request.snapshot)
+        except BlockfsError:
+            view.close()
+            raise
 
     def _drop_listing(self) -> None:
         if self._listing is not None:
@@ -263,7 +274,7 @@ class MountSession:
     def _(self, request: protocol.Hashes) -> Reply:
         filesystem = self._filesystem
         with filesystem.tree.committed() as view:
-            done = changes.hash_contents(view, request.items, filesystem.volume.block_size)
+            done = changes.hash_contents(view, request.items, filesystem.volume.block_size, _finder(request.snapshot))
         if done.computed:
             with filesystem.lock:
                 filesystem.tree.remember_leaf_roots(done.computed)
@@ -273,7 +284,7 @@ class MountSession:
     def _(self, request: protocol.BlockListPage) -> Reply:
         filesystem = self._filesystem
         with filesystem.tree.committed() as view:
-            inode = changes.sealed_file(view, request.ino, request.content_version)
+            inode = _finder(request.snapshot)(view, request.ino, request.content_version)
             if inode is None:
                 return ChangedReply()
             ids = changes.block_ids(view, inode, request.first, request.count, filesystem.volume.block_size)
@@ -389,6 +400,12 @@ class MountSession:
     def _check_own(self, handle: int) -> None:
         if handle not in self._prepared:
             raise UsageError(f"no file with the handle {handle} was prepared on this connection")
+
+
+def _finder(snapshot: bytes | None) -> changes.FileFinder:
+    if snapshot is None:
+        return changes.sealed_file
+    return lambda view, ino, content_version: frozen_file(view, snapshot, ino, content_version)
 
 
 def _expectation(expect: protocol.Expect) -> Expectation:

@@ -18,6 +18,7 @@ from blockfs.tree.schema import (
     Kind,
     Reserved,
     Table,
+    copy_key,
     decode_inode,
     decode_leaf_ref,
     decode_reserved,
@@ -125,6 +126,11 @@ class CommittedView(TreeReader):
         """All journal rows: (sequence, ino)."""
         for key, row in self._snapshot.scan(Table.JOURNAL):
             yield decode_u64(key), decode_u64(row)
+
+    def copies(self, top: int, after: int = 0) -> Iterator[tuple[int, int]]:
+        """Originals with an ino greater than `after` and their copies in a snapshot, ascending."""
+        for key, row in self._snapshot.scan(Table.COPIES, u64(top), copy_key(top, after)):
+            yield decode_u64(key[8:]), decode_u64(row)
 
     # --- everything ---
 

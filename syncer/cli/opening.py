@@ -39,16 +39,28 @@ def copy_name(policy: Policy) -> CopyName:
     return name_copy
 
 
-def open_local(root: LinkedRoot, policy: Policy, memory: ContentMemory | None = None) -> LocalRoot:
+def open_local(
+    root: LinkedRoot, policy: Policy, memory: ContentMemory | None = None, *, from_snapshot: bool = False
+) -> LocalRoot:
     """Open the local side.
+
+    Args:
+        root: Which.
+        policy: Names conflict copies.
+        memory: What an ordinary root remembers of contents.
+        from_snapshot: Observe everything as of one instant; mounted volumes only.
 
     Raises:
         RootIdentityError: It is not there, or is not the one that was linked.
+        UsageError: A snapshot of an ordinary folder.
     """
     record = root.record
     if record.folder is None:
         assert record.volume_uuid is not None
-        return BlockfsRoot(root.path, record.volume_uuid)
+        return BlockfsRoot(root.path, record.volume_uuid, from_snapshot=from_snapshot)
+    if from_snapshot:
+        text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
+        raise UsageError(text)
     lists = BlockLists(root.lists, record.block_size)
     # Opened first: a root that is not there says so before anything else can fail.
     local = LocalDirectory(root.path, record.folder, lists, record.block_size, copy_name(policy), memory)

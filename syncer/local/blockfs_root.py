@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final, ParamSpec, TypedDict, TypeVar
 
 import trio
@@ -21,7 +22,7 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.control.protocol import Expect
-from blockfs.errors import MissingBlockError
+from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from syncer.core.base import BaseIndex
@@ -36,6 +37,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SYNC_BYTES: Final = 64 << 20  # received blocks are made durable so often: what a killed pull at most fetches again
+SNAPSHOT: Final = b".blocksync-reconcile"
+"""Name of the snapshot that a cycle pushes from. It lasts as long as the cycle; the next one removes what was left."""
+
 _DEFAULT_MODE: Final = 0o644
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
 _REASONS: Final = {
@@ -89,8 +93,13 @@ def find_mount(path: bytes) -> Mount | None:
 class BlockfsRoot:
     """See `LocalRoot`."""
 
-    def __init__(self, path: bytes, volume_uuid: str) -> None:
+    def __init__(self, path: bytes, volume_uuid: str, *, from_snapshot: bool = False) -> None:
         """Connect to the mount and make sure that it serves the volume that was linked.
+
+        Args:
+            path: The mount point.
+            volume_uuid: The volume's.
+            from_snapshot: Observe and push everything as of one instant, also files that are open for writing.
 
         Raises:
             RootIdentityError: Not mounted, or another volume.
@@ -113,7 +122,8 @@ class BlockfsRoot:
             self._control.close()
             raise
         self._connection = Connection(self._control)
-        self._observer = VolumeObserver(path, self._root, self._connection, self.block_size)
+        self._snapshot = SNAPSHOT if from_snapshot else None
+        self._observer = VolumeObserver(path, self._root, self._connection, self.block_size, self._snapshot)
         self._workers = trio.CapacityLimiter(8)
         self._unsynced_bytes = 0
         self._closed = False
@@ -133,7 +143,7 @@ class BlockfsRoot:
 
     def _block_list(self, path: RelPath, tag: LocalTag) -> BlockList:
         assert tag.version is not None
-        blocks = self._ask(self._control.block_list, tag.ino, tag.version, self.block_size)
+        blocks = self._ask(self._control.block_list, tag.ino, tag.version, self.block_size, self._snapshot)
         if blocks is None:
             raise LocalChangedError(path, _REASONS["changed"])
         return blocks
@@ -352,9 +362,13 @@ class BlockfsRoot:
             os.close(folder)
 
     async def close(self) -> None:
-        """Drop the connection, and with it files that were not installed."""
+        """Drop the snapshot and the connection, and with it files that were not installed."""
         if not self._closed:
             self._closed = True
+            if self._snapshot is not None:
+                # Without a thread: nothing else runs any more, and it must also be done when the cycle was cancelled.
+                with suppress(BlockfsError):  # what stays behind is removed by the next cycle that uses one
+                    self._observer.drop_snapshot()
             self._control.close()
             self._blocks.close()
             os.close(self._root)

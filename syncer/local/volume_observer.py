@@ -14,8 +14,9 @@ import msgspec
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ObjectHash
-from blockfs.control.client import ControlClient
+from blockfs.control.client import ControlClient, RequestError
 from blockfs.control.protocol import CursorMsg, NodeRow
+from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
 from syncer.core.model import Content, FileStat, RelPath
@@ -66,8 +67,19 @@ class VolumeObserver:
         folders: Inodes of the private folders, by path; known after the first observation.
     """
 
-    def __init__(self, path: bytes, root: int, connection: Connection, block_size: int) -> None:
-        """Take over the mount point's path and descriptor (not closed here)."""
+    def __init__(
+        self, path: bytes, root: int, connection: Connection, block_size: int, snapshot: bytes | None = None
+    ) -> None:
+        """Take over the mount point's path and descriptor (not closed here).
+
+        Args:
+            path: The mount point.
+            root: Its descriptor.
+            connection: To the mount.
+            block_size: The volume's.
+            snapshot: Observe from a snapshot of this name, which is made anew each time. Whoever observes removes it.
+        """
+        self._snapshot = snapshot
         self.folders: dict[bytes, int] = {}
         self._path = path
         self._root = root
@@ -84,16 +96,20 @@ class VolumeObserver:
         # The kernel holds pages and times that the mount has not seen, the mount holds what it has not committed, and
         # the journal speaks of commits only: so in this order.
         syncfs(self._path)
-        self._connection.ask(self._connection.client.flush)
+        if self._snapshot is None:
+            self._connection.ask(self._connection.client.flush)
+        else:
+            self.drop_snapshot()
+            self._connection.ask(self._connection.client.create_snapshot, b"", self._snapshot)
         known = _known_contents(base)
-        full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor)
+        full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor, self._snapshot)
         for _ in range(_RELEASE_TRIES):
             if not any(row.writers and (row.ino, row.content_version) not in known for row in rows):
                 break
             # The kernel tells the mount of a close a little later than the program that closed: a file that was just
             # written and closed must not wait for the next cycle.
             time.sleep(_RELEASE_PAUSE_S)
-            full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor)
+            full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor, self._snapshot)
         try:
             nodes = overlaid({} if full else from_base(base), rows, gone)
             paths = paths_by_inode(nodes, self._roots())
@@ -151,7 +167,7 @@ class VolumeObserver:
         for at in range(0, len(wanted), _HASHES_AT_ONCE):
             batch = wanted[at : at + _HASHES_AT_ONCE]
             hashes = self._connection.ask(
-                self._connection.client.hashes, [(row.ino, row.content_version) for row, _ in batch]
+                self._connection.client.hashes, [(row.ino, row.content_version) for row, _ in batch], self._snapshot
             )
             for (row, paths), found in zip(batch, hashes, strict=True):
                 content = None
@@ -162,6 +178,15 @@ class VolumeObserver:
                     content = Content(size_bytes=row.size_bytes, object_hash=ObjectHash(found))
                 _report(row, paths, content, stats, problems)
         return complete
+
+    def drop_snapshot(self) -> None:
+        """Remove the snapshot: ours, or one that a killed cycle has left."""
+        assert self._snapshot is not None
+        try:
+            self._connection.ask(self._connection.client.delete_snapshot, self._snapshot)
+        except RequestError as error:
+            if error.exit_code != ExitCode.NOT_FOUND:
+                raise
 
     def _make_folders(self) -> None:
         """Make the private folder, through the kernel like any user, and learn its inodes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,3 +240,86 @@ def test_volume_and_folder_are_devices_of_one_share(sync: Sync, pair: tuple[Path
     settle(sync, folder, first, second)
     assert content(first) == content(second) == content(folder)
     sync.at_rest(first, second, folder)
+
+
+class PairWriter(threading.Thread):
+    """Holds two files open and writes a number durably to the one, then to the other: a is b or b + 1, always."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._paths = [folder / name for name in ("a", "b")]
+        self.stopping = threading.Event()
+        self.began = threading.Event()
+
+    def run(self) -> None:
+        files = [os.open(path, os.O_RDWR | os.O_CREAT) for path in self._paths]
+        number = 0
+        while not self.stopping.is_set():
+            number += 1
+            for file in files:
+                os.pwrite(file, b"%020d" % number, 0)
+                os.fsync(file)
+            self.began.set()
+        for file in files:
+            os.close(file)
+
+
+def test_files_that_are_always_open_are_pushed_as_of_one_instant(sync: Sync, pair: tuple[Path, Path]) -> None:
+    """A running guest's disk and nvram: the other side gets a pair that was there at one moment, and then the next."""
+    first, second = pair
+    writer = PairWriter(first)
+    writer.start()
+    seen = []
+    try:
+        assert writer.began.wait(60)
+        for _ in range(3):
+            sync("reconcile", first, "--snapshot")
+            sync.reconcile(second)
+            seen.append(tuple(int((second / name).read_bytes()) for name in ("a", "b")))
+        assert os.listdir(first / ".snapshots") == []
+    finally:
+        writer.stopping.set()
+        writer.join()
+    assert all(one - other in {0, 1} for one, other in seen), seen
+    assert seen[0][0] < seen[1][0] < seen[2][0]
+    settle(sync, first, second)
+    assert (second / "a").read_bytes() == (first / "a").read_bytes()
+    assert sync.reconcile(first)["mutating_requests"] == 0
+
+
+def test_a_snapshot_that_a_killed_cycle_left_is_removed_by_the_next(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "f").write_bytes(b"old")
+    command("snapshot", first, ".blocksync-reconcile")
+    (first / "f").write_bytes(b"new")
+    sync("reconcile", first, "--snapshot")
+    sync.reconcile(second)
+    assert (second / "f").read_bytes() == b"new"
+    assert os.listdir(first / ".snapshots") == []
+
+
+def test_a_cycle_from_a_snapshot_sees_what_changed_and_what_went(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "d").mkdir()
+    (first / "d/kept").write_bytes(b"1")
+    (first / "d/gone").write_bytes(b"2")
+    settle(sync, first, second)
+    (first / "d/gone").unlink()
+    (first / "d/kept").rename(first / "moved")
+    (first / "made").write_bytes(b"3")
+    (second / "theirs").write_bytes(b"4")
+    sync.reconcile(second)
+    sync("reconcile", first, "--snapshot")
+    sync.reconcile(second)
+    assert content(first) == content(second)
+    assert (first / "theirs").read_bytes() == b"4"
+    assert sorted(content(second)) == sorted(content(first))
+    assert sync.reconcile(first)["mutating_requests"] == 0
+
+
+def test_a_snapshot_of_an_ordinary_folder_is_refused(sync: Sync, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    sync("link", folder, sync.url, "--token-file", sync.token_file)
+    sync("reconcile", folder, "--snapshot", expect=2)
+    sync("unlink", folder)
