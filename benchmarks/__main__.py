@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bench_codecs, bench_filesystem, bench_sync, harness
+from benchmarks import bench_codecs, bench_filesystem, bench_snapshots, bench_sync, harness
 
-BENCHMARKS = {"codecs": bench_codecs.run, "filesystem": bench_filesystem.run, "sync": bench_sync.run}
+BENCHMARKS = {
+    "codecs": bench_codecs.run,
+    "filesystem": bench_filesystem.run,
+    "snapshots": bench_snapshots.run,
+    "sync": bench_sync.run,
+}
 
 
 def main() -> None:
