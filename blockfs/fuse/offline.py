@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.environment import structural_damage
+from blockfs.blocks.layout import REPAIR_ADVICE
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.snapshots import snapshots_of
 from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.errors import CorruptionError
 from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, snapshots_reply
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
+
+TREE_ADVICE: Final = (
+    "its pages can't be repaired: restore VOLUME/tree from a backup, or get your files from where this volume was "
+    "synced to; the blocks are intact, see docs/guide/recovery.md"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +48,8 @@ def opened(path: bytes) -> Iterator[OfflineVolume]:
     volume = Volume.load(path)
     lock = VolumeLock.acquire(volume.path)
     try:
+        refuse_damaged_pages(os.fsdecode(volume.tree_path), TREE_ADVICE)
+        refuse_damaged_pages(os.path.join(volume.blocks_path, "index"), REPAIR_ADVICE)
         tree = Tree.open(volume.tree_path)
         try:
             with BlockDirectory.open(volume.blocks_path) as blocks:
@@ -91,3 +103,18 @@ def _engine(path: bytes) -> Iterator[Filesystem]:
         yield filesystem
     finally:
         filesystem.close()
+
+
+def refuse_damaged_pages(path: str, advice: str) -> None:
+    """Walk all pages of an LMDB file: LMDB trusts it, and a page that points outside would end this process.
+
+    Args:
+        path: The environment's folder.
+        advice: What to do about damage.
+
+    Raises:
+        CorruptionError: The file is damaged, cut off or gone.
+    """
+    damage = structural_damage(path) if os.path.exists(os.path.join(path, "data.mdb")) else ["it is gone"]
+    if damage:
+        raise CorruptionError(f"{path}/data.mdb is damaged ({damage[0]}): {advice}")

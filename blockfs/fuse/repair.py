@@ -16,6 +16,7 @@ import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
+from blockfs.blocks.layout import REPAIR_ADVICE
 from blockfs.blocks.mend import complete_sidecars, mend_headers
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.control.protocol import FindingMsg, FsckReply
@@ -23,16 +24,12 @@ from blockfs.engine.stagecheck import staged_files
 from blockfs.engine.staging import Key, encode_name
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
+from blockfs.fuse.offline import TREE_ADVICE, refuse_damaged_pages
 from blockfs.fuse.upkeep import fsck_reply
 from blockfs.runtime.atomic import sync_directory
 from blockfs.tree.draft import World
 from blockfs.tree.findings import Problem
 from blockfs.tree.repair import TreeRepair
-
-_TREE_ADVICE = (
-    "its pages can't be repaired: restore VOLUME/tree from a backup, or get your files from where this volume was "
-    "synced to; the blocks are intact, see docs/guide/recovery.md"
-)
 
 Step = Callable[[str], None]
 """Told what begins now, for a person who waits."""
@@ -74,11 +71,13 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
     lock = VolumeLock.acquire(volume.path)
     try:
         step("reading all pages of the tree")
-        _refuse_damaged_tree(volume)
+        refuse_damaged_pages(os.fsdecode(volume.tree_path), TREE_ADVICE)
         staged = staged_files(volume.staging_path)
         work = _Work(volume=volume, repair=repair, now_ns=now_ns, step=step, staged=staged)
         if repair:
             _mend_blocks(work)
+        else:
+            refuse_damaged_pages(os.path.join(volume.blocks_path, "index"), REPAIR_ADVICE)
         step("checking the tree")
         with (
             BlockDirectory.open(volume.blocks_path, read_only=not repair) as blocks,
@@ -90,16 +89,6 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
     finally:
         lock.release()
     return msgspec.structs.replace(reply, findings=work.done + reply.findings)
-
-
-def _refuse_damaged_tree(volume: Volume) -> None:
-    """LMDB trusts its file: a page that points outside would end this process."""
-    name = os.fsdecode(volume.tree_path)
-    if not os.path.exists(os.path.join(name, "data.mdb")):
-        raise NotFoundError(f"{name}/data.mdb is gone: {_TREE_ADVICE}")
-    damage = structural_damage(name)
-    if damage:
-        raise CorruptionError(f"{name}/data.mdb is damaged ({damage[0]}): {_TREE_ADVICE}")
 
 
 # --- blocks
