@@ -95,10 +95,16 @@ class MissingBlockError(BlockfsError):
 
 
 class NoSpaceError(BlockfsError):
-    """The host filesystem is full (ENOSPC) or the quota is used up (EDQUOT)."""
+    """The host filesystem is full; the quota, where it is a `QuotaError`."""
 
     exit_code = 17
     errno = _errno.ENOSPC
+
+
+class QuotaError(NoSpaceError):
+    """A quota of the host is used up: the disk may have room, but not for us."""
+
+    errno = _errno.EDQUOT
 
 
 class FsError(BlockfsError):

@@ -55,17 +55,20 @@ class Disk:
         Raises:
             OSError: EOPNOTSUPP where the filesystem has no holes.
         """
-        if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length):
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+        with space_errors("block directory"):
+            if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length):
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         """Cut a file."""
-        os.ftruncate(fd, size_bytes)
+        with space_errors("block directory"):
+            os.ftruncate(fd, size_bytes)
 
     def unlink(self, path: str) -> None:
         """Remove a name."""
-        os.unlink(path)
+        with space_errors(path):
+            os.unlink(path)
 
     def room_bytes(self, path: str) -> int:
         """Bytes that payload may still take on the path's filesystem; negative when it is nearly full."""

@@ -14,7 +14,7 @@ import lmdb
 from lmdb import _Database
 from lmdb.verify import VerifyError, verify
 
-from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError
+from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError, QuotaError
 from blockfs.runtime.atomic import space_errors
 
 MAX_READERS: Final = 1024  # reader slots of all processes together, 64 bytes each in lock.mdb
@@ -50,10 +50,12 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
         advice: What to do about damage, e.g. "run `blocksync fsck --repair` …".
 
     Returns:
-        NoSpaceError for a full disk, quota or map, CorruptionError for damage, else a plain BlockfsError.
+        NoSpaceError for a full disk or map, QuotaError, CorruptionError for damage, else a plain BlockfsError.
     """
     code = getattr(error, "code", 0)
-    if isinstance(error, lmdb.MapFullError | lmdb.DiskError) or code in {errno.ENOSPC, errno.EDQUOT}:
+    if code == errno.EDQUOT:
+        return QuotaError(f"{path}: no quota for the database: {error}; free some space and repeat")
+    if isinstance(error, lmdb.MapFullError | lmdb.DiskError) or code == errno.ENOSPC:
         return NoSpaceError(f"{path}: no space for the database: {error}; free some space and repeat")
     if isinstance(error, _DAMAGE):
         return CorruptionError(f"{path}/data.mdb is damaged: {error}; {advice}")

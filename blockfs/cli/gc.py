@@ -30,4 +30,4 @@ def _collect(path: bytes) -> GcReply:
         with client:
             return client.gc()
     with offline.opened(place.volume) as volume:
-        return upkeep.gc(volume.blocks, volume.tree)
+        return upkeep.gc(volume.blocks, volume.tree, volume.ballast)

@@ -19,6 +19,7 @@ import structlog
 from blockfs.control import protocol
 from blockfs.control.client import SOCKET_NAME
 from blockfs.errors import BlockfsError
+from blockfs.runtime.atomic import space_errors
 from blockfs.runtime.exitcodes import ExitCode
 
 MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
@@ -140,7 +141,8 @@ def _bound(volume: bytes) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(SOCKET_NAME, dir_fd=directory)
         path = b"/proc/self/fd/%d/%s" % (directory, SOCKET_NAME)
-        listener.bind(path)
+        with space_errors(os.fsdecode(volume)):
+            listener.bind(path)
         os.chmod(path, 0o600)
         listener.listen()
     except BaseException:

@@ -94,7 +94,7 @@ class FilesystemNumbers:
         fragment_bytes: Unit of the next three.
         blocks: Size of the host filesystem.
         blocks_free: Free there.
-        blocks_available: Free there for ordinary users.
+        blocks_available: Free there for ordinary users, less what writers must leave.
         files: Inodes in use plus `files_free`.
         files_free: Inodes that can still be made.
         name_max: Longest name in bytes.

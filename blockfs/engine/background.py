@@ -6,18 +6,20 @@ and whoever calls fsync meets it as an error.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.sealer import Sealer
 from blockfs.engine.snapshots import Snapshots
-from blockfs.errors import BlockfsError
+from blockfs.errors import BlockfsError, NoSpaceError
 
 log = structlog.get_logger()
 
@@ -29,13 +31,20 @@ class Background:
     """Runs until `stop`."""
 
     def __init__(
-        self, config: EngineConfig, committer: Committer, publisher: Publisher, sealer: Sealer, snapshots: Snapshots
+        self,
+        config: EngineConfig,
+        committer: Committer,
+        publisher: Publisher,
+        sealer: Sealer,
+        snapshots: Snapshots,
+        ballast: Ballast,
     ) -> None:
         self._config = config
         self._committer = committer
         self._publisher = publisher
         self._sealer = sealer
         self._snapshots = snapshots
+        self._ballast = ballast
         self._stopping = threading.Event()
         self._threads = [
             threading.Thread(target=self._commit, name="blocksync-commit", daemon=True),
@@ -67,6 +76,11 @@ class Background:
     def _publish(self) -> None:
         while not self._stopping.wait(self._config.publish_s / 4):
             self._try("publish", lambda: self._publisher.publish_older(self._config.publish_s))
+            self._try("ballast", self._take_ballast_back)
+
+    def _take_ballast_back(self) -> None:
+        with contextlib.suppress(NoSpaceError):  # not yet: nothing to tell
+            self._ballast.take_back()
 
     def _remove(self) -> None:
         """Go on with what the last mount left. A failure leaves it to the next one."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.filestate import Stores
 
 
@@ -19,9 +21,10 @@ class Committer:
         written: Commits that wrote something.
     """
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, ballast: Ballast) -> None:
         self.written = 0
         self._stores = stores
+        self._ballast = ballast
         self._one_at_a_time = threading.Lock()
         self._begun = 0  # commits begun, under the engine's lock
         self._done = 0  # the newest begun commit that succeeded
@@ -81,7 +84,7 @@ class Committer:
             checkpoint("tree.write")
             written = False
             try:
-                tree.write(change_set)
+                self._ballast.spend(partial(tree.write, change_set))
                 written = True
                 self.written += 1
             finally:

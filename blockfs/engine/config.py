@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blockfs.engine.ballast import BALLAST_BYTES
+
 
 def no_checkpoint(step: str) -> None:
     """Do nothing: the default of `EngineConfig.checkpoint`."""
@@ -26,8 +28,9 @@ class EngineConfig:
         commit_s: Seconds that a metadata change waits for others to share its commit.
         seal_workers: Threads that hash: SHA-256 scales to two from 64 KiB blocks up and loses with threads at 4 KiB.
         open_staging_files: Descriptors kept open for staging files; a copy of 10,000 small files must not exhaust them.
-        reserve_bytes: Writes fail with ENOSPC when the host has less room than this, so that metadata commits, sealing
-            and deletion still have it. Never more than 1/64 of the host filesystem.
+        reserve_bytes: Writes and new names fail with ENOSPC when the host has less room than this, so that metadata
+            commits, sealing and deletion still have it. Never more than 1/64 of the host filesystem.
+        ballast_bytes: See `blockfs.engine.ballast`.
         background: Run the threads that commit, publish and seal. Off in tests that drive every step themselves.
         checkpoint: Called with the name of each durability step before it is done: the seam of the crash tests.
     """
@@ -40,5 +43,6 @@ class EngineConfig:
     seal_workers: int = 2
     open_staging_files: int = 256
     reserve_bytes: int = 32 << 20
+    ballast_bytes: int = BALLAST_BYTES
     background: bool = True
     checkpoint: Callable[[str], None] = no_checkpoint

@@ -10,19 +10,17 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import Final
 
 from blockfs.engine.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
 from blockfs.engine.pagemap import PAGE
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.reader import Reader
 from blockfs.engine.resize import Resizer
+from blockfs.engine.room import Room
 from blockfs.engine.sealer import Sealer
 from blockfs.engine.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
-from blockfs.errors import FsError, MissingBlockError, NoSpaceError, WouldBlock
+from blockfs.errors import BlockfsError, FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock
 from blockfs.tree.schema import Inode
-
-_RESERVE_CHECK_PAGES: Final = 256  # 1 MiB: a statvfs(2) costs as much as staging 16 KiB
 
 Edges = dict[int, bytes]
 """Page number → present content, up to the end of the file, of pages that a write changes in part."""
@@ -31,7 +29,9 @@ Edges = dict[int, bytes]
 class Files:
     """Open, read, write and truncate. Thread-safe; see the package for `may_block`."""
 
-    def __init__(self, stores: Stores, table: FileTable, reader: Reader, publisher: Publisher, sealer: Sealer) -> None:
+    def __init__(
+        self, stores: Stores, table: FileTable, reader: Reader, publisher: Publisher, sealer: Sealer, room: Room
+    ) -> None:
         self._stores = stores
         self._table = table
         self._reader = reader
@@ -40,9 +40,7 @@ class Files:
         self._resizer = Resizer(stores, table)
         self._handles: dict[int, tuple[FileState, bool]] = {}
         self._last_handle = 0
-        self._unchecked_pages = _RESERVE_CHECK_PAGES
-        host = os.statvfs(stores.staging.path)
-        self._reserve_bytes = min(stores.config.reserve_bytes, host.f_blocks * host.f_frsize // 64)
+        self._room = room
 
     # --- handles ---
 
@@ -140,7 +138,11 @@ class Files:
                 if stamp != state.stamp:
                     edges = self._read_edges(state, pages, may_block=may_block)
                 if edges is not None:
-                    return self._stage(state, offset, data, edges)
+                    try:
+                        return self._stage(state, offset, data, edges)
+                    except QuotaError as error:
+                        self._room.met_quota(error)
+                        raise
                 stamp = state.stamp
             # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
             known = (stamp, {page: self.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
@@ -156,13 +158,16 @@ class Files:
             if not may_block:
                 raise WouldBlock("too much is staged")
             self._sealer.make_room(length)
-        if self._unchecked_pages >= _RESERVE_CHECK_PAGES:
-            host = os.statvfs(self._stores.staging.path)
-            free_bytes = host.f_bavail * host.f_frsize
-            if free_bytes < self._reserve_bytes + length:
-                raise NoSpaceError("the host filesystem is nearly full; the rest is kept for sealing and metadata")
+        try:
+            free_bytes = self._room.check(length)
+        except NoSpaceError:
+            # What was removed a moment ago gives its room back when that is committed.
+            if not may_block:
+                raise WouldBlock("the host is nearly full") from None
+            self._publisher.commit()
+            free_bytes = self._room.check(length)
+        if free_bytes is not None:
             table.fit_limit(free_bytes)
-            self._unchecked_pages = 0
 
     def _read_edges(self, state: FileState, pages: list[int], *, may_block: bool) -> Edges | None:
         """Contents of pages from the page cache; None if that takes a disk and the caller can wait."""
@@ -194,11 +199,10 @@ class Files:
         length = sum(len(part) for part in parts)
         written = self._write_parts(state, generation, start, parts, length)
         done = min(written - (offset - start), len(data))
-        if done <= 0:
-            raise NoSpaceError("staging: the host filesystem is full")
+        assert done > 0, "whole pages were written, and the first one has a byte of the data"
         added = generation.pages.add(start // PAGE, (start + written - 1) // PAGE - start // PAGE + 1)
         self._table.staged_pages += added
-        self._unchecked_pages += added
+        self._room.used(added * PAGE)
         state.touch(row, time.time_ns(), time.monotonic())
         state.size_bytes = max(state.size_bytes, offset + done)
         return done
@@ -211,7 +215,7 @@ class Files:
         parts: list[bytes | memoryview],
         length: int,
     ) -> int:
-        """Write to the staging files, cut where a 1 TiB range ends; returns bytes that are certain."""
+        """Write to the staging files, cut where a 1 TiB range ends; returns bytes that are certain, at least a page."""
         range_index, within = start >> RANGE_SHIFT, start & (RANGE - 1)
         if within + length <= RANGE:
             return self._write_range(state, generation, range_index, within, parts)
@@ -220,7 +224,10 @@ class Files:
         written = self._write_range(state, generation, range_index, within, [joined[:first]])
         if written < first:
             return written
-        return first + self._write_range(state, generation, range_index + 1, 0, [joined[first:]])
+        try:
+            return first + self._write_range(state, generation, range_index + 1, 0, [joined[first:]])
+        except BlockfsError:
+            return first  # that much is staged; the caller's next write meets the error
 
     def _write_range(
         self,
@@ -234,17 +241,15 @@ class Files:
         generation.unsynced.add(range_index)
         with self._stores.staging.using(file) as fd, translated("staging"):
             length = sum(len(part) for part in parts)
-            try:
-                written = write_pages(fd, parts, within)
-            except OSError:
-                _clear_unstaged(generation, file, fd, within, length)
-                raise
-            if written < length:
-                # Whole pages only: a page that is staged in part would be completed with NUL bytes by a recovery.
-                whole = max(0, (within + written) // PAGE * PAGE - within)
-                _clear_unstaged(generation, file, fd, within + whole, length - whole)
-                return whole
-            return written
+            written, failure = write_pages(fd, parts, within)
+            if failure is None:
+                return written
+            # Whole pages only: a page that is staged in part would be completed with NUL bytes by a recovery.
+            whole = max(0, (within + written) // PAGE * PAGE - within)
+            _clear_unstaged(generation, file, fd, within + whole, length - whole)
+            if not whole:
+                raise failure
+            return whole
 
     # --- size ---
 

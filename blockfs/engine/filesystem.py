@@ -5,18 +5,17 @@ It owns the parts and their order of birth and death. It has no rules of its own
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from functools import partial
 
 import structlog
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.apply import Apply
 from blockfs.engine.background import Background
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.clone import Cloner
 from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
@@ -27,10 +26,12 @@ from blockfs.engine.namespace import Namespace
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.reader import Reader
 from blockfs.engine.recovery import Recovered, recover
+from blockfs.engine.room import Room
 from blockfs.engine.sealer import Sealer
 from blockfs.engine.snapshots import Snapshots
 from blockfs.engine.staging import StagingDirectory, probe
 from blockfs.engine.volume import Volume, VolumeLock
+from blockfs.errors import NoSpaceError
 from blockfs.tree.schema import SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
 
@@ -51,37 +52,42 @@ class Filesystem:
         files: Contents.
         apply: Conditional changes, for the syncer.
         snapshots: Read-only copies of subtrees.
+        ballast: Space for what a full host must not prevent.
     """
 
-    def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, *, was_clean: bool) -> None:
+    def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, ballast: Ballast, *, was_clean: bool) -> None:
         """Use `open`."""
         self.volume = volume
         self.read_only = stores.config.read_only
         self.tree = stores.tree
         self.blocks = stores.blocks
         self.lock = stores.lock
+        self.ballast = ballast
         self._volume_lock = lock
         self._stores = stores
         self._table = FileTable(stores)
         self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
-        self._committer = Committer(stores)
+        self._committer = Committer(stores, ballast)
         self._publisher = Publisher(stores, self._table, self._committer)
         reader = Reader(stores)
         self._sealer = Sealer(stores, self._table, reader)
-        self.files = Files(stores, self._table, reader, self._publisher, self._sealer)
+        room = Room(volume.staging_path, ballast, reserve_bytes=stores.config.reserve_bytes)
+        self.files = Files(stores, self._table, reader, self._publisher, self._sealer, room)
         self.namespace = Namespace(
             stores.tree,
             self.files,
             lock=stores.lock,
             now_ns=time.time_ns,
             block_size=stores.block_size,
-            space=partial(os.statvfs, volume.path),
+            room=room,
         )
         self.apply = Apply(stores, self._table, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
         self.snapshots = Snapshots(stores, self._committer, instants, self.namespace.nodes)
-        self._background = Background(stores.config, self._committer, self._publisher, self._sealer, self.snapshots)
+        self._background = Background(
+            stores.config, self._committer, self._publisher, self._sealer, self.snapshots, ballast
+        )
         self._is_open = True
 
     @classmethod
@@ -101,6 +107,11 @@ class Filesystem:
         """
         config = config or EngineConfig()
         volume = Volume.load(path)
+        ballast = Ballast(volume.path, config.ballast_bytes)
+        return ballast.spend(lambda: cls._open(volume, config, ballast))
+
+    @classmethod
+    def _open(cls, volume: Volume, config: EngineConfig, ballast: Ballast) -> Filesystem:
         with ExitStack() as undo:
             lock = VolumeLock.acquire(volume.path)
             undo.callback(lock.release)
@@ -118,11 +129,14 @@ class Filesystem:
             was_clean = tree.begin_reading() if config.read_only else tree.begin_mount()
             if config.read_only and not was_clean:
                 undo.close()
-                cls.open(path, replace(config, read_only=False, background=False)).close()
-                return cls.open(path, config)
+                cls.open(volume.path, replace(config, read_only=False, background=False)).close()
+                return cls.open(volume.path, config)
             stores = Stores(tree=tree, blocks=blocks, staging=staging, lock=threading.RLock(), config=config)
-            filesystem = cls(volume, lock, stores, was_clean=was_clean)
+            filesystem = cls(volume, lock, stores, ballast, was_clean=was_clean)
             undo.pop_all()
+        if not config.read_only:
+            with suppress(NoSpaceError):  # the background goes on trying
+                ballast.take_back()
         if config.background and not config.read_only:
             filesystem._background.start()
         return filesystem
@@ -187,7 +201,7 @@ class Filesystem:
             if seal:
                 self._sealer.seal_all()
             self.sync()
-            self.tree.end_mount()
+            self.ballast.spend(self.tree.end_mount)
 
     def abandon(self) -> None:
         """Let go of the volume as a killed process would: nothing is flushed or committed. Idempotent."""

@@ -8,7 +8,6 @@ lookup and its `remember`, takes the same (re-entrant) lock around both.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from threading import RLock
@@ -32,6 +31,7 @@ from blockfs.engine.attributes import (
 from blockfs.engine.listing import Listing, parent_of
 from blockfs.engine.nodes import LINKS_MAX, Nodes, check_name
 from blockfs.engine.rename import Moved, Rename, apply_rename, check_rename
+from blockfs.engine.room import NAME_BYTES, Room
 from blockfs.errors import FsError, WouldBlock
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SYMLINK_TARGET_MAX, Inode, Kind
 from blockfs.tree.store import Tree
@@ -42,13 +42,15 @@ _INODES_FREE: Final = 1 << 32  # inos are 64-bit and rows cost bytes, not slots:
 class Namespace:
     """All operations of a filesystem that do not touch file content.
 
+    What adds a name or an attribute raises NoSpaceError when the host is nearly full.
+
     Args:
         tree: With a mount begun.
         files: Live sizes and staged data.
         lock: The engine's.
         now_ns: The clock, nanoseconds since 1970.
         block_size: The volume's.
-        space: statvfs(3) of the host filesystem.
+        room: On the host filesystem.
     """
 
     def __init__(
@@ -59,12 +61,12 @@ class Namespace:
         lock: RLock,
         now_ns: Callable[[], int],
         block_size: int,
-        space: Callable[[], os.statvfs_result],
+        room: Room,
     ) -> None:
         self._tree = tree
         self._files = files
         self._lock = lock
-        self._space = space
+        self._room = room
         self.nodes = Nodes(tree, files, now_ns, block_size)
 
     # --- looking ---
@@ -137,15 +139,16 @@ class Namespace:
             return Listing(self.nodes, ino)
 
     def statfs(self) -> FilesystemNumbers:
-        """Room on the host, and inodes."""
-        host = self._space()
+        """Room on the host, less the reserve, and inodes."""
+        host = self._room.host()
+        reserved = -(-self._room.reserve_bytes // host.f_frsize)
         with self._lock:
             used = self._tree.inode_count()
         return FilesystemNumbers(
             fragment_bytes=host.f_frsize,
             blocks=host.f_blocks,
             blocks_free=host.f_bfree,
-            blocks_available=host.f_bavail,
+            blocks_available=max(0, host.f_bavail - reserved),
             files=used + _INODES_FREE,
             files_free=_INODES_FREE,
             name_max=NAME_MAX,
@@ -229,11 +232,18 @@ class Namespace:
             return self.nodes.attributes(self.nodes.put(replace(inode, nlink=inode.nlink + 1, ctime_ns=now_ns)))
 
     def _free_slot(self, parent: int, name: bytes) -> Inode:
-        """The directory, if it can take this new name."""
+        """The directory, if it can take this new name.
+
+        Raises:
+            FsError: ENOENT, ENOTDIR, EEXIST, ENAMETOOLONG, EINVAL.
+            NoSpaceError: The host is nearly full.
+        """
         directory = self.nodes.writable_directory(parent)
         check_name(name)
         if self.nodes.find(parent, name) is not None:
             raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
+        self._room.check(NAME_BYTES)
+        self._room.used(NAME_BYTES)
         return directory
 
     def _new_inode(self, directory: Inode, kind: Kind, mode: int, caller: Caller) -> Inode:
@@ -425,8 +435,11 @@ class Namespace:
 
         Raises:
             FsError: ENOENT, EEXIST, ENODATA, EINVAL, E2BIG, ENOSPC, EOPNOTSUPP, ERANGE.
+            NoSpaceError: The host is nearly full.
         """
+        self._room.check(len(value))
         with self._lock:
+            self._room.used(len(value))
             xattrs.set_xattr(self.nodes, ino, name, value, flags)
 
     def removexattr(self, ino: int, name: bytes) -> None:

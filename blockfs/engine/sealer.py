@@ -148,6 +148,8 @@ class Sealer:
         failures: list[BlockfsError] = []
         try:
             failures = self._seal_group(chosen, None)
+        except NoSpaceError as error:
+            failures = [error]  # it needs no other file, but room: tried again as soon as the thread has rested
         except BlockfsError as error:
             failures = [error]
             now_s = time.monotonic()

@@ -236,8 +236,9 @@ class StagingDirectory:
             try:
                 with translated("staging"):
                     os.fdatasync(fd)
-            except HostIoError:
-                # The kernel marks pages clean after a failed write-back: the next fdatasync would lie.
+            except BlockfsError:
+                # The kernel marks pages clean after a failed write-back, also for want of space (on a thin disk, say):
+                # the next fdatasync would lie.
                 file.failed = True
                 raise
 
@@ -257,11 +258,11 @@ def translated(what: str) -> Iterator[None]:
         raise HostIoError(f"{what}: {error}") from error
 
 
-def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> int:
+def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> tuple[int, OSError | None]:
     """Write `parts` one after the other at `offset` of a staging file.
 
     Returns:
-        Bytes written: fewer than asked for only if the host failed; then nothing is known of the rest.
+        Bytes written, and the host's failure if these are not all; then nothing is known of the rest.
     """
     total = sum(len(part) for part in parts)
     written = 0
@@ -270,10 +271,9 @@ def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> in
         while written < total:
             rest = memoryview(b"".join(parts))[written:]
             written += os.pwrite(fd, rest, offset + written)
-    except OSError:
-        if not written:
-            raise
-    return written
+    except OSError as failure:
+        return written, failure
+    return written, None
 
 
 def punch(fd: int, offset: int, length: int) -> None:

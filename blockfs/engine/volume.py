@@ -24,7 +24,7 @@ from typing import Final
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
-from blockfs.runtime.atomic import space_errors, sync_directory, write_atomically
+from blockfs.runtime.atomic import space_errors, sync_directory, write_all, write_atomically
 from blockfs.tree.store import Tree
 
 FORMAT: Final = 2  # 1 knew no compression
@@ -33,6 +33,11 @@ MAX_BLOCK_SIZE: Final = 4 << 20  # the default of Pithos servers
 DEFAULT_BLOCK_SIZE: Final = 64 << 10  # 6.6 times cheaper per daily snapshot than 4 MiB (architecture, section 3)
 COMPRESSIONS: Final = tuple(one.value for one in Compression)
 DEFAULT_COMPRESSION: Final = Compression.NONE.value  # ADR 0006
+
+_LOCK: Final = b"lock"
+_UNFINISHED_MARK: Final = b"init\n"  # what the lock says until the first mount; with no volume.toml: an init was killed
+_UNFINISHED: Final = frozenset({_LOCK, b"blocks", b"tree", b"staging", b"volume.toml.tmp"})
+_PID_WIDTH: Final = 19  # a line of 20 bytes: any pid fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,62 +147,95 @@ def init(
 ) -> Volume:
     """Make a new volume, durably.
 
-    Order: lock → block directory → tree → staging directory → volume.toml. Without volume.toml it is no volume. What a
-    failed call has made, it removes.
+    Order: lock, marked as an unfinished volume's → block directory → tree → staging directory → volume.toml. Without
+    volume.toml it is no volume. What a failed call has made, it removes; what a killed one has left, the next one does.
 
     Args:
-        path: Must not exist, or be an empty directory. Its parent must exist.
+        path: Must not exist, or be a directory that is empty or holds only what an init that was killed has left. Its
+            parent must exist.
         block_size: Bytes, a power of two from 4 KiB to 4 MiB.
         compression: One of `COMPRESSIONS`.
         now_ns: Times of the root directory.
 
     Raises:
-        UsageError: `path` is not empty or its parent is missing, or a value out of range.
+        UsageError: `path` holds something else or its parent is missing, or a value out of range.
+        LockedError: Another process makes a volume there just now.
         NoSpaceError: The host is full.
     """
     absolute = os.path.abspath(path)
     volume = Volume(path=absolute, uuid=str(uuids.uuid4()), block_size=block_size, compression=compression)
     _check(volume)
     with space_errors(os.fsdecode(absolute)):
-        is_new = _claim(absolute)
+        is_new, lock = _claim(absolute)
         try:
+            _clear(absolute)
             _fill(volume, now_ns)
         except BaseException:
             # A repeated call, with more room, must find what this one found.
-            for entry in os.listdir(absolute):
-                _remove(os.path.join(absolute, entry))
+            _clear(absolute)
+            _remove(os.path.join(absolute, _LOCK))
             if is_new:
                 _remove(absolute)
             raise
+        finally:
+            os.close(lock)
     return volume
 
 
-def _claim(path: bytes) -> bool:
-    """Make or take the directory for a new volume, and its lock file; returns whether the directory is new.
-
-    The lock file is made by one caller only, and only that one may clean up.
+def _claim(path: bytes) -> tuple[bool, int]:
+    """Make or take the directory for a new volume; returns whether it is new, and its lock, held.
 
     Raises:
-        UsageError: `path` is not empty or its parent is missing.
+        UsageError: `path` holds something, or its parent is missing.
+        LockedError: Somebody else has claimed it.
     """
     name = os.fsdecode(path)
-    lock = os.path.join(path, b"lock")
     is_new = False
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
             is_new = True
-        with contextlib.suppress(FileExistsError):  # another call was first
-            if not os.listdir(path):
-                os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
-                return is_new
+        present = set(os.listdir(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{name}: not a directory, or its parent does not exist; make the parent first") from None
-    except OSError:
+    if present and not (_LOCK in present and present <= _UNFINISHED):
+        raise UsageError(f"{name}: not empty; a volume needs an empty or new directory")
+    fd = -1
+    try:
+        fd = os.open(os.path.join(path, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        _lock(fd, path)
+        _mark(fd, path)
+    except BaseException:
+        if fd >= 0:
+            os.close(fd)
         if is_new:
             _remove(path)
         raise
-    raise UsageError(f"{name}: not empty; a volume needs an empty or new directory")
+    return is_new, fd
+
+
+def _mark(lock: int, path: bytes) -> None:
+    """Mark what will be in a directory as an unfinished volume's, durably, before it is there.
+
+    Raises:
+        UsageError: Something is there already, without that mark: a mount puts its pid in the mark's place.
+    """
+    if os.pread(lock, 32, 0) == _UNFINISHED_MARK:
+        return
+    if set(os.listdir(path)) != {_LOCK}:
+        raise UsageError(
+            f"{os.fsdecode(path)}: was a volume, but volume.toml is gone: restore that file; if nothing in there is "
+            "needed any more, remove the directory"
+        )
+    write_all(lock, _UNFINISHED_MARK, 0)
+    os.fsync(lock)
+
+
+def _clear(path: bytes) -> None:
+    """Remove all that an unfinished volume has, but for its lock: that goes last, as it says what the others are."""
+    for entry in os.listdir(path):
+        if entry != _LOCK:
+            _remove(os.path.join(path, entry))
 
 
 def _fill(volume: Volume, now_ns: int) -> None:
@@ -230,6 +268,18 @@ def lock_holder(path: bytes) -> int | None:
     return int(digits) if digits.isdigit() else None
 
 
+def _lock(fd: int, path: bytes) -> None:
+    """Take the flock of a volume's lock file.
+
+    Raises:
+        LockedError: Another process (or another descriptor of this one) holds it.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LockedError(os.fsdecode(path), lock_holder(path)) from None
+
+
 class VolumeLock:
     """The right to change a volume: a flock that the kernel releases when the process ends, however it ends."""
 
@@ -244,21 +294,23 @@ class VolumeLock:
             LockedError: Another process (or another lock of this one) holds it.
             OSError: As open(2).
         """
-        fd = os.open(os.path.join(path, b"lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            raise LockedError(os.fsdecode(path), lock_holder(path)) from None
+        fd = os.open(os.path.join(path, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         lock = cls(fd)
-        lock.record_holder()
+        try:
+            _lock(fd, path)
+            lock.record_holder()
+        except BaseException:
+            lock.release()
+            raise
         return lock
 
     def record_holder(self) -> None:
-        """Write this process's id into the lock: again after a fork that hands the lock on."""
+        """Write this process's id into the lock: again after a fork that hands the lock on.
+
+        In place and always as long: cutting the file first would need a new block, which a full host does not have.
+        """
         with space_errors("lock"):
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+            os.pwrite(self._fd, f"{os.getpid():<{_PID_WIDTH}}\n".encode(), 0)
 
     def release(self) -> None:
         """Let others have the volume. Idempotent."""

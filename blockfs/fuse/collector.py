@@ -72,7 +72,13 @@ class Collector:
         if not is_wanted:
             return
         started_s = time.monotonic()
-        done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._ending.is_set)
+        done = upkeep.gc(
+            filesystem.blocks,
+            filesystem.tree,
+            filesystem.ballast,
+            commit=filesystem.commit,
+            stop=self._ending.is_set,
+        )
         self._counters.collected(done)
         self._last_s = time.monotonic()
         self._kept_bytes = self._unreferenced_bytes()

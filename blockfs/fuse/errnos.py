@@ -19,9 +19,7 @@ def errno_of(error: BlockfsError | OSError) -> int:
     """
     if isinstance(error, BlockfsError):
         return error.errno
-    if error.errno == errno.EDQUOT:
-        return errno.ENOSPC
     return error.errno if error.errno in _PASSED_ON else errno.EIO
 
 
-_PASSED_ON = frozenset({errno.ENOSPC, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EINTR})
+_PASSED_ON = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EINTR})

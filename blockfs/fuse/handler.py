@@ -229,7 +229,13 @@ class MountSession:
     @_answer.register
     def _(self, _request: protocol.Gc) -> Reply:
         filesystem = self._filesystem
-        done = upkeep.gc(filesystem.blocks, filesystem.tree, commit=filesystem.commit, stop=self._mount.ending.is_set)
+        done = upkeep.gc(
+            filesystem.blocks,
+            filesystem.tree,
+            filesystem.ballast,
+            commit=filesystem.commit,
+            stop=self._mount.ending.is_set,
+        )
         self._mount.counters.collected(done)
         return done
 

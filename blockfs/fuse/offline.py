@@ -12,6 +12,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
 from blockfs.blocks.layout import REPAIR_ADVICE
 from blockfs.control.snapshots import SnapshotMsg
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.snapshots import snapshots_of
@@ -33,6 +34,7 @@ class OfflineVolume:
 
     blocks: BlockDirectory
     tree: Tree
+    ballast: Ballast
 
 
 @contextmanager
@@ -53,7 +55,7 @@ def opened(path: bytes) -> Iterator[OfflineVolume]:
         tree = Tree.open(volume.tree_path)
         try:
             with BlockDirectory.open(volume.blocks_path) as blocks:
-                yield OfflineVolume(blocks=blocks, tree=tree)
+                yield OfflineVolume(blocks=blocks, tree=tree, ballast=Ballast(volume.path))
         finally:
             tree.close()
     finally:

@@ -227,7 +227,7 @@ def _serve_mounted(
     try:
         end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
-        server = ControlServer(options.volume, handler)
+        server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))
         collector = None if options.read_only else Collector(filesystem, handler.ending, counters)
         try:
             log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())

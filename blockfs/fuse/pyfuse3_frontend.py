@@ -317,9 +317,15 @@ class Operations(pyfuse3.Operations):
             raise
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        """Write all of it, or fail."""
-        call = partial(self._files.write, self._handles[fh].ino, off, buf)
+        """Write all of it, or fail: of a page that it writes back, the kernel never asks how much was written."""
+        call = partial(self._write_all, self._handles[fh].ino, off, buf)
         return await self._patiently(call, self._write_threads)
+
+    def _write_all(self, ino: int, offset: int, data: bytes, *, may_block: bool) -> int:
+        done = self._files.write(ino, offset, data, may_block=may_block)
+        while done < len(data):  # the host became full on the way: now it says so
+            done += self._files.write(ino, offset + done, memoryview(data)[done:], may_block=may_block)
+        return done
 
     async def fsync(self, fh: int, datasync: bool) -> None:
         """Make a file durable; always waits for a disk."""

@@ -15,6 +15,8 @@ from blockfs.blocks.ids import LOST_BLOCK, BlockId
 from blockfs.blocks.scrub import ScrubResult
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
+from blockfs.engine.ballast import NAME as BALLAST_NAME
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.stagecheck import missing_staging
 from blockfs.tree.check import Examination, examine
 from blockfs.tree.check_leaves import split
@@ -41,12 +43,20 @@ def _never() -> bool:
     return False
 
 
-def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None] = _nothing, stop: Stop = _never) -> GcReply:
+def gc(
+    blocks: BlockDirectory,
+    tree: Tree,
+    ballast: Ballast,
+    *,
+    commit: Callable[[], None] = _nothing,
+    stop: Stop = _never,
+) -> GcReply:
     """Remove blocks that no committed file and no pin refers to.
 
     Args:
         blocks: The block directory.
         tree: Whose leaves are the roots.
+        ballast: The volume's: a full host must not prevent what makes room.
         commit: Makes pending changes durable, so that they name their blocks before the marking.
         stop: See `Stop`.
 
@@ -62,7 +72,7 @@ def gc(blocks: BlockDirectory, tree: Tree, *, commit: Callable[[], None] = _noth
         finally:
             view.close()
 
-    done = collect(blocks, live, before_mark=commit, stop=stop)
+    done = ballast.spend(lambda: collect(blocks, live, before_mark=commit, stop=stop))
     return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
 
 
@@ -150,14 +160,18 @@ def paths_of(tree: TreeReader, ino: int) -> Iterator[bytes]:
 
 
 def stored_bytes(volume: bytes) -> int:
-    """Bytes that a volume takes on its host, without staging."""
+    """Bytes that a volume takes on its host, without staging and ballast."""
     staging = os.path.join(volume, b"staging")
+    ballast = os.path.join(volume, BALLAST_NAME)
     total = 0
     for folder, folders, names in os.walk(volume):
         folders[:] = [name for name in folders if os.path.join(folder, name) != staging]
-        for name in [*names, *folders]:
+        paths = (os.path.join(folder, name) for name in [*names, *folders])
+        for path in paths:
+            if path == ballast:
+                continue
             try:
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+                total += os.lstat(path).st_blocks * 512
             except FileNotFoundError:
                 continue  # a segment that gc has just removed
     return total

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from blockfs.errors import NoSpaceError
+from blockfs.errors import NoSpaceError, QuotaError
 
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE: Final = {errno.ENOSPC: NoSpaceError, errno.EDQUOT: QuotaError}
 
 
 @contextlib.contextmanager
@@ -21,13 +21,14 @@ def space_errors(what: str) -> Iterator[None]:
         what: Path or thing that was being written, for the message.
 
     Raises:
-        NoSpaceError: The block raised OSError with ENOSPC or EDQUOT. Other errors pass through.
+        NoSpaceError: The block raised OSError with ENOSPC.
+        QuotaError: It raised one with EDQUOT. Other errors pass through.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _NO_SPACE:
-            raise NoSpaceError(f"{what}: {error.strerror}; free some space and repeat") from error
+            raise _NO_SPACE[error.errno](f"{what}: {error.strerror}; free some space and repeat") from error
         raise
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,6 @@ def test_a_changed_byte_in_a_block_is_found_by_scrub(with_content: tuple[Mounted
 def test_a_volume_of_the_future_is_not_touched(with_content: tuple[Mounted, bytes]) -> None:
     mounted, _ = with_content
     description = mounted.volume / "volume.toml"
-    description.write_text(description.read_text().replace("format = 1", "format = 99"))
+    description.write_text(re.sub("format = [0-9]+", "format = 99", description.read_text()))
     for command in (("mount", mounted.volume, mounted.path), ("fsck", mounted.volume), ("gc", mounted.volume)):
         assert "upgrade" in mounted.run(*command, expect=14).stderr

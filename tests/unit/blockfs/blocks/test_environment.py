@@ -8,7 +8,7 @@ import lmdb
 import pytest
 
 from blockfs.blocks.environment import close_environment, lmdb_error, open_environment, structural_damage
-from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError
+from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError, QuotaError
 
 ADVICE = "call a friend"
 
@@ -67,7 +67,7 @@ def fill(environment: lmdb.Environment) -> None:
     ("error", "expected"),
     [
         (lmdb.DiskError("x"), NoSpaceError),
-        (over_quota(), NoSpaceError),
+        (over_quota(), QuotaError),
         (lmdb.CorruptedError("x"), CorruptionError),
         (lmdb.PageNotFoundError("x"), CorruptionError),
         (lmdb.InvalidError("x"), CorruptionError),

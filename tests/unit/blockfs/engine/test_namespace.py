@@ -14,7 +14,9 @@ import pytest
 
 from blockfs.engine import nodes
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags, XattrFlags
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.namespace import Namespace
+from blockfs.engine.room import Room
 from blockfs.errors import FsError, WouldBlock
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SNAPSHOTS_INO, Kind
 from blockfs.tree.store import Tree
@@ -49,7 +51,15 @@ def make_namespace(path: bytes, tree: Tree, files: RecordedSizes, now: list[int]
         now[0] += 1
         return now[0]
 
-    return Namespace(tree, files, lock=threading.RLock(), now_ns=tick, block_size=65536, space=lambda: os.statvfs(path))
+    room = Room(path, Ballast(path, 0), reserve_bytes=0)
+    return Namespace(
+        tree,
+        files,
+        lock=threading.RLock(),
+        now_ns=tick,
+        block_size=65536,
+        room=room,
+    )
 
 
 @pytest.fixture

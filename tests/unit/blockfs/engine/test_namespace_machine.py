@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
+from blockfs.engine.ballast import Ballast
 from blockfs.engine.namespace import Namespace
+from blockfs.engine.room import Room
 from blockfs.errors import FsError
 from blockfs.tree.check import check
 from blockfs.tree.schema import ROOT_INO, Kind
@@ -53,7 +55,7 @@ class NamespaceMachine(RuleBasedStateMachine):
             lock=threading.RLock(),
             now_ns=self.tick,
             block_size=4096,
-            space=lambda: os.statvfs(self.folder),
+            room=Room(self.folder, Ballast(self.folder, 0), reserve_bytes=0),
         )
         self.handles: list[tuple[int, int]] = []  # host descriptor, ino
 
@@ -270,7 +272,7 @@ class NamespaceMachine(RuleBasedStateMachine):
             lock=threading.RLock(),
             now_ns=self.tick,
             block_size=4096,
-            space=lambda: os.statvfs(self.folder),
+            room=Room(self.folder, Ballast(self.folder, 0), reserve_bytes=0),
         )
         self.namespace.remove_orphans()
         assert list(self.tree.orphans()) == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from blockfs.engine import staging
 from blockfs.engine.config import no_checkpoint
 from blockfs.engine.pagemap import PAGE
 from blockfs.engine.staging import HostIoError, StagingDirectory, data_extents, decode_name, encode_name, read_range
-from blockfs.errors import CorruptionError, UsageError
+from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, QuotaError, UsageError
 
 
 @pytest.fixture
@@ -68,16 +69,21 @@ def test_a_missing_file_is_corruption(directory: StagingDirectory) -> None:
         directory.existing((7, 0, 1))
 
 
-def test_a_failed_flush_is_never_believed_again(directory: StagingDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "expected"), [(errno.EIO, HostIoError), (errno.ENOSPC, NoSpaceError), (errno.EDQUOT, QuotaError)]
+)
+def test_a_failed_flush_is_never_believed_again(
+    directory: StagingDirectory, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[BlockfsError]
+) -> None:
     """The kernel marks pages clean after a failed write-back: the next fdatasync would succeed and lie."""
     file = directory.create((1, 0, 1))
     real = os.fdatasync
 
     def fail(_: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "fdatasync", fail)
-    with pytest.raises(HostIoError):
+    with pytest.raises(expected):
         directory.sync(file)
     monkeypatch.setattr(os, "fdatasync", real)
     with pytest.raises(HostIoError):

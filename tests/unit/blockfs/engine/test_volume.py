@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,54 @@ def test_what_a_failed_init_made_is_removed(path: bytes, existed: bool, monkeypa
     assert os.path.exists(path) == existed
     volume.init(path)
     Filesystem.open(path, config()).close()
+
+
+class Killed(BaseException):
+    """The process ends here: nothing is cleaned up."""
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_what_a_killed_init_has_left_is_made_anew(path: bytes, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before each of its steps, one after the other, until it is done."""
+    left = steps
+
+    def dying(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return real(*arguments, **options)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(volume, "_remove", lambda _: None)
+        for name in ("mkdir", "fsync", "rename"):
+            patched.setattr(volume.os, name, dying(getattr(os, name)))
+        with contextlib.suppress(Killed):
+            volume.init(path)
+    if not os.path.exists(os.path.join(path, b"volume.toml")):
+        volume.init(path)
+    Filesystem.open(path, config()).close()
+
+
+def test_a_volume_that_lost_its_description_is_not_taken_for_an_unfinished_one(path: bytes) -> None:
+    volume.init(path)
+    Filesystem.open(path, config()).close()
+    os.unlink(os.path.join(path, b"volume.toml"))
+    before = sorted(os.listdir(path))
+    with pytest.raises(UsageError, match=r"restore that file"):
+        volume.init(path)
+    assert sorted(os.listdir(path)) == before
+
+
+def test_two_inits_at_once_do_not_meet(path: bytes) -> None:
+    os.mkdir(path)
+    first = VolumeLock.acquire(path)
+    with pytest.raises(LockedError):
+        volume.init(path)
+    first.release()
 
 
 def test_a_missing_parent_is_a_usage_error(path: bytes) -> None:

@@ -51,6 +51,7 @@ def config(checkpoint: Callable[[str], None] = no_checkpoint, *, staged_limit_by
         background=False,
         checkpoint=checkpoint,
         reserve_bytes=0,
+        ballast_bytes=0,
         staged_limit_bytes=staged_limit_bytes,
         open_staging_files=2,
         quiet_s=0.0,

@@ -28,7 +28,7 @@ from blockfs.fuse.errnos import errno_of
         (LockedError("x", None), errno.EBUSY),
         (UsageError("x"), errno.EINVAL),
         (OSError(errno.ENOSPC, ""), errno.ENOSPC),
-        (OSError(errno.EDQUOT, ""), errno.ENOSPC),
+        (OSError(errno.EDQUOT, ""), errno.EDQUOT),
         (OSError(errno.EROFS, ""), errno.EROFS),
         (FileNotFoundError(errno.ENOENT, ""), errno.EIO),
         (OSError(errno.EMFILE, ""), errno.EIO),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.errors import NoSpaceError
+from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime import atomic
 from blockfs.runtime.atomic import space_errors, write_all, write_atomically
 
@@ -67,15 +67,16 @@ def test_content_is_synced_before_the_name_and_the_name_before_the_return(
     assert steps == ["pwrite", "fsync", "rename", "fsync"]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize(("code", "expected"), [(errno.ENOSPC, NoSpaceError), (errno.EDQUOT, QuotaError)])
 def test_a_full_disk_keeps_the_old_content_and_leaves_no_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[NoSpaceError]
 ) -> None:
     path = tmp_path / "file"
     write_atomically(str(path), b"old")
     dying("pwrite", monkeypatch, OSError(code, os.strerror(code)))
-    with pytest.raises(NoSpaceError, match="file"):
+    with pytest.raises(expected, match="file") as caught:
         write_atomically(str(path), b"new")
+    assert caught.value.errno == code
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
 
