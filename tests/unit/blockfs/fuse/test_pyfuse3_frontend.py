@@ -19,7 +19,7 @@ import trio
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import CorruptBlockError, WouldBlock
+from blockfs.errors import CorruptBlockError, NoSpaceError, WouldBlock
 from blockfs.fuse import pyfuse3_frontend as frontends
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.pyfuse3_frontend import Operations
@@ -213,3 +213,20 @@ def test_other_failures_of_notifications_are_failures() -> None:
 
     with pytest.raises(OSError, match="38"):
         frontends._notify(notify)
+
+
+def test_a_write_that_finds_room_for_a_part_fails(
+    operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a page that it writes back, the kernel never asks how much was written."""
+    fh, _ = created(operations, b"f")
+    real = filesystem.files.write
+
+    def write(ino: int, offset: int, data: bytes, *, may_block: bool = False) -> int:
+        if offset:
+            raise NoSpaceError("full")
+        return real(ino, offset, data[:4096], may_block=may_block)
+
+    monkeypatch.setattr(filesystem.files, "write", write)
+    fails_with(errno.ENOSPC, operations.write, fh, 0, b"x" * 8192)
+    assert call(operations.write, fh, 0, b"x" * 4096) == 4096
