@@ -18,9 +18,9 @@ import structlog
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory
 
-NAME: Final = b"ballast"
-BALLAST_BYTES: Final = 16 << 20
-"""Enough for a commit that removes some 100,000 files, and for a collection's transactions of 512 rows each."""
+_NAME: Final = b"ballast"
+BALLAST_BYTES: Final = 8 << 20
+"""2,048 database pages: a collection's transactions change 512 rows each, a commit has about a second's changes."""
 
 _SHARE: Final = 128  # of a small host, the ballast is never more than this part
 _SPARE: Final = 1  # taken back only if this many times its size stays free: it must not fill the host itself
@@ -39,7 +39,7 @@ class Ballast:
     """
 
     def __init__(self, volume: bytes, size_bytes: int = BALLAST_BYTES) -> None:
-        self._path = os.path.join(volume, NAME)
+        self._path = os.path.join(volume, _NAME)
         host = os.statvfs(volume)
         self._size_bytes = min(size_bytes, host.f_blocks * host.f_frsize // _SHARE)
         self._lock = threading.Lock()

@@ -15,7 +15,6 @@ from blockfs.blocks.ids import LOST_BLOCK, BlockId
 from blockfs.blocks.scrub import ScrubResult
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
-from blockfs.engine.ballast import NAME as BALLAST_NAME
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.stagecheck import missing_staging
 from blockfs.tree.check import Examination, examine
@@ -160,18 +159,14 @@ def paths_of(tree: TreeReader, ino: int) -> Iterator[bytes]:
 
 
 def stored_bytes(volume: bytes) -> int:
-    """Bytes that a volume takes on its host, without staging and ballast."""
+    """Bytes that a volume takes on its host, without staging."""
     staging = os.path.join(volume, b"staging")
-    ballast = os.path.join(volume, BALLAST_NAME)
     total = 0
     for folder, folders, names in os.walk(volume):
         folders[:] = [name for name in folders if os.path.join(folder, name) != staging]
-        paths = (os.path.join(folder, name) for name in [*names, *folders])
-        for path in paths:
-            if path == ballast:
-                continue
+        for name in [*names, *folders]:
             try:
-                total += os.lstat(path).st_blocks * 512
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
             except FileNotFoundError:
                 continue  # a segment that gc has just removed
     return total
