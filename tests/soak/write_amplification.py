@@ -27,6 +27,7 @@ FILE_BYTES: Final = 2 << 30
 PAGE: Final = 4096
 MINUTES: Final = 36  # of the part
 GUEST_MINUTES: Final = 30
+MIN_SCALE: Final = 1 / 8  # a file of 256 MiB: below, all that is dead is too little to be collected by itself
 GUESTS: Final = {"fast": 0, "slow": 200}
 """Name → writes a second; 0: as many as the mount takes."""
 
@@ -58,15 +59,24 @@ class Figures:
 
 
 def run(scale: float, report: Report) -> None:
-    """Both guests at once, each on a volume of its own, `30 * scale` minutes.
+    """Both guests at once, each on a volume of its own, `30 * scale` minutes, but for an eighth of 30 at least.
+
+    The file is scaled, too: what a page costs depends on how often its block is written before it is sealed.
 
     Raises:
         AssertionError: A goal was missed.
     """
 
+    share = max(scale, MIN_SCALE)
+
     def guest(name: str) -> Figures:
         with tempfile.TemporaryDirectory(prefix="blocksync-soak-") as home:
-            figures = measure(Path(home), seconds=GUEST_MINUTES * 60 * scale, writes_per_s=GUESTS[name])
+            figures = measure(
+                Path(home),
+                seconds=GUEST_MINUTES * 60 * share,
+                writes_per_s=GUESTS[name],
+                file_bytes=int(FILE_BYTES * share) >> 20 << 20,
+            )
         report.record(name, **asdict(figures))
         return figures
 
@@ -76,7 +86,7 @@ def run(scale: float, report: Report) -> None:
             assert figures.amplification <= MAX_AMPLIFICATION, figures
 
 
-def measure(home: Path, *, seconds: float, writes_per_s: int, file_bytes: int = FILE_BYTES) -> Figures:
+def measure(home: Path, *, seconds: float, writes_per_s: int, file_bytes: int) -> Figures:
     """Overwrite a file's pages at random for a while.
 
     Args:
