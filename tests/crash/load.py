@@ -27,22 +27,26 @@ _GONE = {errno.ENOTCONN, errno.ECONNABORTED}
 
 
 class Operator:
-    """Seals, collects and asks, beside the others."""
+    """Seals, collects, takes snapshots and asks, beside the others."""
 
-    def __init__(self, volume: Path, seed: int) -> None:
+    def __init__(self, volume: Path, folder: Path, seed: int) -> None:
         self.volume = os.fsencode(volume)
+        self.folder = os.fsencode(folder.name)
         self.noise = random.Random(seed)
 
     def run(self, log: Log) -> None:
         """Work for ever."""
         with ControlClient(self.volume) as client:
             while True:
-                name = self.noise.choice(["flush", "flush", "gc", "fsck", "changes"])
+                name = self.noise.choice(["flush", "flush", "gc", "fsck", "changes", "snapshot"])
                 with log.step(name):
                     if name == "changes":
                         client.changes(None)
                     elif name == "fsck":
                         assert not (findings := client.fsck().findings), findings
+                    elif name == "snapshot":
+                        client.create_snapshot(self.folder, self.folder)
+                        client.delete_snapshot(self.folder)
                     else:
                         getattr(client, name)()
 
@@ -56,7 +60,7 @@ def workers(mount: Path, volume: Path, folder: Path, number: int, seed: int) -> 
             for place, manner in enumerate(paged.MANNERS)
         ),
         *(named.NamedWorker(place, folder, noise.getrandbits(32)).run for place in range(NAMED)),
-        Operator(volume, noise.getrandbits(32)).run,
+        Operator(volume, folder, noise.getrandbits(32)).run,
     ]
 
 
