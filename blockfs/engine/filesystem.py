@@ -200,6 +200,7 @@ class Filesystem:
             parts.callback(self._stores.staging.close)
             if seal:
                 self._sealer.seal_all()
+            self.namespace.store_atimes()
             self.sync()
             self.ballast.spend(self.tree.end_mount)
 

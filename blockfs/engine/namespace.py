@@ -262,6 +262,7 @@ class Namespace:
         )
 
     def _add(self, directory: Inode, name: bytes, inode: Inode, *, links: int = 0) -> Attributes:
+        inode = xattrs.inherit_acl(self.nodes, directory, inode)
         stored = self._tree.put_inode(inode, content_changed=True)
         self._tree.link(directory.ino, name, inode.ino)
         self.nodes.touch_directory(directory, inode.btime_ns, links=links)
@@ -387,6 +388,8 @@ class Namespace:
             if changes.mtime_ns is not None and inode.kind is Kind.FILE:
                 self._files.forget_times(ino)
             stored = self.nodes.put(changed) if changes.atime_ns is None else self.nodes.put_times(changed)
+            if changes.mode is not None:
+                xattrs.follow_chmod(self.nodes, stored)
             return self.nodes.attributes(stored)
 
     def clear_set_id(self, ino: int) -> None:
@@ -412,6 +415,11 @@ class Namespace:
         with self._lock:
             self.nodes.accessed(ino)
 
+    def store_atimes(self) -> None:
+        """Put the access times that are only in memory into the tree; before the mount's last commit."""
+        with self._lock:
+            self.nodes.store_atimes()
+
     def getxattr(self, ino: int, name: bytes) -> bytes:
         """Value of an extended attribute.
 
@@ -430,17 +438,25 @@ class Namespace:
         with self._lock:
             return xattrs.list_xattrs(self.nodes, ino)
 
-    def setxattr(self, ino: int, name: bytes, value: bytes, flags: XattrFlags = XattrFlags.NONE) -> None:
-        """Set an extended attribute.
+    def setxattr(
+        self,
+        ino: int,
+        name: bytes,
+        value: bytes,
+        flags: XattrFlags = XattrFlags.NONE,
+        *,
+        keeps_setgid: bool = True,
+    ) -> None:
+        """Set an extended attribute, or a POSIX ACL; see `xattrs.set_xattr`.
 
         Raises:
-            FsError: ENOENT, EEXIST, ENODATA, EINVAL, E2BIG, ENOSPC, EOPNOTSUPP, ERANGE.
+            FsError: ENOENT, EEXIST, ENODATA, EINVAL, E2BIG, ENOSPC, EOPNOTSUPP, ERANGE, EACCES.
             NoSpaceError: The host is nearly full.
         """
         self._room.check(len(value))
         with self._lock:
             self._room.used(len(value))
-            xattrs.set_xattr(self.nodes, ino, name, value, flags)
+            xattrs.set_xattr(self.nodes, ino, name, value, flags, keeps_setgid=keeps_setgid)
 
     def removexattr(self, ino: int, name: bytes) -> None:
         """Remove an extended attribute.

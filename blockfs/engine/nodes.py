@@ -200,14 +200,22 @@ class Nodes:
     # --- access times ---
 
     def accessed(self, ino: int) -> None:
-        """Content was read: relatime's rule. In memory only, until the row is written for another reason."""
+        """Content was read: relatime's rule. In memory, until the row is written anyway or the mount ends."""
         inode = self.inode(ino)
         if inode.is_frozen:
             return
+        if inode.kind is Kind.FILE:
+            inode = self.files.live(inode)
         atime_ns = self._atimes.get(ino, inode.atime_ns)
         now_ns = self.now_ns()
         if atime_ns > max(inode.mtime_ns, inode.ctime_ns) and now_ns - atime_ns < _DAY_NS:
             return
         if len(self._atimes) >= _ATIMES_MAX:
-            self._atimes.clear()
+            self.store_atimes()
         self._atimes[ino] = now_ns
+
+    def store_atimes(self) -> None:
+        """Put the access times that are only in memory into the tree. No version changes: nothing else did."""
+        for ino, atime_ns in self._atimes.items():
+            self.tree.put_inode(replace(self.inode(ino), atime_ns=atime_ns), journal=False)
+        self._atimes.clear()

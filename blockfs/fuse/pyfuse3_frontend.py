@@ -26,6 +26,7 @@ import structlog
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
+from blockfs.engine.acl import ACCESS
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.listing import Listing
@@ -55,10 +56,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """What a file handle stands for."""
+    """What a file handle stands for.
+
+    Attributes:
+        ino: The inode.
+        handle: The engine's.
+        reading_is_access: Neither opened with O_NOATIME, nor for writing only: then the kernel reads to complete pages.
+    """
 
     ino: int
     handle: int
+    reading_is_access: bool
 
 
 class Pyfuse3Frontend:
@@ -144,6 +152,7 @@ class Operations(pyfuse3.Operations):
 
     supports_dot_lookup = True
     enable_writeback_cache = True
+    enable_acl = True  # the kernel then asks for them and enforces them
     # flush is left to the base class (ENOSYS): the kernel writes its pages back at close without it, and then saves
     # a round trip for each. access is never sent with default_permissions.
 
@@ -231,7 +240,9 @@ class Operations(pyfuse3.Operations):
 
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         """Target of a symlink."""
-        return _translated(self._names.readlink, inode)
+        target = _translated(self._names.readlink, inode)
+        self._names.accessed(inode)
+        return target
 
     # --- attributes ---
 
@@ -273,7 +284,8 @@ class Operations(pyfuse3.Operations):
 
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         """Set an extended attribute. XATTR_CREATE and XATTR_REPLACE are done by pyfuse3, with a getxattr before."""
-        _translated(self._names.setxattr, inode, name, value)
+        keeps_setgid = name != ACCESS or ctx.uid == 0 or _translated(self._names.getattr, inode).gid in _groups(ctx)
+        _translated(partial(self._names.setxattr, inode, name, value, keeps_setgid=keeps_setgid))
 
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         """Remove an extended attribute."""
@@ -306,15 +318,18 @@ class Operations(pyfuse3.Operations):
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         """Read; short only at the end of the file."""
-        ino = self._handles[fh].ino
+        opened = self._handles[fh]
         try:
-            return await self._patiently(partial(self._files.read, ino, off, size))
+            data = await self._patiently(partial(self._files.read, opened.ino, off, size))
         except FUSEError as error:
             if error.errno == errno.EIO:
                 with self._filesystem.lock:
-                    path = next(paths_of(self._filesystem.tree, ino), b"")
+                    path = next(paths_of(self._filesystem.tree, opened.ino), b"")
                 log.error("read.failed", path=path, offset=off, size_bytes=size, reason=str(error.__context__))  # noqa: TRY400 - the reason is what can be acted on
             raise
+        if opened.reading_is_access:
+            self._names.accessed(opened.ino)
+        return data
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         """Write all of it, or fail: of a page that it writes back, the kernel never asks how much was written."""
@@ -340,7 +355,7 @@ class Operations(pyfuse3.Operations):
     def _opened(self, ino: int, flags: int) -> FileInfo:
         handle = _translated(self._files.open, ino, flags & ~os.O_TRUNC)
         fh = self._take_handle()
-        self._handles[fh] = OpenFile(ino, handle)
+        self._handles[fh] = OpenFile(ino, handle, _reads_for_a_user(flags))
         self._counters.open_files = len(self._handles)
         return FileInfo(fh=fh, keep_cache=True)
 
@@ -355,9 +370,10 @@ class Operations(pyfuse3.Operations):
 
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         """Fill a buffer with entries and their attributes; each one counts as a lookup."""
-        _, listing = self._listings[fh]
+        ino, listing = self._listings[fh]
         with self._filesystem.lock:
             _translated(self._fill, listing, start_id, token)
+            self._names.accessed(ino)
 
     def _fill(self, listing: Listing, position: int, token: ReaddirToken) -> None:
         for entry in listing.read(position, dots=True):
@@ -451,6 +467,18 @@ def _failure(error: BlockfsError | OSError) -> FUSEError:
 
 def _caller(ctx: RequestContext) -> Caller:
     return Caller(uid=ctx.uid, gid=ctx.gid)
+
+
+def _reads_for_a_user(flags: int) -> bool:
+    return flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_NOATIME
+
+
+def _groups(ctx: RequestContext) -> set[int]:
+    """Groups of the calling process. One that has ended meanwhile has none."""
+    try:
+        return {ctx.gid, *pyfuse3.get_sup_groups(ctx.pid)}
+    except (OSError, RuntimeError):
+        return {ctx.gid}
 
 
 def _attributes(found: Attributes) -> EntryAttributes:

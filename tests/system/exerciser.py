@@ -51,8 +51,12 @@ class Exerciser:
             operation()
 
     def reopen(self) -> None:
-        """Close and open the file: needed around a remount."""
+        """Close and open the file."""
         self.close()
+        self.open()
+
+    def open(self) -> None:
+        """Open the file: only after a `close`."""
         self._descriptor = os.open(self.path, os.O_RDWR)
 
     def close(self) -> None:

@@ -94,6 +94,9 @@ class Pair:
     def same(self, scenario: Callable[[], T], user: User = ROOT) -> T:
         """Run a scenario in both; returns the answer they share."""
         here, there = (run_as(user, folder, scenario) for folder in (self.mount, self.ext4))
+        if isinstance(here, dict) and isinstance(there, dict):
+            differences = {case: (here.get(case), there[case]) for case in there if here.get(case) != there[case]}
+            assert not differences, f"(mount, ext4): {differences}"
         assert here == there
         return here
 

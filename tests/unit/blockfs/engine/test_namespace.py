@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -451,11 +451,24 @@ def test_atime_follows_relatime_and_is_written_with_the_next_change(world: World
     assert world.namespace.setattr(file.ino, AttributeChanges(atime_ns=7)).atime_ns == 7
 
 
-def test_remembered_atimes_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atimes_in_memory_are_bounded_and_stored_without_a_new_version(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("blockfs.engine.nodes._ATIMES_MAX", 2)
-    for name in (b"1", b"2", b"3"):
-        world.namespace.accessed(world.file(name).ino)
+    files = [world.file(name).ino for name in (b"1", b"2", b"3")]
+    before = [world.tree.inode(ino) for ino in files]
+    world.now[0] = 5000
+    for ino in files:
+        world.namespace.accessed(ino)
     assert len(world.namespace.nodes._atimes) == 1
+    world.namespace.store_atimes()
+    assert not world.namespace.nodes._atimes
+    for ino, old in zip(files, before, strict=True):
+        row = world.tree.inode(ino)
+        assert row is not None
+        assert old is not None
+        assert row.atime_ns >= 5000
+        assert row == replace(old, atime_ns=row.atime_ns)
 
 
 def test_statfs_is_the_hosts_room(world: World) -> None:
@@ -502,7 +515,8 @@ def test_xattrs_are_set_replaced_listed_and_removed(world: World) -> None:
         (b"user.new", b"", XattrFlags(3), errno.EINVAL),
         (b"user.new", b"x" * 65537, XattrFlags.NONE, errno.E2BIG),
         (b"user." + b"n" * 251, b"", XattrFlags.NONE, errno.ERANGE),
-        (b"system.posix_acl_access", b"", XattrFlags.NONE, errno.EOPNOTSUPP),
+        (b"system.posix_acl_access", b"", XattrFlags.NONE, errno.EINVAL),
+        (b"system.other", b"", XattrFlags.NONE, errno.EOPNOTSUPP),
         (b"plain", b"", XattrFlags.NONE, errno.EOPNOTSUPP),
         (b"user.", b"", XattrFlags.NONE, errno.EINVAL),
     ],
