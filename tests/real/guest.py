@@ -24,10 +24,13 @@ FILES = 40
 TABLE_PAGES = 512
 DISK_SIZE = "48M"
 
-INITRAMFS_INIT = f"""#!/bin/busybox sh
+FIND_DISK = f"""#!/bin/busybox sh
 /bin/busybox mount -t devtmpfs dev /dev
 for module in {" ".join(MODULES)}; do /bin/busybox insmod /$module.ko; done
 /bin/busybox mount -t ext4 -o errors=panic /dev/vda /root
+"""
+
+START_DISK = """
 exec /bin/busybox switch_root /root /bin/busybox sh /init
 """
 
@@ -76,7 +79,7 @@ def file_pages(version: int) -> int:
 
 def make_disk(path: Path, scratch: Path) -> None:
     """Make the guest's root disk: raw, ext4, without a partition table."""
-    tree = scratch / "tree"
+    tree = scratch / "disk-tree"
     for folder in ("bin", "dev", "proc", "data"):
         (tree / folder).mkdir(parents=True)
     busybox = shutil.which("busybox")
@@ -89,16 +92,16 @@ def make_disk(path: Path, scratch: Path) -> None:
     shutil.rmtree(tree)
 
 
-def make_initramfs(path: Path, scratch: Path) -> None:
-    """Make what finds the disk and starts the guest's own init."""
+def make_initramfs(path: Path, scratch: Path, script: str = START_DISK) -> None:
+    """Make what finds and mounts the disk and then runs a script: by default it starts the guest's own init."""
     assert KERNEL.is_dir(), "no kernel for the guest: run scripts/guest-kernel (make test does)"
-    tree = scratch / "initramfs"
+    tree = scratch / "initramfs-tree"
     for folder in ("bin", "dev", "root"):
         (tree / folder).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin" / "busybox")
     for module in MODULES:
         shutil.copy(KERNEL / f"{module}.ko", tree)
-    (tree / "init").write_text(INITRAMFS_INIT)
+    (tree / "init").write_text(FIND_DISK + script)
     (tree / "init").chmod(0o755)
     names = "\n".join(str(name.relative_to(tree)) for name in sorted(tree.rglob("*"))).encode()
     command = ["busybox", "cpio", "-o", "-H", "newc"]
@@ -220,10 +223,10 @@ class Guest:
         self._qemu.stdout.close()
 
 
-def run(*command: str | Path, allowed: tuple[int, ...] = (0,)) -> str:
+def run(*command: str | Path, allowed: tuple[int, ...] = (0,), folder: Path | None = None) -> str:
     """Run a tool and return what it wrote to stdout."""
     environment = {**os.environ, "PATH": SYSTEM_PATH}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode in allowed, f"{command}: exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}"
     return ended.stdout
 

@@ -22,7 +22,7 @@ class Trial:
         self.scratch = scratch
         self.mode = mode
         self.promises = Promises()
-        self.initramfs = scratch / "initramfs.cpio"
+        self.initramfs = scratch / "initramfs"
         make_initramfs(self.initramfs, scratch)
         raw = mounted.path / "golden.img"
         make_disk(raw, scratch)
