@@ -9,12 +9,12 @@ from contextlib import contextmanager
 import lmdb
 
 from blockfs.blocks.environment import close_environment, lmdb_errors
-from blockfs.errors import FormatTooNewError
 from blockfs.tree.check import examine
 from blockfs.tree.committed import CommittedView, Snapshot
 from blockfs.tree.draft import World
 from blockfs.tree.environment import ADVICE, open_tables, open_tree_environment
-from blockfs.tree.schema import FORMAT, META_FORMAT, Table, decode_format
+from blockfs.tree.schema import Table
+from blockfs.tree.upgrade import upgrade
 
 
 class TreeRepair:
@@ -24,10 +24,10 @@ class TreeRepair:
         """Use `opened`."""
         self._path = path
         self._environment = environment
+        upgrade(environment, path, repairing=True)
         self._databases = open_tables(environment, path)
         self._view = CommittedView(Snapshot(environment.begin(), self._databases))
         try:
-            _refuse_newer(self._view, path)
             self.examination = examine(self._view, world)
         except BaseException:
             self._view.close()
@@ -67,9 +67,3 @@ class TreeRepair:
                         transaction.delete(key, db=self._databases[table])
                     else:
                         transaction.put(key, row, db=self._databases[table])
-
-
-def _refuse_newer(view: CommittedView, path: bytes) -> None:
-    row = view.rows.get(Table.META, META_FORMAT)
-    if row is not None and len(row) == 4 and decode_format(row) > FORMAT:
-        raise FormatTooNewError(os.fsdecode(path), decode_format(row), FORMAT)

@@ -41,11 +41,17 @@ from blockfs.tree.schema import (
     u64,
 )
 
+_UNKNOWN: Final = 0
 _NEW_NAME: Final = SNAPSHOTS_NAME + b".user"
 
 
-def upgrade(environment: lmdb.Environment, path: bytes) -> bytes | None:
+def upgrade(environment: lmdb.Environment, path: bytes, *, repairing: bool = False) -> bytes | None:
     """Make a tree of an earlier format one of the present format, durably; nothing happens to a present one.
+
+    Args:
+        environment: The tree's.
+        path: For messages.
+        repairing: A tree whose format number can't be read gets what it lacks, and keeps that damage for fsck.
 
     Returns:
         The new name of what had a name in the root that is reserved now; None if nothing was renamed.
@@ -60,7 +66,7 @@ def upgrade(environment: lmdb.Environment, path: bytes) -> bytes | None:
         except lmdb.NotFoundError as error:
             raise CorruptionError(f"the tree lacks a sub-database ({error}); this is no blocksync tree") from error
         with environment.begin() as transaction:
-            found = decode_format(transaction.get(META_FORMAT, db=meta))
+            found = _format(transaction.get(META_FORMAT, db=meta), repairing=repairing)
         if found > FORMAT:
             raise FormatTooNewError(os.fsdecode(path), found, FORMAT)
         if found == FORMAT:
@@ -69,9 +75,20 @@ def upgrade(environment: lmdb.Environment, path: bytes) -> bytes | None:
             databases = create_tables(environment, transaction)
             renamed = _free_reserved_name(transaction, databases)
             root = _root(transaction, databases)
-            transaction.put(u64(SNAPSHOTS_INO), encode_inode(snapshots_directory(root)), db=databases[Table.INODES])
-            transaction.put(META_FORMAT, encode_format(FORMAT), db=databases[Table.META])
+            directory = encode_inode(snapshots_directory(root))
+            transaction.put(u64(SNAPSHOTS_INO), directory, db=databases[Table.INODES], overwrite=False)
+            if found != _UNKNOWN:
+                transaction.put(META_FORMAT, encode_format(FORMAT), db=databases[Table.META])
         return renamed
+
+
+def _format(row: bytes | None, *, repairing: bool) -> int:
+    try:
+        return decode_format(row)
+    except CorruptionError:
+        if not repairing:
+            raise
+        return _UNKNOWN
 
 
 def snapshots_directory(root: Inode) -> Inode:

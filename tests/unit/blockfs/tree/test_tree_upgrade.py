@@ -9,7 +9,11 @@ from dataclasses import replace
 import lmdb
 import pytest
 
+from blockfs.errors import CorruptionError
 from blockfs.tree.check import check
+from blockfs.tree.draft import World
+from blockfs.tree.findings import Problem
+from blockfs.tree.repair import TreeRepair
 from blockfs.tree.schema import (
     META_FORMAT,
     ROOT_INO,
@@ -133,4 +137,21 @@ def test_an_upgrade_that_does_not_come_to_its_end_changes_nothing(old: bytes, mo
     monkeypatch.undo()
     tree = Tree.open(old)
     assert findings_of(tree) == []
+    tree.close()
+
+
+def test_a_repair_opens_a_tree_of_format_1_also_when_its_number_is_lost(old: bytes) -> None:
+    """fsck must be able to help where a mount can't."""
+    environment = lmdb.open(old, max_dbs=len(Table), map_size=1 << 30)
+    with environment.begin(write=True) as transaction:
+        transaction.delete(META_FORMAT, db=environment.open_db(b"meta", txn=transaction))
+    environment.close()
+    with pytest.raises(CorruptionError):
+        Tree.open(old)
+    with TreeRepair.opened(old, World(block_size=4096)) as repair:
+        assert [finding.problem for finding in repair.examination.draft.findings] == [Problem.META]
+        repair.write()
+    tree = Tree.open(old)
+    assert findings_of(tree) == []
+    assert [name for name, _ in tree.entries(ROOT_INO)] == [b"f"]
     tree.close()
