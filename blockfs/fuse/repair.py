@@ -29,7 +29,7 @@ from blockfs.fuse.upkeep import fsck_reply
 from blockfs.runtime.atomic import sync_directory
 from blockfs.tree.draft import World
 from blockfs.tree.findings import Problem
-from blockfs.tree.repair import TreeRepair
+from blockfs.tree.repair import TreeRepair, bring_up_to_date
 
 Step = Callable[[str], None]
 """Told what begins now, for a person who waits."""
@@ -56,7 +56,7 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
 
     Args:
         path: The volume.
-        repair: Otherwise nothing is changed.
+        repair: Otherwise nothing is changed, but that a tree of an earlier format is upgraded.
         now_ns: Time of what repair makes.
         step: See `Step`.
 
@@ -72,6 +72,7 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
     try:
         step("reading all pages of the tree")
         refuse_damaged_pages(os.fsdecode(volume.tree_path), TREE_ADVICE)
+        bring_up_to_date(volume.tree_path)  # before the blocks: nothing of a newer volume may be changed
         staged = staged_files(volume.staging_path)
         work = _Work(volume=volume, repair=repair, now_ns=now_ns, step=step, staged=staged)
         if repair:

@@ -24,7 +24,6 @@ class TreeRepair:
         """Use `opened`."""
         self._path = path
         self._environment = environment
-        upgrade(environment, path, repairing=True)
         self._databases = open_tables(environment, path)
         self._view = CommittedView(Snapshot(environment.begin(), self._databases))
         try:
@@ -43,6 +42,7 @@ class TreeRepair:
             CorruptionError: It is no readable LMDB database, or lacks a table.
             FormatTooNewError: Made by a newer blocksync.
         """
+        bring_up_to_date(path)
         environment = open_tree_environment(path)
         try:
             work = cls(path, environment, world)
@@ -67,3 +67,18 @@ class TreeRepair:
                         transaction.delete(key, db=self._databases[table])
                     else:
                         transaction.put(key, row, db=self._databases[table])
+
+
+def bring_up_to_date(path: bytes) -> None:
+    """Upgrade a tree of an earlier format, as every command does that opens one, and refuse one of a later format.
+
+    Raises:
+        NotFoundError: No such directory.
+        CorruptionError: It is no readable LMDB database, or lacks a table.
+        FormatTooNewError: Made by a newer blocksync.
+    """
+    environment = open_tree_environment(path)
+    try:
+        upgrade(environment, path, repairing=True)
+    finally:
+        close_environment(environment)

@@ -15,14 +15,18 @@ Manifest = dict[str, dict[str, Any]]
 
 
 def describe(root: Path) -> Manifest:
-    """Everything below a mounted volume's root, and the root itself as ".". The syncer's private folder is left out."""
+    """Everything below a mounted volume's root, the root itself as ".", and what is in its snapshots.
+
+    The syncer's private folder is left out.
+    """
     found: Manifest = {}
     links: dict[int, list[str]] = {}
     paths = [root]
-    for folder, folders, names in os.walk(root):
-        if Path(folder) == root and ".blocksync" in folders:
-            folders.remove(".blocksync")
-        paths += [Path(folder, name) for name in (*folders, *names)]
+    for start in (root, root / ".snapshots"):  # no listing of the root has it; versions before snapshots have none
+        for folder, folders, names in os.walk(start):
+            if Path(folder) == root and ".blocksync" in folders:
+                folders.remove(".blocksync")
+            paths += [Path(folder, name) for name in (*folders, *names)]
     for path in sorted(paths):
         name = os.path.relpath(path, root)
         found[name] = _entry(path)

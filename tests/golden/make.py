@@ -23,10 +23,11 @@ LEFT_OUT = {"lock.mdb", "control.sock", "mount.log"}  # no part of the format: m
 class Maker:
     """Makes volumes with the code of one checkout."""
 
-    def __init__(self, code: Path, home: Path, options: list[str]) -> None:
+    def __init__(self, code: Path, home: Path, options: list[str], *, snapshot: bool) -> None:
         self.code = code
         self.home = home
         self.options = options
+        self.snapshot = snapshot
 
     def run(self, *arguments: str | Path) -> None:
         """Run that checkout's blocksync."""
@@ -45,6 +46,8 @@ class Maker:
         self.run("mount", volume, mountpoint)
         fill(mountpoint)
         self.run("flush", mountpoint)
+        if self.snapshot:
+            self.run("snapshot", "create", mountpoint, "before the change")
         change(mountpoint)
         if killed:
             leave_orphan(mountpoint)
@@ -150,9 +153,10 @@ def main() -> None:
     parser.add_argument("archive", type=Path, help="to write, ….tar.xz")
     parser.add_argument("--code", type=Path, default=Path.cwd(), help="checkout whose code makes the volumes")
     parser.add_argument("--option", action="append", default=[], help="of `blocksync init`, e.g. --compression=zstd")
+    parser.add_argument("--snapshot", action="store_true", help="keep a snapshot, for versions that can")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.archive.parent) as home:
-        maker = Maker(chosen.code.resolve(), Path(home).resolve(), chosen.option)
+        maker = Maker(chosen.code.resolve(), Path(home).resolve(), chosen.option, snapshot=chosen.snapshot)
         maker.volume("clean", killed=False)
         maker.volume("killed", killed=True)
         pack(maker.home, chosen.archive.resolve())
