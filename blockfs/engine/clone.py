@@ -7,7 +7,6 @@ is the source's content at one moment, also while others go on writing to it.
 from __future__ import annotations
 
 import errno
-import time
 from dataclasses import replace
 
 from blockfs.engine.filestate import FileState, FileTable, Stores
@@ -67,7 +66,7 @@ class Cloner:
         tree = self._stores.tree
         self._check_free(parent, name)
         row = self._table.row(source)
-        now_ns = time.time_ns()
+        now_ns = self._stores.clock.now_ns()
         clone = tree.put_inode(
             replace(
                 row,

@@ -203,7 +203,7 @@ class Files:
         added = generation.pages.add(start // PAGE, (start + written - 1) // PAGE - start // PAGE + 1)
         self._table.staged_pages += added
         self._room.used(added * PAGE)
-        state.touch(row, time.time_ns(), time.monotonic())
+        state.touch(row, self._stores.clock.now_ns(), time.monotonic())
         state.size_bytes = max(state.size_bytes, offset + done)
         return done
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import errno
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.engine.clock import Clock
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.gate import WriteGate
 from blockfs.engine.pagemap import PAGE, Layer, PageMap
@@ -38,6 +39,7 @@ class Stores:
     Attributes:
         lock: Guards the tree's change sets and all file states. Never held across fdatasync, a cold read, hashing or an
             LMDB write.
+        clock: For times of change.
     """
 
     tree: Tree
@@ -45,6 +47,7 @@ class Stores:
     staging: StagingDirectory
     lock: threading.RLock
     config: EngineConfig
+    clock: Clock = field(default_factory=Clock)
 
     @property
     def block_size(self) -> int:

@@ -6,7 +6,6 @@ It owns the parts and their order of birth and death. It has no rules of its own
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -47,6 +46,7 @@ class Filesystem:
         recovered: What the mount found staged.
         tree: For committed views; changes go through the parts below.
         blocks: The block directory.
+        clock: For times of change; a front-end tells it what the kernel has stamped.
         lock: The engine's: hold it to make several calls one step. Never while waiting for a disk.
         namespace: Names and attributes.
         files: Contents.
@@ -65,6 +65,7 @@ class Filesystem:
         self.ballast = ballast
         self._volume_lock = lock
         self._stores = stores
+        self.clock = stores.clock
         self._table = FileTable(stores)
         self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
         self._committer = Committer(stores, ballast)
@@ -77,7 +78,7 @@ class Filesystem:
             stores.tree,
             self.files,
             lock=stores.lock,
-            now_ns=time.time_ns,
+            now_ns=stores.clock.now_ns,
             block_size=stores.block_size,
             room=room,
         )

@@ -95,7 +95,7 @@ class Resizer:
     def _grow(self, state: FileState, size_bytes: int) -> None:
         row = self._table.row(state.ino)
         was_published = state.is_published
-        state.touch(row, time.time_ns(), time.monotonic())
+        state.touch(row, self._stores.clock.now_ns(), time.monotonic())
         state.size_bytes = size_bytes
         if was_published and not any(generation.unsynced for generation in state.generations):
             # No data wait to be flushed: the size can go at once.
@@ -105,7 +105,7 @@ class Resizer:
         tree = self._stores.tree
         row = self._table.row(state.ino)
         was_published = state.is_published
-        state.touch(row, time.time_ns(), time.monotonic())
+        state.touch(row, self._stores.clock.now_ns(), time.monotonic())
         state.size_bytes = size_bytes
         for mark in state.low_waters:
             mark.size_bytes = min(mark.size_bytes, size_bytes)

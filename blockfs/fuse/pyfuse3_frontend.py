@@ -269,6 +269,8 @@ class Operations(pyfuse3.Operations):
             mtime_ns=attr.st_mtime_ns if fields.update_mtime else None,
             ctime_ns=attr.st_ctime_ns if fields.update_ctime else None,
         )
+        if changes.ctime_ns is not None:
+            self._filesystem.clock.seen(changes.ctime_ns)
         if changes == AttributeChanges():
             return _attributes(_translated(self._names.getattr, inode))
         return _attributes(_translated(self._names.setattr, inode, changes))

@@ -45,6 +45,70 @@ def in_child(call: Callable[[], object]) -> int:
 
 # --- times ---
 
+CHANGES: dict[str, Callable[[], object]] = {
+    "write": lambda: Path("file").write_bytes(b"new"),
+    "truncate": lambda: os.truncate("file", 3),
+    "chmod": lambda: os.chmod("file", 0o600),
+    "chown": lambda: os.chown("file", 1, 1),
+    "chown to nobody": lambda: os.chown("file", -1, -1),
+    "link": lambda: os.link("file", "other"),
+    "rename": lambda: os.rename("file", "moved"),
+    "rename over": lambda: os.rename("second", "file"),
+    "unlink one of two": lambda: os.unlink("twin"),
+    "setxattr": lambda: os.setxattr("file", "user.x", b"1"),
+    "removexattr": lambda: os.removexattr("file", "user.there"),
+    "utimes": lambda: os.utime("file", ns=(5, 6)),
+    "create": lambda: os.close(os.open("new", os.O_CREAT | os.O_WRONLY)),
+    "mkdir": lambda: os.mkdir("new"),
+    "rmdir": lambda: os.rmdir("empty"),
+    "symlink": lambda: os.symlink("x", "new"),
+    "open and close": lambda: os.close(os.open("file", os.O_RDWR)),
+    "failed create": lambda: answer(os.mkdir, "file"),
+    "failed unlink": lambda: answer(os.unlink, "empty"),
+}
+
+
+def changed_times() -> dict[tuple[str, str], object]:
+    """Which times of which inode each change sets."""
+    found: dict[tuple[str, str], object] = {}
+    top = os.open(".", os.O_RDONLY)
+    for name, change in CHANGES.items():
+        os.mkdir(name)
+        os.chdir(name)
+        for path in ("file", "second"):
+            Path(path).write_bytes(b"first")
+        os.link("file", "twin")
+        os.mkdir("empty")
+        os.setxattr("file", "user.there", b"1")
+        descriptor = os.open("file", os.O_RDONLY)
+        inodes = {"file": descriptor, "directory": os.open(".", os.O_RDONLY)}
+        for inode in inodes.values():
+            os.utime(inode, ns=(LONG_AGO_NS, LONG_AGO_NS))
+        # ctime has no setter: wait until the clock that files are stamped with has moved on.
+        before = {path: os.fstat(inode).st_ctime_ns for path, inode in inodes.items()}
+        while _stamp() <= max(before.values()):
+            pass
+        change()
+        for path, inode in inodes.items():
+            info = os.fstat(inode)
+            stamped = (info.st_atime_ns != LONG_AGO_NS, info.st_mtime_ns != LONG_AGO_NS)
+            found[name, path] = (*stamped, info.st_ctime_ns != before[path])
+            os.close(inode)
+        os.fchdir(top)
+    return found
+
+
+def _stamp() -> int:
+    """The time that a new file gets."""
+    with open("clock", "w") as file:
+        stamp = os.fstat(file.fileno()).st_ctime_ns
+    os.unlink("clock")
+    return stamp
+
+
+def test_changes_set_the_times_they_set_on_ext4(pair: Pair) -> None:
+    pair.same(changed_times)
+
 
 def test_nanoseconds_and_old_times_are_kept(pair: Pair) -> None:
     def set_times() -> list[tuple[int, int]]:
@@ -295,3 +359,19 @@ def test_extended_attributes_answer_as_on_ext4(pair: Pair) -> None:
         return found
 
     pair.same(calls)
+
+
+def test_what_is_written_right_after_it_was_made_is_not_older_than_itself(pair: Pair) -> None:
+    def backwards() -> int:
+        count = 0
+        for number in range(200):
+            with open(f"made-{number}", "wb") as file:
+                made_ns = os.fstat(file.fileno()).st_ctime_ns
+                file.write(b"x")
+            written = os.stat(f"made-{number}")
+            os.chmod(f"made-{number}", 0o600)
+            after_ns = os.stat(f"made-{number}").st_ctime_ns
+            count += written.st_mtime_ns < made_ns or written.st_ctime_ns < made_ns or after_ns < written.st_ctime_ns
+        return count
+
+    pair.same(backwards)
