@@ -321,22 +321,15 @@ class Operations(pyfuse3.Operations):
     async def read(self, fh: int, off: int, size: int) -> bytes:
         """Read; short only at the end of the file."""
         opened = self._handles[fh]
-        try:
-            data = await self._patiently(partial(self._files.read, opened.ino, off, size))
-        except FUSEError as error:
-            if error.errno == errno.EIO:
-                with self._filesystem.lock:
-                    path = next(paths_of(self._filesystem.tree, opened.ino), b"")
-                log.error("read.failed", path=path, offset=off, size_bytes=size, reason=str(error.__context__))  # noqa: TRY400 - the reason is what can be acted on
-            raise
+        data = await self._patiently(partial(self._files.read, opened.ino, off, size), ino=opened.ino)
         if opened.reading_is_access:
             self._names.accessed(opened.ino)
         return data
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         """Write all of it, or fail: of a page that it writes back, the kernel never asks how much was written."""
-        call = partial(self._write_all, self._handles[fh].ino, off, buf)
-        return await self._patiently(call, self._write_threads)
+        ino = self._handles[fh].ino
+        return await self._patiently(partial(self._write_all, ino, off, buf), self._write_threads, ino=ino)
 
     def _write_all(self, ino: int, offset: int, data: bytes, *, may_block: bool) -> int:
         done = self._files.write(ino, offset, data, may_block=may_block)
@@ -346,7 +339,8 @@ class Operations(pyfuse3.Operations):
 
     async def fsync(self, fh: int, datasync: bool) -> None:
         """Make a file durable; always waits for a disk."""
-        await self._in_thread(partial(self._files.fsync, self._handles[fh].ino, datasync=datasync))
+        ino = self._handles[fh].ino
+        await self._in_thread(partial(self._files.fsync, ino, datasync=datasync), ino=ino)
 
     async def release(self, fh: int) -> None:
         """The last copy of a handle is closed."""
@@ -395,20 +389,32 @@ class Operations(pyfuse3.Operations):
 
     # --- calling the engine ---
 
-    async def _patiently(self, call: Callable[..., R], threads: trio.CapacityLimiter | None = None) -> R:
-        """Inline if nothing has to be waited for, else in a thread."""
+    async def _patiently(
+        self, call: Callable[..., R], threads: trio.CapacityLimiter | None = None, *, ino: int | None = None
+    ) -> R:
+        """Inline if nothing has to be waited for, else in a thread. `ino`: whose path a failure is logged with."""
         try:
             return call(may_block=False)
         except WouldBlock:
-            return await self._in_thread(partial(call, may_block=True), threads)
+            return await self._in_thread(partial(call, may_block=True), threads, ino=ino)
         except EXPECTED as error:
-            raise _failure(error) from None
+            raise self._failure(error, ino) from None
 
-    async def _in_thread(self, call: Callable[[], R], threads: trio.CapacityLimiter | None = None) -> R:
+    async def _in_thread(
+        self, call: Callable[[], R], threads: trio.CapacityLimiter | None = None, *, ino: int | None = None
+    ) -> R:
         try:
             return await trio.to_thread.run_sync(call, limiter=threads or self._threads)
         except EXPECTED as error:
-            raise _failure(error) from None
+            raise self._failure(error, ino) from None
+
+    def _failure(self, error: BlockfsError | OSError, ino: int | None) -> FUSEError:
+        """What the kernel is told; for damage, the log names the file as well."""
+        if ino is None or errno_of(error) != errno.EIO:
+            return _failure(error)
+        with self._filesystem.lock:
+            path = next(paths_of(self._filesystem.tree, ino), None)
+        return _failure(error, path=path)
 
     def _entry(self, find: Callable[[], Attributes]) -> EntryAttributes:
         """Answer an entry. The kernel's reference begins under the same hold of the lock: it can't go in between."""
@@ -459,11 +465,11 @@ def _translated(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         raise _failure(error) from None
 
 
-def _failure(error: BlockfsError | OSError) -> FUSEError:
+def _failure(error: BlockfsError | OSError, **where: object) -> FUSEError:
     number = errno_of(error)
     if number == errno.EIO:
         # The caller learns "I/O error" only; what to do about it is in the log.
-        log.error("request.failed", reason=str(error))
+        log.error("request.failed", reason=str(error), **where)
     return FUSEError(number)
 
 

@@ -95,7 +95,7 @@ def test_lost_blocks_are_named_with_their_bytes_and_stay_unreadable(filled: Moun
         with pytest.raises(OSError, match="Input/output"):
             os.pread(file.fileno(), 10, 40 * block)
     log = (filled.volume / "mount.log").read_text()
-    (line,) = [entry for entry in map(json.loads, log.splitlines()) if entry["event"] == "read.failed"][:1]
+    (line,) = [entry for entry in map(json.loads, log.splitlines()) if entry["event"] == "request.failed"][:1]
     assert "folder/large" in line["path"]
     assert scrubbed["corrupt"][0] in line["reason"]
     with (filled.path / "folder" / "large").open("r+b") as file:
