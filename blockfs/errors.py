@@ -107,6 +107,12 @@ class QuotaError(NoSpaceError):
     errno = _errno.EDQUOT
 
 
+class DatabaseStoppedError(BlockfsError):
+    """A database of metadata could not be written and commits nothing any more until another process opens it."""
+
+    exit_code = 19
+
+
 class FsError(BlockfsError):
     """A filesystem call that fails as POSIX says: carries only the errno."""
 

@@ -14,7 +14,7 @@ import lmdb
 from lmdb import _Database
 from lmdb.verify import VerifyError, verify
 
-from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError, QuotaError
+from blockfs.errors import BlockfsError, CorruptionError, DatabaseStoppedError, NoSpaceError, NotFoundError, QuotaError
 from blockfs.runtime.atomic import space_errors
 
 MAX_READERS: Final = 1024  # reader slots of all processes together, 64 bytes each in lock.mdb
@@ -50,7 +50,8 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
         advice: What to do about damage, e.g. "run `blocksync fsck --repair` …".
 
     Returns:
-        NoSpaceError for a full disk or map, QuotaError, CorruptionError for damage, else a plain BlockfsError.
+        NoSpaceError for a full disk or map, QuotaError, CorruptionError for damage, DatabaseStoppedError for
+        MDB_PANIC, else a plain BlockfsError.
     """
     code = getattr(error, "code", 0)
     if code == errno.EDQUOT:
@@ -60,8 +61,9 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
     if isinstance(error, _DAMAGE):
         return CorruptionError(f"{path}/data.mdb is damaged: {error}; {advice}")
     if isinstance(error, lmdb.PanicError):
-        return BlockfsError(
-            f"{path}: an earlier write to the database failed: {error}; stop this process and start again"
+        return DatabaseStoppedError(
+            f"{path}: the disk failed under an earlier commit: {error}; unmount and mount again: what was fsynced is "
+            "there, later changes are lost"
         )
     return BlockfsError(f"{path}: {error}")
 

@@ -9,10 +9,11 @@ import select
 import click
 
 from blockfs.cli.parameters import PATH
-from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError
+from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError, RequestError
 from blockfs.errors import NotFoundError
 from blockfs.fuse.dying import end_dying
 from blockfs.fuse.mountpoints import mount_at, unmount
+from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount
 from blockfs.runtime.output import note, shown
@@ -44,9 +45,14 @@ def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
     try:
         # The kernel's pages first: an error in writing them is told here, not lost in the unmount.
         syncfs(mount.mountpoint)
-        # A process that is gone before its reply reached us has done what was asked.
-        with contextlib.suppress(ConnectionLostError):
-            client.shutdown(seal=seal)
+        try:
+            # A process that is gone before its reply reached us has done what was asked.
+            with contextlib.suppress(ConnectionLostError):
+                client.shutdown(seal=seal)
+        except RequestError as error:
+            if error.exit_code == ExitCode.CHANGES_LOST:  # it has unmounted nevertheless
+                select.select([process], [], [])
+            raise
         select.select([process], [], [])
     finally:
         os.close(process)

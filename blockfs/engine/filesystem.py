@@ -71,7 +71,7 @@ class Filesystem:
         self._committer = Committer(stores, ballast)
         self._publisher = Publisher(stores, self._table, self._committer)
         reader = Reader(stores)
-        self._sealer = Sealer(stores, self._table, reader)
+        self._sealer = Sealer(stores, self._table, reader, self._committer)
         room = Room(volume.staging_path, ballast, reserve_bytes=stores.config.reserve_bytes)
         self.files = Files(stores, self._table, reader, self._publisher, self._sealer, room)
         self.namespace = Namespace(

@@ -18,6 +18,7 @@ from typing import Final
 
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
+from blockfs.engine.committer import Committer
 from blockfs.engine.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
 from blockfs.engine.leaves import set_blocks
 from blockfs.engine.pagemap import PAGE, staged_blocks
@@ -64,11 +65,12 @@ class _Job:
 class Sealer:
     """Seals files of one mount. Thread-safe; every public method waits for disks."""
 
-    def __init__(self, stores: Stores, table: FileTable, reader: Reader) -> None:
+    def __init__(self, stores: Stores, table: FileTable, reader: Reader, committer: Committer) -> None:
         self.sealed_files = 0  # under the engine's lock
         self._stores = stores
         self._table = table
         self._reader = reader
+        self._committer = committer
         self._choosing = threading.Lock()
         self._claimed: set[int] = set()
         self._failed_at_s: dict[int, float] = {}
@@ -242,6 +244,14 @@ class Sealer:
 
     def _seal_group(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
         """Seal files with one sync; returns the failures of single files."""
+        try:
+            return self._seal_group_stubbornly(states, spliced)
+        except NoSpaceError:
+            # What was removed a moment ago gives its room back when that is committed.
+            self._committer.commit()
+            return self._seal_group_stubbornly(states, spliced)
+
+    def _seal_group_stubbornly(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
         for attempt in range(_TRIES):
             try:
                 return self._seal_group_once(states, spliced)
@@ -270,7 +280,8 @@ class Sealer:
                         self._failed_at_s[job.state.ino] = time.monotonic()
                         jobs.remove(job)
                         self._abandon(job)
-                self._sync_blocks()
+                if jobs:
+                    self._sync_blocks()
                 while jobs:
                     self._splice(jobs[0], spliced)
                     jobs.pop(0)

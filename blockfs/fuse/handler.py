@@ -19,7 +19,7 @@ from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import BlockfsError, FsError, NotFoundError, ReadOnlyError, UsageError
+from blockfs.errors import BlockfsError, DatabaseStoppedError, FsError, NotFoundError, ReadOnlyError, UsageError
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.figures import figures_of
@@ -131,11 +131,15 @@ class MountSession:
 
     @_answer.register
     def _(self, request: protocol.Shutdown) -> Reply:
-        if request.seal:
-            self._filesystem.files.flush()
-        else:
-            # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
-            self._filesystem.sync()
+        # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
+        try:
+            if request.seal:
+                self._filesystem.files.flush()
+            else:
+                self._filesystem.sync()
+        except DatabaseStoppedError:
+            self._mount.unmount()  # no repetition would help: only the next mount can commit again
+            raise
         self._mount.unmount()
         return Done()
 

@@ -30,7 +30,7 @@ from blockfs.engine.acl import ACCESS
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.listing import Listing
-from blockfs.errors import BlockfsError, FsError, WouldBlock
+from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
 from blockfs.fuse.mountpoints import MountError
@@ -192,27 +192,27 @@ class Operations(pyfuse3.Operations):
     async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
         """Make a regular or special file."""
         kind = _KINDS[stat.S_IFMT(mode)]
-        return self._made(
+        return await self._made(
             lambda: self._names.mknod(parent_inode, name, kind=kind, mode=mode, caller=_caller(ctx), rdev=rdev)
         )
 
     async def mkdir(self, parent_inode: int, name: bytes, mode: int, ctx: RequestContext) -> EntryAttributes:
         """Make a directory."""
-        return self._made(lambda: self._names.mkdir(parent_inode, name, mode=mode, caller=_caller(ctx)))
+        return await self._made(lambda: self._names.mkdir(parent_inode, name, mode=mode, caller=_caller(ctx)))
 
     async def symlink(self, parent_inode: int, name: bytes, target: bytes, ctx: RequestContext) -> EntryAttributes:
         """Make a symlink."""
-        return self._made(lambda: self._names.symlink(parent_inode, name, target=target, caller=_caller(ctx)))
+        return await self._made(lambda: self._names.symlink(parent_inode, name, target=target, caller=_caller(ctx)))
 
     async def link(self, inode: int, new_parent_inode: int, new_name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Give a file one more name."""
-        return self._made(lambda: self._names.link(inode, new_parent_inode, new_name))
+        return await self._made(lambda: self._names.link(inode, new_parent_inode, new_name))
 
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: RequestContext
     ) -> tuple[FileInfo, EntryAttributes]:
         """Make and open a regular file."""
-        entry = self._made(lambda: self._names.create(parent_inode, name, mode=mode, caller=_caller(ctx)))
+        entry = await self._made(lambda: self._names.create(parent_inode, name, mode=mode, caller=_caller(ctx)))
         return self._opened(entry.st_ino, flags), entry
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: RequestContext) -> None:
@@ -287,7 +287,7 @@ class Operations(pyfuse3.Operations):
     async def setxattr(self, inode: int, name: bytes, value: bytes, ctx: RequestContext) -> None:
         """Set an extended attribute. XATTR_CREATE and XATTR_REPLACE are done by pyfuse3, with a getxattr before."""
         keeps_setgid = name != ACCESS or ctx.uid == 0 or _translated(self._names.getattr, inode).gid in _groups(ctx)
-        _translated(partial(self._names.setxattr, inode, name, value, keeps_setgid=keeps_setgid))
+        await self._with_room(partial(self._names.setxattr, inode, name, value, keeps_setgid=keeps_setgid))
 
     async def removexattr(self, inode: int, name: bytes, ctx: RequestContext) -> None:
         """Remove an extended attribute."""
@@ -423,8 +423,18 @@ class Operations(pyfuse3.Operations):
             self._names.remember(found.ino)
         return _attributes(found)
 
-    def _made(self, make: Callable[[], Attributes]) -> EntryAttributes:
-        return _translated(self._entry, make)
+    async def _made(self, make: Callable[[], Attributes]) -> EntryAttributes:
+        return await self._with_room(partial(self._entry, make))
+
+    async def _with_room(self, call: Callable[[], R]) -> R:
+        """Inline. If there is no room, what was removed a moment ago gives its own back when that is committed."""
+        try:
+            return call()
+        except NoSpaceError:
+            await self._in_thread(self._filesystem.commit)
+            return _translated(call)
+        except EXPECTED as error:
+            raise _failure(error) from None
 
     def _take_handle(self) -> int:
         fh, self._next_handle = self._next_handle, self._next_handle + 1

@@ -22,4 +22,5 @@ class ExitCode(IntEnum):
     SAFETY_STOP = 16
     NO_SPACE = 17
     ROOT_IDENTITY = 18
+    CHANGES_LOST = 19  # the mount has ended; what had not been fsynced is lost
     INTERRUPTED = 130  # 128 + SIGINT

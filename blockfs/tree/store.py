@@ -548,7 +548,8 @@ class Tree(TreeReader):
         """Like `committed`, for views that outlive a block: call its `close`."""
         with self._closing:
             assert not self._closed
-            return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases))
+            with self._store.errors():
+                return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases))
 
 
 def _write_first_rows(

@@ -14,8 +14,10 @@ from typing import Self
 
 import pytest
 
+from blockfs.runtime.exitcodes import ExitCode
 from tests.power.disk import RecordedDisk
 from tests.power.hosts import MIB, btrfs_with_quota, fill, small_ext4
+from tests.power.trial import blocksync
 from tests.system.machines import Machines
 
 pytestmark = pytest.mark.usefixtures("fuse")
@@ -48,8 +50,9 @@ class Setup:
         if os.path.ismount(self.path):
             self.umount()
 
-    def mount(self) -> None:
-        self.machines.run("mount", self.volume, self.path)
+    def mount(self, *, before: str = "") -> None:
+        """Mount; `before` is Python that plants a fault in the mount's process."""
+        blocksync("mount", self.volume, self.path, before=before)
         self.machines.mounts["m"] = self.path
 
     def umount(self) -> None:
@@ -65,6 +68,14 @@ class Setup:
         select.select([fd], [], [])
         os.close(fd)
         self.umount()
+
+    def umount_after_failure(self) -> None:
+        """Unmount when the disk has failed: that may be told first, and LMDB may have given up."""
+        first = self.machines.run("umount", self.path, expect=None).exit_code
+        if os.path.ismount(self.path):
+            first = self.machines.run("umount", self.path, expect=None).exit_code
+        assert first in {ExitCode.DONE, ExitCode.CHANGES_LOST}
+        assert not os.path.ismount(self.path)
 
     def write(self, name: str, data: bytes) -> None:
         """Write and fsync; raises what the writer hears, at whatever call."""
@@ -189,12 +200,51 @@ def test_a_disk_that_fails_is_an_error_and_loses_nothing_durable(machines: Machi
         disk.recover()
         assert (made.path / "sealed").read_bytes() == sealed
         assert (made.path / "staged").read_bytes() == staged
-        made.kill(signal.SIGTERM)  # after an error in its meta page LMDB commits nothing any more
+        made.umount_after_failure()
         made.mount()
         assert (made.path / "sealed").read_bytes() == sealed
         assert (made.path / "staged").read_bytes() == staged
         made.write("new", sealed[::-1])
         machines.run("flush", made.path)
         assert (made.path / "new").read_bytes() == sealed[::-1]
+        made.umount()
+        made.check_sound()
+
+
+_LOSE_META_PAGE = """
+import fcntl, os
+from blockfs.tree.store import Tree
+write = Tree.write
+def lose(tree, change_set):
+    if os.path.exists({trigger!r}):
+        for number in map(int, os.listdir("/proc/self/fd")):
+            try:
+                is_data = os.readlink(f"/proc/self/fd/{{number}}").endswith("/tree/data.mdb")
+            except FileNotFoundError:
+                continue
+            if is_data and fcntl.fcntl(number, fcntl.F_GETFL) & os.O_DSYNC:
+                os.dup2(os.open("/dev/null", os.O_RDONLY), number)
+    write(tree, change_set)
+Tree.write = lose
+"""
+"""LMDB writes its meta page through a descriptor of its own, with O_DSYNC: a failure there is what makes it panic."""
+
+
+def test_a_mount_that_commits_nothing_any_more_ends_and_says_what_is_lost(machines: Machines, place: Path) -> None:
+    trigger = place / "trigger"
+    with small_ext4(place) as host, Setup(machines, host) as made:
+        made.umount()
+        made.mount(before=_LOSE_META_PAGE.format(trigger=os.fspath(trigger)))
+        made.write("durable", b"d" * MIB)
+        trigger.touch()
+        for _ in range(2):  # the failure itself; then MDB_PANIC
+            with pytest.raises(OSError, match="Input/output"):
+                made.write("later", b"x" * 4096)
+        assert (made.path / "durable").read_bytes() == b"d" * MIB
+        ended = machines.run("umount", made.path, expect=ExitCode.CHANGES_LOST)
+        assert "was fsynced" in ended.stderr
+        assert not os.path.ismount(made.path)
+        made.mount()
+        assert (made.path / "durable").read_bytes() == b"d" * MIB
         made.umount()
         made.check_sound()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
@@ -198,6 +199,40 @@ def test_a_full_host_leaves_everything_staged(
             filesystem.files.flush()
     assert filesystem.staged_bytes == BLOCK
     assert content(filesystem, b"f") == b"x" * BLOCK
+
+
+def test_a_full_host_has_the_room_of_what_was_just_removed(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = create(filesystem, b"removed")
+    filesystem.files.write(removed, 0, b"r" * BLOCK)
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    filesystem.namespace.unlink(ROOT_INO, b"removed")
+    real = filesystem.blocks.put
+    staging = Path(os.fsdecode(filesystem.volume.staging_path))
+
+    def put(data: bytes, hold: EpochHold) -> bytes:
+        if len(list(staging.iterdir())) > 1:
+            raise NoSpaceError("full")
+        return real(data, hold)
+
+    monkeypatch.setattr(filesystem.blocks, "put", put)
+    filesystem.files.flush()
+    assert filesystem.staged_bytes == 0
+    assert content(filesystem, b"f") == b"x" * BLOCK
+
+
+def test_a_clone_that_is_made_is_no_failure(filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing left to seal, a host that fails has nothing to say."""
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    filesystem.files.flush()
+
+    def full() -> None:
+        raise NoSpaceError("full")
+
+    monkeypatch.setattr(filesystem.blocks, "sync", full)
+    filesystem.clone(ino, ROOT_INO, b"clone")
+    assert content(filesystem, b"clone") == b"x" * BLOCK
 
 
 def test_blocks_lost_before_their_sync_are_put_again(

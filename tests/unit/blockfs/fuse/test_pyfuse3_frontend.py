@@ -154,7 +154,7 @@ def test_damage_is_an_io_error_in_either_path(
 
         monkeypatch.setattr(filesystem.files, "read", read)
         fails_with(errno.EIO, operations.read, fh, 0, 1)
-    assert len(frontends.log.events) == 2
+    assert frontends.log.events.count("read.failed") == 2
 
 
 class SilentLog:
@@ -230,3 +230,22 @@ def test_a_write_that_finds_room_for_a_part_fails(
     monkeypatch.setattr(filesystem.files, "write", write)
     fails_with(errno.ENOSPC, operations.write, fh, 0, b"x" * 8192)
     assert call(operations.write, fh, 0, b"x" * 4096) == 4096
+
+
+def test_a_new_name_gets_the_room_of_what_was_just_removed(
+    operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, commits = filesystem._committer.commit, []
+
+    def commit() -> None:
+        real()
+        commits.append(1)
+
+    def check(length: int) -> None:
+        if not commits:
+            raise NoSpaceError("full")
+
+    monkeypatch.setattr(filesystem._committer, "commit", commit)
+    monkeypatch.setattr(filesystem.namespace._room, "check", check)
+    call(operations.mkdir, ROOT, b"d", 0o755, CONTEXT)
+    assert len(commits) == 1
