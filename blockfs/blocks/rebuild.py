@@ -32,6 +32,7 @@ from blockfs.errors import BlockfsError, CorruptionError, LockedError
 from blockfs.runtime.atomic import space_errors, sync_directory
 
 _BATCH: Final = 8192  # rows per transaction: nobody waits for the lock here
+_OLD: Final = ".old"
 _EPOCH: Final = 1  # of rebuilt rows: nobody holds anything, so they are as old as any
 
 
@@ -94,7 +95,7 @@ def rebuild_index(path: str) -> RebuildResult:
 
 
 def _rebuild(layout: Layout, expected: Format) -> RebuildResult:
-    new, old = layout.index + ".new", layout.index + ".old"
+    new, old = layout.index + ".new", layout.index + _OLD
     shutil.rmtree(new, ignore_errors=True)
     os.mkdir(new, 0o700)
     for folder in (layout.segments, layout.epochs):
@@ -200,17 +201,23 @@ def _is_collected(record: Record, stored: bytes) -> bool:
 
 
 def _copy_pins(layout: Layout, expected: Format, index: Index) -> int | None:
-    """Take over the pins if the old index is sound enough to be opened."""
-    if not os.path.exists(os.path.join(layout.index, "data.mdb")) or structural_damage(layout.index):
+    """Take over the pins if the old index is sound enough to be opened; None: it is not.
+
+    If there is none, the one before it has at least the pins of then: all of them, if a rebuild died between its two
+    renames.
+    """
+    is_there = os.path.exists(os.path.join(layout.index, "data.mdb"))
+    path = layout.index if is_there else layout.index + _OLD
+    if not os.path.exists(os.path.join(path, "data.mdb")) or structural_damage(path):
         return None
     try:
-        old = Index(layout.index, expected, Disk())
+        old = Index(path, expected, Disk())
     except BlockfsError:
         return None
     try:
         source, target = Pins(old), Pins(index)
         for owner in source.owners():
             target.add(owner, source.of(owner))
-        return sum(1 for _ in target.all())
+        return sum(1 for _ in target.all()) if is_there else None
     finally:
         old.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from blockfs.engine.staging import Key, data_extents, decode_name, encode_name
+from blockfs.tree.draft import StagedFile
 from blockfs.tree.schema import Generation
 from blockfs.tree.store import Tree
 
@@ -28,8 +29,8 @@ def _absent(tree: Tree, staging_path: bytes) -> list[Generation]:
     return [one for one in named if encode_name((one.ino, one.range_index, one.generation)) not in present]
 
 
-def staged_files(staging_path: bytes) -> dict[Key, int]:
-    """The staging files of a volume that is not mounted, with their sizes in bytes. Those without data count as 0.
+def staged_files(staging_path: bytes) -> dict[Key, StagedFile]:
+    """The staging files of a volume that is not mounted, with their sizes; of those without data 0.
 
     Raises:
         OSError: The staging directory can't be read.
@@ -40,7 +41,9 @@ def staged_files(staging_path: bytes) -> dict[Key, int]:
         if key is not None:
             fd = os.open(os.path.join(staging_path, entry), os.O_RDONLY | os.O_CLOEXEC)
             try:
-                found[key] = os.fstat(fd).st_size if next(data_extents(fd), None) is not None else 0
+                status = os.fstat(fd)
+                size_bytes = status.st_size if next(data_extents(fd), None) is not None else 0
+                found[key] = StagedFile(size_bytes=size_bytes, identity=status.st_ino)
             finally:
                 os.close(fd)
     return found

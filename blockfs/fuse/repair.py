@@ -7,7 +7,6 @@ itself and finds nothing to do when it is repeated, so a repair that was killed 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.fuse.offline import TREE_ADVICE, refuse_damaged_pages
 from blockfs.fuse.upkeep import fsck_reply
 from blockfs.runtime.atomic import sync_directory
-from blockfs.tree.draft import World
+from blockfs.tree.draft import StagedFile, World
 from blockfs.tree.findings import Problem
 from blockfs.tree.repair import TreeRepair, bring_up_to_date
 
@@ -41,7 +40,7 @@ class _Work:
     repair: bool
     now_ns: int
     step: Step
-    staged: Mapping[Key, int]
+    staged: Mapping[Key, StagedFile]
     done: list[FindingMsg] = field(default_factory=list)
 
     def world(self, blocks: BlockDirectory) -> World:
@@ -143,14 +142,13 @@ def _index_problem(path: str) -> str | None:
 def _write(work: _Work, tree: TreeRepair) -> None:
     """Write the repaired tree.
 
-    Adopted staging files get their new name before the tree names it, and lose the old one after: a crash between
-    leaves names that the next mount or repair removes.
+    Adopted staging files get their new name before the tree names it, and lose the old one after. A crash between
+    leaves two names of one file: the next repair sees that, and the next mount removes the one that the tree lacks.
     """
     staging = work.volume.staging_path
     draft = tree.examination.draft
     for old, new in draft.adopted:
-        with contextlib.suppress(FileExistsError):
-            os.link(os.path.join(staging, encode_name(old)), os.path.join(staging, encode_name(new)))
+        os.link(os.path.join(staging, encode_name(old)), os.path.join(staging, encode_name(new)))
     if draft.adopted:
         sync_directory(staging)
     work.step("writing the repaired tree")

@@ -16,7 +16,7 @@ from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root
 from blockfs.blocks.ids import ID_SIZE, LOST_BLOCK, PADDING_ID, ZERO_BLOCK, BlockId, LeafKey
 from blockfs.tree.check_rows import SIZE_LIMIT
-from blockfs.tree.draft import Draft, MissingBlocks, StagingKey
+from blockfs.tree.draft import Draft, MissingBlocks, StagedFile, StagingKey
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
     RANGE_BYTES,
@@ -264,7 +264,7 @@ def _tell_missing(draft: Draft, inode: Inode, index: int, ids: list[BlockId], mi
             draft.lost(inode.ino, _LOST, start, end)
 
 
-def check_staged(draft: Draft, staged: Mapping[StagingKey, int]) -> None:
+def check_staged(draft: Draft, staged: Mapping[StagingKey, StagedFile]) -> None:
     """Every generation has its staging file."""
     for generation in draft.all_generations():
         if key_of(generation) in staged:
@@ -281,22 +281,25 @@ def check_staged(draft: Draft, staged: Mapping[StagingKey, int]) -> None:
         draft.put_inode(inode, content_changed=True)
 
 
-def adopt_strays(draft: Draft, staged: Mapping[StagingKey, int]) -> None:
+def adopt_strays(draft: Draft, staged: Mapping[StagingKey, StagedFile]) -> None:
     """Keep staging files that the tree does not name as files in lost+found, if the tree is damaged in any way.
 
     In a sound tree they are superfluous, and the next mount removes them: sealed, or never flushed before a crash.
     """
     if not draft.findings:
         return
-    strays = {key for key, size in staged.items() if size} - {
-        key_of(generation) for generation in draft.all_generations()
-    }
-    for ino, range_index, generation in sorted(strays):
-        size = min(range_index * RANGE_BYTES + staged[ino, range_index, generation], SIZE_LIMIT)
+    named = {key_of(generation) for generation in draft.all_generations()}
+    kept = {staged[key].identity for key in named if key in staged}
+    for key in sorted(staged.keys() - named):
+        file, (ino, range_index, generation) = staged[key], key
+        if not file.size_bytes or file.identity in kept:
+            continue
+        kept.add(file.identity)
+        size = min(range_index * RANGE_BYTES + file.size_bytes, SIZE_LIMIT)
         new = draft.new_ino()
         draft.new_inode(new, Kind.FILE, mode=0o600, size_bytes=size)
         draft.put_generation(Generation(ino=new, range_index=range_index, generation=generation))
-        draft.adopted.append(((ino, range_index, generation), (new, range_index, generation)))
+        draft.adopted.append((key, (new, range_index, generation)))
         path = draft.reconnect(new, b"staged-%d.%d.%d" % (ino, range_index, generation))
         draft.found(Problem.STRAY_STAGING, ino, "staged data that the tree does not name", f"kept as {path}")
 

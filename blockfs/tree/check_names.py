@@ -103,8 +103,8 @@ def _size_from_content(draft: Draft, ino: int, kind: Kind) -> int:
         size = (index * LEAF_IDS + len(ids) // ID_SIZE) * draft.world.block_size
     for generation in draft.generations(ino):
         name = (generation.ino, generation.range_index, generation.generation)
-        staged = (draft.world.staged or {}).get(name, 0)
-        end = generation.range_index * RANGE_BYTES + staged
+        staged = (draft.world.staged or {}).get(name)
+        end = generation.range_index * RANGE_BYTES + (0 if staged is None else staged.size_bytes)
         size = max(size, min(end, generation.valid_below))
     return min(size, SIZE_LIMIT)
 

@@ -44,6 +44,19 @@ StagingKey = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A staging file.
+
+    Attributes:
+        size_bytes: 0 if it has no data.
+        identity: The same for two names of one file: a repair that gave it its second name was killed.
+    """
+
+    size_bytes: int
+    identity: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class World:
     """What the tree has to fit to.
 
@@ -51,13 +64,13 @@ class World:
         block_size: The volume's.
         now_ns: Time of what repair makes.
         missing: If given, every id of every leaf is looked up in the block directory.
-        staged: Staging files and their sizes in bytes, 0 without data. If given, every generation must have one.
+        staged: Staging files. If given, every generation must have one.
     """
 
     block_size: int
     now_ns: int = 0
     missing: MissingBlocks | None = None
-    staged: Mapping[StagingKey, int] | None = None
+    staged: Mapping[StagingKey, StagedFile] | None = None
 
 
 class Draft(TreeReader):
@@ -73,6 +86,7 @@ class Draft(TreeReader):
         """Staging files that have to get another name before the draft is written: (old, new)."""
         self.renamed: set[int] = set()
         """Inodes whose names, or names in them, were changed: that their link counts change is no finding."""
+        self._staged_inos = {ino for ino, _, _ in world.staged or ()}
         self._numbers: _Numbers | None = None
         self._lost_found: int | None = None
 
@@ -107,9 +121,11 @@ class Draft(TreeReader):
         return self._numbers.reserved
 
     def new_ino(self) -> int:
-        """An ino that was never used."""
+        """An ino that was never used, also not by a staging file of whatever the damaged tree has forgotten."""
         assert self._numbers is not None
-        return self._numbers.take_ino()
+        while (ino := self._numbers.take_ino()) in self._staged_inos:
+            pass
+        return ino
 
     def finish(self) -> None:
         """Record the numbers that were used; void all cursors, so that whoever follows the journal compares all."""
