@@ -33,6 +33,7 @@ EXIT_CODES: Final = {
     ExitCode.SAFETY_STOP: "safety stop",
     ExitCode.NO_SPACE: "no space",
     ExitCode.ROOT_IDENTITY: "the root is not the one that was linked",
+    ExitCode.CHANGES_LOST: "the mount has ended, and changes that were not fsynced are lost",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

@@ -38,13 +38,14 @@ def command(context: click.Context, path: bytes, sources: tuple[bytes, ...], as_
     Exit code 0: clean, or all fetched again; 15: something is damaged; each corrupt block is named.
     """
     blocks_path = _blocks_path(path)
+    places = [_blocks_path(source) for source in sources]  # a misspelt one is told before hours of reading, not after
     with progress() as step:
         step("reading all blocks")
         result = _scrub(path)
         fetched: list[BlockId] = []
-        if sources and (result.corrupt or result.missing):
+        if places and (result.corrupt or result.missing):
             step("fetching blocks again")
-            fetched = _fetch(blocks_path, [_blocks_path(source) for source in sources], result)
+            fetched = _fetch(blocks_path, places, result)
     _print(result, fetched, as_json=as_json)
     left = {*result.corrupt, *result.missing}.difference(fetched)
     if left or result.findings or not (result.clean or fetched):

@@ -73,7 +73,7 @@ def errors_of_restore(request: SnapshotRestore) -> Iterator[None]:
             case errno.EROFS:
                 raise UsageError(f"{target} lies in a snapshot, which never changes") from error
             case errno.EINVAL | errno.ENAMETOOLONG:
-                raise UsageError(f"{target} is no name for a new file or directory") from error
+                raise UsageError(f"can't restore {wanted} as {target}: one of them is no acceptable path") from error
         raise
 
 

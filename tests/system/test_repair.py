@@ -127,6 +127,10 @@ def test_scrub_fetches_blocks_again_from_another_volume(filled: Mounted, machine
     assert whole(filled)
 
 
+def test_a_misspelt_source_is_told_also_when_nothing_is_damaged(filled: Mounted, machines: Machines) -> None:
+    filled.run("scrub", filled.volume, "--from", machines.home / "nowhere", expect=10)
+
+
 def test_a_block_directory_and_a_servers_folder_can_be_scrubbed(filled: Mounted) -> None:
     blocks = filled.volume / "blocks"
     folder = filled.machines.home / "server"
