@@ -75,10 +75,10 @@ class Ballast:
             self._quota_is_used_up = isinstance(reason, QuotaError)
             try:
                 os.unlink(self._path)
-            except FileNotFoundError:
-                return False
-            # A host with a journal lets others have the space only once it is committed.
-            sync_directory(os.path.dirname(self._path))
+                # A host with a journal lets others have the space only once it is committed.
+                sync_directory(os.path.dirname(self._path))
+            except OSError:
+                return False  # there is none, or the host fails: what found no room tells of that
             log.warning("ballast.thrown_off", reason=str(reason))
             return True
 

@@ -113,7 +113,7 @@ class Snapshots:
                     self._check_new(name)
                     self._rename(unfinished_name(copy.top), name, copy.top)
                     self._stores.tree.put_snapshot(copy.top, row)
-            self._committer.commit()
+                self._commit_rename(unfinished_name(copy.top), name, copy.top)
         return Snapshot(name=name, ino=copy.top, row=row)
 
     def restore(self, name: bytes, path: bytes, parent: int, new_name: bytes, *, stop: Stop = never) -> int:
@@ -136,7 +136,8 @@ class Snapshots:
             StoppedError: `stop` said so; nothing was restored.
             FsError: ENOENT, ENOTDIR: no such snapshot, path or directory; EEXIST; EROFS: `parent` is in a snapshot;
                 ENAMETOOLONG or EINVAL: a name.
-            NoSpaceError: The host is full; nothing was restored.
+            NoSpaceError: The host is full; nothing was restored. Or only the last commit failed: then the copy is
+                there, and becomes durable with the next one.
             BlockfsError: The host failed; likewise.
         """
         tree, nodes = self._stores.tree, self._nodes
@@ -164,12 +165,13 @@ class Snapshots:
 
         Raises:
             FsError: ENOENT; ENAMETOOLONG or EINVAL for what can't be a name.
-            NoSpaceError: The host is full.
+            NoSpaceError: The host is full; the snapshot stays.
+            BlockfsError: The host failed; likewise.
         """
         with self._stores.lock:
             ino = self.find(name).ino
             self._rename(name, unfinished_name(ino), ino)
-        self._committer.commit()
+        self._commit_rename(name, unfinished_name(ino), ino)
         return ino
 
     def remove(self, ino: int, *, stop: Stop = never) -> list[tuple[int, bytes]]:
@@ -240,6 +242,16 @@ class Snapshots:
         nodes.touch_directory(nodes.directory(SNAPSHOTS_INO), now_ns, links=-links)
         tree.link(new_parent, new_name, ino)
         nodes.touch_directory(nodes.directory(new_parent), now_ns, links=links)
+
+    def _commit_rename(self, name: bytes, new_name: bytes, ino: int) -> None:
+        """Make a change of name in the directory of snapshots durable, or take it back: what failed was not done."""
+        try:
+            self._committer.commit()
+        except BlockfsError:
+            with self._stores.lock:
+                if self._stores.tree.lookup(SNAPSHOTS_INO, name) is None:  # else somebody took the name meanwhile
+                    self._rename(new_name, name, ino)
+            raise
 
     @contextmanager
     def _removed_on_failure(self, copy: SubtreeCopy) -> Iterator[None]:

@@ -19,6 +19,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+import structlog
+
 from blockfs.engine.pagemap import PAGE
 from blockfs.errors import BlockfsError, CorruptionError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
@@ -26,6 +28,8 @@ from blockfs.runtime.atomic import space_errors, sync_directory
 RANGE_SHIFT: Final = 40
 RANGE: Final = 1 << RANGE_SHIFT
 """Bytes of a file that one staging file covers: host filesystems end near 16 TiB."""
+
+log = structlog.get_logger()
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
@@ -151,11 +155,16 @@ class StagingDirectory:
     def sweep(self) -> None:
         """Remove doomed files. Without the engine's lock: unlinking a large file takes milliseconds.
 
-        Raises:
-            OSError: As unlink(2); the files go at the next mount.
+        What the host refuses to remove is left to the next call, or to the next mount: nobody needs to wait for it.
         """
         while self._doomed:
-            self._discard(self._doomed.popleft())
+            file = self._doomed.popleft()
+            try:
+                self._discard(file)
+            except OSError as error:
+                self._doomed.append(file)
+                log.warning("staging.not_removed", name=encode_name(file.key), reason=str(error))
+                return
 
     def _discard(self, file: StagingFile) -> None:
         """Remove a file and close it as soon as nobody reads it."""

@@ -183,10 +183,13 @@ class MountSession:
             source = filesystem.namespace.resolve(request.src).ino
             parent = filesystem.namespace.resolve(directory).ino
             filesystem.clone(source, parent, name)
-            filesystem.commit()
         except FsError as error:
             raise _clone_error(request, error) from error
-        self._mount.kernel.forget_entry(parent, name)
+        try:
+            filesystem.commit()
+        finally:
+            # Also when the commit failed: it is tried again, and meanwhile the clone is what everybody sees.
+            self._mount.kernel.forget_entry(parent, name)
         return Done()
 
     # --- snapshots ---

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from blockfs.control.client import ControlClient
-from tests.power.promises import CellFile, NameHistory, Version, whole_content
+from blockfs.runtime.linux import syncfs
+from tests.power.promises import CellFile, NameHistory, SnapshotHistory, Version, whole_content
 
 Clock = Callable[[], int]
 
 _NAMES = 12
+_SNAPSHOTS = 3
 
 
 @dataclass(slots=True)
@@ -28,11 +30,13 @@ class Log:
         started: Position at which the load began: the volume was there, durably, with an empty folder `names`.
         cells: Files by name, in the root.
         names: Names in the folder `names`.
+        snapshots: Snapshots of that folder, and what each of its files must be in them.
     """
 
     started: int = 0
     cells: dict[str, CellFile] = field(default_factory=dict)
     names: dict[str, NameHistory] = field(default_factory=dict)
+    snapshots: dict[str, SnapshotHistory] = field(default_factory=dict)
 
 
 def run_load(mount: Path, volume: Path, clock: Clock, *, rounds: int, seed: int) -> Log:
@@ -177,6 +181,7 @@ class _NameWorker(_Worker):
         self.volume = volume
         self.clock = clock
         self.names = log.names
+        self.snapshots = log.snapshots
         for number in range(_NAMES):
             self.names[f"n{number}"] = NameHistory()
         self._versions = 0
@@ -190,6 +195,8 @@ class _NameWorker(_Worker):
             self._remove(name)
         elif action < 0.85:
             self._clone(name)
+        elif action < 0.92:
+            self._snapshot()
         else:
             self._sync_folder()
 
@@ -221,6 +228,26 @@ class _NameWorker(_Worker):
             with ControlClient(os.fsencode(self.volume)) as client:
                 client.clone(f"names/{name}".encode(), f"names/{target}".encode())
             history.promise(self.clock(), history.last_event)
+
+    def _snapshot(self) -> None:
+        """Take a snapshot, or delete one. Either is durable when the call returns.
+
+        Only this thread changes the folder, so what is in it now is what is in the snapshot.
+        """
+        kept = [one for one, history in self.snapshots.items() if history.deleting is None]
+        with ControlClient(os.fsencode(self.volume)) as client:
+            if len(kept) == _SNAPSHOTS:
+                name = self.noise.choice(kept)
+                self.snapshots[name].deleting = self.clock()
+                client.delete_snapshot(name.encode())
+                self.snapshots[name].deleted = self.clock()
+                return
+            name = f"s{len(self.snapshots)}"
+            contents = {name: history.now.number for name, history in self.names.items() if history.now.number}
+            history = self.snapshots[name] = SnapshotHistory(contents, begun=self.clock())
+            syncfs(os.fsencode(self.folder))
+            client.create_snapshot(b"names", name.encode())
+            history.made = self.clock()
 
     def _sync_folder(self) -> None:
         """All names are durable; a file that was neither fsynced nor put in another's place may still be short."""

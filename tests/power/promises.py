@@ -199,6 +199,37 @@ class NameHistory:
         raise BrokenPromiseError(f"{name}: {len(data)} bytes, {data[:32]!r}; possible: {possible}")
 
 
+@dataclass(slots=True)
+class SnapshotHistory:
+    """A snapshot of the folder of names: there as a whole, or not at all.
+
+    Attributes:
+        contents: File name → number of its content.
+        begun: Position when its creation began.
+        made: Position from which on it is durable; None: never.
+        deleting: Position when its deletion began.
+        deleted: Position from which on it is gone for good.
+    """
+
+    contents: dict[str, int]
+    begun: int
+    made: int | None = None
+    deleting: int | None = None
+    deleted: int | None = None
+
+    def check(self, name: str, found: dict[str, bytes] | None, cut: int) -> None:
+        """See `CellFile.check`; `found` are the files of the snapshot."""
+        if found is None:
+            is_certain = self.made is not None and self.made <= cut and (self.deleting is None or cut < self.deleting)
+            _require(not is_certain, f"snapshot {name}: gone")
+            return
+        _require(self.begun <= cut and (self.deleted is None or cut < self.deleted), f"snapshot {name}: is there")
+        _require(found.keys() == self.contents.keys(), f"snapshot {name}: {sorted(found)}, not {sorted(self.contents)}")
+        for file, number in self.contents.items():
+            data = found[file]
+            _require(data == whole_content(number), f"snapshot {name}: {file}: {len(data)} bytes, {data[:32]!r}")
+
+
 def whole_content(number: int) -> bytes:
     """The content of a version: its number decides all of it."""
     noise = random.Random(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import subprocess
@@ -11,10 +12,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import BlockfsError
+from blockfs.errors import BlockfsError, FsError
 from blockfs.fuse import upkeep
 from tests.power.disk import SIZE_BYTES, MountedImage, RecordedDisk
 from tests.power.load import Log, run_load
@@ -49,20 +51,21 @@ class Trial:
         return self.home / "recording"
 
 
-def record(home: Path, *, rounds: int, seed: int, fault: str = "") -> Trial:
+def record(home: Path, *, rounds: int, seed: int, compression: str = "none", fault: str = "") -> Trial:
     """Run a load on a new volume on a recording disk.
 
     Args:
         home: An empty folder.
         rounds: See `run_load`.
         seed: Of the load.
+        compression: Of the volume.
         fault: Python that is run in the mount process before it mounts.
     """
     mountpoint = home / "mount"
     mountpoint.mkdir()
     with RecordedDisk(home) as disk:
         volume = disk.path / "volume"
-        blocksync("init", volume, "--block-size", "16KiB")
+        blocksync("init", volume, "--block-size", "16KiB", "--compression", compression)
         blocksync("mount", volume, mountpoint, before=fault)
         try:
             log = run_load(mountpoint, volume, disk.position, rounds=rounds, seed=seed)
@@ -117,9 +120,11 @@ def look_with_engine(volume: Path, log: Log, cut: int) -> None:
     """Open the volume without FUSE, check all content, before and after sealing what was staged; fsck and scrub."""
     filesystem = Filesystem.open(os.fsencode(volume), EngineConfig(background=False))
     try:
-        check_content(lambda path: _read(filesystem, path), log, cut)
+        files = _EngineFiles(filesystem)
+        check_content(files, log, cut)
         filesystem.files.flush()
-        check_content(lambda path: _read(filesystem, path), log, cut)
+        filesystem.snapshots.remove_unfinished()
+        check_content(files, log, cut)
         findings = upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings
         if findings:
             raise BrokenPromiseError(f"fsck: {findings}")
@@ -133,13 +138,42 @@ def look_with_engine(volume: Path, log: Log, cut: int) -> None:
         filesystem.close()
 
 
-def _read(filesystem: Filesystem, path: str) -> bytes | None:
-    try:
-        ino = filesystem.namespace.resolve(path.encode()).ino
-    except BlockfsError:
-        return None
-    size = filesystem.namespace.getattr(ino).size_bytes
-    return filesystem.files.read(ino, 0, size, may_block=True)
+class Looking(Protocol):
+    """What can be looked at after a cut."""
+
+    def read(self, path: str) -> bytes | None:
+        """A file; None: there is none."""
+        ...
+
+    def names(self, path: str) -> list[str] | None:
+        """What is in a folder; None: there is none."""
+        ...
+
+
+class _EngineFiles:
+    def __init__(self, filesystem: Filesystem) -> None:
+        self._filesystem = filesystem
+
+    def _ino(self, path: str) -> int | None:
+        try:
+            return self._filesystem.namespace.resolve(path.encode()).ino
+        except FsError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return None
+
+    def read(self, path: str) -> bytes | None:
+        ino = self._ino(path)
+        if ino is None:
+            return None
+        size = self._filesystem.namespace.getattr(ino).size_bytes
+        return self._filesystem.files.read(ino, 0, size, may_block=True)
+
+    def names(self, path: str) -> list[str] | None:
+        ino = self._ino(path)
+        return (
+            None if ino is None else [entry.name.decode() for entry in self._filesystem.namespace.listing(ino).read()]
+        )
 
 
 def look_with_mount(volume: Path, log: Log, cut: int) -> None:
@@ -147,27 +181,41 @@ def look_with_mount(volume: Path, log: Log, cut: int) -> None:
     with tempfile.TemporaryDirectory() as mountpoint:
         blocksync("mount", volume, mountpoint)
         try:
-            check_content(lambda path: _read_mounted(Path(mountpoint, path)), log, cut)
+            check_content(_MountedFiles(Path(mountpoint)), log, cut)
         finally:
             blocksync("umount", mountpoint)
     blocksync("fsck", volume)
     blocksync("scrub", volume)
 
 
-def _read_mounted(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+class _MountedFiles:
+    def __init__(self, mountpoint: Path) -> None:
+        self._mountpoint = mountpoint
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self._mountpoint / path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def names(self, path: str) -> list[str] | None:
+        try:
+            return os.listdir(self._mountpoint / path)
+        except FileNotFoundError:
+            return None
 
 
-def check_content(read: Callable[[str], bytes | None], log: Log, cut: int) -> None:
-    """Compare every file with what may be there.
+def check_content(files: Looking, log: Log, cut: int) -> None:
+    """Compare every file, and every snapshot, with what may be there.
 
     Raises:
         BrokenPromiseError: One is not as promised.
     """
     for name, file in log.cells.items():
-        file.check(read(name), cut)
+        file.check(files.read(name), cut)
     for name, history in log.names.items():
-        history.check(name, read(f"names/{name}"), cut)
+        history.check(name, files.read(f"names/{name}"), cut)
+    for name, snapshot in log.snapshots.items():
+        names = files.names(f".snapshots/{name}")
+        found = None if names is None else {one: files.read(f".snapshots/{name}/{one}") or b"" for one in names}
+        snapshot.check(name, found, cut)

@@ -27,13 +27,16 @@ def run(scale: float, report: Report) -> None:
     for seed in range(_RECORDINGS):
         home = Path(tempfile.mkdtemp(prefix="blocksync-power-"))
         try:
-            trial = record(home, rounds=_ROUNDS, seed=seed)
+            compression = "zstd" if seed % 2 else "none"
+            trial = record(home, rounds=_ROUNDS, seed=seed, compression=compression)
             cuts, mounted = max(1, round(_CUTS * scale)), max(1, round(_MOUNTED_CUTS * scale))
             broken = cut_power(trial, cuts, look_with_engine, seed=seed, processes=2)
             broken += cut_power(trial, mounted, look_with_mount, seed=seed + 1000)
             entries = read_entries(trial.recording)
             report.record(
                 f"recording {seed}",
+                compression=compression,
+                snapshots=len(trial.log.snapshots),
                 writes=sum(entry.offset is not None for entry in entries),
                 barriers=sum(entry.offset is None for entry in entries),
                 recorded_bytes=entries[-1].end,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -69,6 +70,18 @@ def test_without_ballast_it_fails_as_it_did(ballast: Ballast) -> None:
         with pytest.raises(NoSpaceError):
             ballast.spend(action)
         assert len(calls) == expected
+
+
+def test_a_host_that_can_not_remove_it_is_told_as_full(ballast: Ballast, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: bytes) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def action() -> None:
+        raise NoSpaceError("full")
+
+    monkeypatch.setattr(ballast_module.os, "unlink", fail)
+    with pytest.raises(NoSpaceError):
+        ballast.spend(action)
 
 
 def test_other_failures_cost_no_ballast(ballast: Ballast, tmp_path: Path) -> None:

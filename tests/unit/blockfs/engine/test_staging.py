@@ -57,6 +57,23 @@ def test_a_file_in_use_stays_open_when_it_is_removed(directory: StagingDirectory
     assert file.fd == -1
 
 
+def test_a_file_that_can_not_be_removed_now_is_removed_later(
+    directory: StagingDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What asks for it has committed already, and has nothing to do with it."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    directory.doom(directory.create((1, 0, 1)))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", fail)
+        directory.sweep()
+    assert directory.names() == [(1, 0, 1)]
+    directory.sweep()
+    assert directory.names() == []
+
+
 def test_an_idle_file_is_closed_when_it_is_removed(directory: StagingDirectory) -> None:
     file = directory.create((1, 0, 1))
     directory.doom(file)
