@@ -19,6 +19,7 @@ from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.staging import HostIoError
 from blockfs.errors import BlockfsError, DatabaseStoppedError, FsError, NotFoundError, ReadOnlyError, UsageError
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.counters import Counters
@@ -133,15 +134,22 @@ class MountSession:
     def _(self, request: protocol.Shutdown) -> Reply:
         # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
         try:
-            if request.seal:
-                self._filesystem.files.flush()
-            else:
-                self._filesystem.sync()
+            self._save(seal=request.seal)
         except DatabaseStoppedError:
             self._mount.unmount()  # no repetition would help: only the next mount can commit again
             raise
         self._mount.unmount()
         return Done()
+
+    def _save(self, *, seal: bool) -> None:
+        if not seal:
+            try:
+                self._filesystem.sync()
+            except HostIoError:
+                pass  # what failed to be flushed once can only be saved by sealing it
+            else:
+                return
+        self._filesystem.files.flush()
 
     @_answer.register
     def _(self, _request: protocol.Stats) -> Reply:
