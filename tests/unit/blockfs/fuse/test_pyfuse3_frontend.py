@@ -154,7 +154,7 @@ def test_damage_is_an_io_error_in_either_path(
 
         monkeypatch.setattr(filesystem.files, "read", read)
         fails_with(errno.EIO, operations.read, fh, 0, 1)
-    assert frontends.log.events.count("read.failed") == 2
+    assert len(frontends.log.events) == 2
 
 
 class SilentLog:
