@@ -6,7 +6,7 @@ import click
 
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import GcReply
-from blockfs.fuse import offline, upkeep
+from blockfs.fuse import offline
 from blockfs.runtime.output import json_line
 from blockfs.runtime.units import format_size
 
@@ -29,5 +29,4 @@ def _collect(path: bytes) -> GcReply:
     if client is not None:
         with client:
             return client.gc()
-    with offline.opened(place.volume) as volume:
-        return upkeep.gc(volume.blocks, volume.tree, volume.ballast)
+    return offline.gc(place.volume)

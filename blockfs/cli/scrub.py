@@ -62,8 +62,7 @@ def _scrub(path: bytes) -> ScrubReply:
     if client is not None:
         with client:
             return client.scrub()
-    with offline.opened(place.volume) as volume:
-        return upkeep.scrub(volume.blocks, volume.tree)
+    return offline.scrub(place.volume)
 
 
 def _blocks_path(path: bytes) -> str:

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.environment import structural_damage
-from blockfs.blocks.layout import REPAIR_ADVICE
+from blockfs.control.protocol import GcReply, ScrubReply
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.snapshots import snapshots_of
 from blockfs.engine.volume import Volume, VolumeLock
-from blockfs.errors import CorruptionError
+from blockfs.fuse import upkeep
+from blockfs.fuse.apart import apart
+from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, snapshots_reply
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 
-TREE_ADVICE: Final = (
-    "its pages can't be repaired: restore VOLUME/tree from a backup, or get your files from where this volume was "
-    "synced to; the blocks are intact, see docs/guide/recovery.md"
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineVolume:
+class _OfflineVolume:
     """The stores of a locked volume. The tree is for reading only: no mount was begun on it."""
 
     blocks: BlockDirectory
@@ -38,8 +32,8 @@ class OfflineVolume:
 
 
 @contextmanager
-def opened(path: bytes) -> Iterator[OfflineVolume]:
-    """Lock and open a volume.
+def _opened(path: bytes, *, walk_index: bool = False) -> Iterator[_OfflineVolume]:
+    """Lock and open a volume whose tree has sound pages.
 
     Raises:
         NotFoundError: No volume there.
@@ -50,16 +44,41 @@ def opened(path: bytes) -> Iterator[OfflineVolume]:
     volume = Volume.load(path)
     lock = VolumeLock.acquire(volume.path)
     try:
-        refuse_damaged_pages(os.fsdecode(volume.tree_path), TREE_ADVICE)
-        refuse_damaged_pages(os.path.join(volume.blocks_path, "index"), REPAIR_ADVICE)
+        refuse_damaged_tree(volume)
+        if walk_index:
+            refuse_damaged_index(volume)
         tree = Tree.open(volume.tree_path)
         try:
             with BlockDirectory.open(volume.blocks_path) as blocks:
-                yield OfflineVolume(blocks=blocks, tree=tree, ballast=Ballast(volume.path))
+                yield _OfflineVolume(blocks=blocks, tree=tree, ballast=Ballast(volume.path))
         finally:
             tree.close()
     finally:
         lock.release()
+
+
+def gc(path: bytes) -> GcReply:
+    """Remove blocks that nothing refers to. The pages of the index are not walked before, only if they kill.
+
+    Raises:
+        BlockfsError: As `_opened` and `upkeep.gc`.
+    """
+
+    def collect() -> GcReply:
+        with _opened(path) as volume:
+            return upkeep.gc(volume.blocks, volume.tree, volume.ballast)
+
+    return apart(path, collect, GcReply)
+
+
+def scrub(path: bytes) -> ScrubReply:
+    """Read and hash every stored block, after all pages of the index.
+
+    Raises:
+        BlockfsError: As `_opened`.
+    """
+    with _opened(path, walk_index=True) as volume:
+        return upkeep.scrub(volume.blocks, volume.tree)
 
 
 def create_snapshot(path: bytes, name: bytes) -> SnapshotMsg:
@@ -78,9 +97,9 @@ def list_snapshots(path: bytes) -> list[SnapshotMsg]:
     """The snapshots of a volume that is not mounted.
 
     Raises:
-        BlockfsError: As `opened`.
+        BlockfsError: As `_opened`.
     """
-    with opened(path) as volume, volume.tree.committed() as view:
+    with _opened(path) as volume, volume.tree.committed() as view:
         return snapshots_reply(snapshots_of(view)).snapshots
 
 
@@ -105,18 +124,3 @@ def _engine(path: bytes) -> Iterator[Filesystem]:
         yield filesystem
     finally:
         filesystem.close()
-
-
-def refuse_damaged_pages(path: str, advice: str) -> None:
-    """Walk all pages of an LMDB file: LMDB trusts it, and a page that points outside would end this process.
-
-    Args:
-        path: The environment's folder.
-        advice: What to do about damage.
-
-    Raises:
-        CorruptionError: The file is damaged, cut off or gone.
-    """
-    damage = structural_damage(path) if os.path.exists(os.path.join(path, "data.mdb")) else ["it is gone"]
-    if damage:
-        raise CorruptionError(f"{path}/data.mdb is damaged ({damage[0]}): {advice}")

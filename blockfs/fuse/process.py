@@ -29,6 +29,7 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, LockedError
 from blockfs.fuse import mountpoints
+from blockfs.fuse.apart import killed
 from blockfs.fuse.collector import Collector
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.dying import end_dying
@@ -125,9 +126,11 @@ def run_daemon(options: MountOptions, manager: ServiceManager) -> None:
             os.waitpid(pid, 0)
             raise
     if not told:
-        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code < 0:
+            raise killed(options.volume, -code)
         path = shown(os.path.join(options.volume, LOG_NAME))
-        message = f"the mount process ended with status {os.waitstatus_to_exitcode(status)}; see {path}"
+        message = f"the mount process ended with status {code}; see {path}"
         raise StartError(Outcome(exit_code=ExitCode.UNEXPECTED, message=message))
     outcome = msgspec.json.decode(told, type=Outcome)
     if outcome.exit_code != ExitCode.DONE:

@@ -15,7 +15,6 @@ import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
-from blockfs.blocks.layout import REPAIR_ADVICE
 from blockfs.blocks.mend import complete_sidecars, mend_headers
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.control.protocol import FindingMsg, FsckReply
@@ -23,7 +22,7 @@ from blockfs.engine.stagecheck import staged_files
 from blockfs.engine.staging import Key, encode_name
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
-from blockfs.fuse.offline import TREE_ADVICE, refuse_damaged_pages
+from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.fuse.upkeep import fsck_reply
 from blockfs.runtime.atomic import sync_directory
 from blockfs.tree.draft import StagedFile, World
@@ -70,14 +69,14 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
     lock = VolumeLock.acquire(volume.path)
     try:
         step("reading all pages of the tree")
-        refuse_damaged_pages(os.fsdecode(volume.tree_path), TREE_ADVICE)
+        refuse_damaged_tree(volume)
         bring_up_to_date(volume.tree_path)  # before the blocks: nothing of a newer volume may be changed
         staged = staged_files(volume.staging_path)
         work = _Work(volume=volume, repair=repair, now_ns=now_ns, step=step, staged=staged)
         if repair:
             _mend_blocks(work)
         else:
-            refuse_damaged_pages(os.path.join(volume.blocks_path, "index"), REPAIR_ADVICE)
+            refuse_damaged_index(volume)
         step("checking the tree")
         with (
             BlockDirectory.open(volume.blocks_path, read_only=not repair) as blocks,

@@ -61,13 +61,14 @@ def gc(
 
     Raises:
         CollectionStopped: `stop` said so.
+        CorruptionError: A leaf of the tree is damaged: what its blocks are is not known.
         NoSpaceError: The host is full.
     """
 
     def live() -> Iterator[bytes]:
         view = tree.view_for_marking()
         try:
-            yield from view.live_ids()
+            yield from view.marked_ids()
         finally:
             view.close()
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 from typing import Final
 
 from blockfs.runtime.atomic import space_errors
 
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 MNT_FORCE: Final = 1  # abort the connection to a FUSE server that does not answer
 MNT_DETACH: Final = 2  # take the mount out of the tree now, end it when the last open file is closed
 
@@ -46,6 +48,12 @@ def umount2(mountpoint: bytes, flags: int = 0) -> None:
     """
     if _libc.umount2(ctypes.c_char_p(mountpoint), flags) != 0:
         raise _last_error(mountpoint)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that forked it ends, however it ends."""
+    if _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise _last_error(b"prctl")
 
 
 def _last_error(what: bytes) -> OSError:

@@ -8,7 +8,10 @@ from itertools import islice
 
 import lmdb
 
+from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
+from blockfs.errors import CorruptionError
+from blockfs.tree.environment import ADVICE
 from blockfs.tree.overlay import KeyValues, scan_snapshot
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
@@ -186,6 +189,21 @@ class CommittedView(TreeReader):
         """The ids that files refer to, leaf by leaf: concatenated 32-byte ids, each leaf once, holes included."""
         for _, ids in self._snapshot.scan(Table.LEAVES):
             yield ids
+
+    def marked_ids(self) -> Iterator[bytes]:
+        """Like `live_ids`, to tell what may be deleted: every leaf is verified, and that none was left out.
+
+        Raises:
+            CorruptionError: A leaf is not what its key says, or one is missing. SHA-256 of 8 KiB for each 256 blocks.
+        """
+        count = 0
+        for key, ids in self._snapshot.scan(Table.LEAVES):
+            if leaf_key(ids) != key:
+                raise CorruptionError(f"tree: leaf {bytes(key).hex()} is damaged; {ADVICE}")
+            count += 1
+            yield ids
+        if count != self._snapshot.row_count(Table.LEAVES):
+            raise CorruptionError(f"tree: only {count} leaves were found, not all that there are; {ADVICE}")
 
     def unique_ids(self) -> set[BlockId]:
         """The distinct ids that files refer to, without holes. Memory: about 100 bytes each."""

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.environment import close_environment
+from blockfs.tree.environment import open_tables, open_tree_environment
+from blockfs.tree.schema import FORMAT, META_FORMAT, Table, encode_format
+from syncer.cli import main as entry
 from tests.conftest import Mounted
 from tests.system.machines import Machines
 
@@ -148,22 +152,58 @@ def test_an_unreadable_tree_is_refused_with_what_to_do(filled: Mounted) -> None:
             assert "recovery.md" in filled.run("fsck", filled.volume, *options, expect=15).stderr
 
 
-VERBS = ("mount", "fsck", "repair", "scrub", "gc")
+TOO_NEW = 43
+VERBS = (
+    ("fsck",),
+    ("fsck", "--repair"),
+    ("scrub",),
+    ("gc",),
+    ("snapshot", "create", None, "name"),
+    ("snapshot", "list"),
+    ("snapshot", "delete", None, "name"),
+)
 
 
-@pytest.mark.parametrize("name", ["volume.toml", "blocks/blocks.toml"])
+@pytest.mark.parametrize("name", ["volume.toml", "blocks/blocks.toml", "tree"])
 def test_a_newer_format_is_refused_by_every_command_that_opens_a_volume(
-    volume: Path, machines: Machines, name: str
+    volume: Path, machines: Machines, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    known = make_newer(volume, name)
+    before = contents(volume)
+    (machines.home / "m").mkdir()
+    messages = [machines.run("mount", volume, machines.home / "m", expect=14).stderr]
+    for verb in VERBS:
+        arguments = [str(word or volume) for word in (verb if None in verb else (*verb, None))]
+        assert entry.run(arguments) == 14, arguments
+        messages.append(capsys.readouterr().err)
+    if name == "blocks/blocks.toml":
+        assert entry.run(["scrub", str(volume / "blocks")]) == 14
+        messages.append(capsys.readouterr().err)
+    for message in messages:
+        assert message.count("\n") == 1
+        assert f"/{name}" in message
+        assert re.findall(r"format (\d+) .*up to (\d+)", message) == [(str(TOO_NEW), str(known))]
+    assert contents(volume) == before
+
+
+def make_newer(volume: Path, name: str) -> int:
+    """Raise a format number; returns the one that this version knows."""
+    if name == "tree":
+        path = os.fsencode(volume / "tree")
+        environment = open_tree_environment(path)
+        databases = open_tables(environment, path)
+        with environment.begin(write=True) as transaction:
+            transaction.put(META_FORMAT, encode_format(TOO_NEW), db=databases[Table.META])
+        close_environment(environment)
+        return FORMAT
     description = volume / name
     text = description.read_text()
-    known = int(re.findall(r"^format = (\d+)$", text, re.MULTILINE)[0])
-    description.write_text(text.replace(f"format = {known}", f"format = {known + 41}"))
-    (machines.home / "m").mkdir()
-    for verb in VERBS:
-        arguments = {"mount": ["mount", volume, machines.home / "m"], "repair": ["fsck", volume, "--repair"]}
-        refused = machines.run(*arguments.get(verb, [verb, volume]), expect=14)
-        assert name in refused.stderr
-        assert str(known + 41) in refused.stderr
-    if name == "blocks/blocks.toml":
-        assert name in machines.run("scrub", volume / "blocks", expect=14).stderr
+    (known,) = re.findall(r"^format = (\d+)$", text, re.MULTILINE)
+    description.write_text(text.replace(f"format = {known}", f"format = {TOO_NEW}"))
+    return int(known)
+
+
+def contents(volume: Path) -> dict[Path, bytes]:
+    """All files of a volume but those that each process writes to: nothing of them is a format's."""
+    passing = {"lock", "lock.mdb", "mount.log", "ballast"}
+    return {path: path.read_bytes() for path in volume.rglob("*") if path.is_file() and path.name not in passing}

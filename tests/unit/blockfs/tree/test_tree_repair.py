@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import LOST_BLOCK
-from blockfs.errors import FormatTooNewError
+from blockfs.errors import CorruptionError, FormatTooNewError
 from blockfs.tree.draft import LOST_FOUND
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import META_FORMAT, META_MOUNT, MountRow, Table, encode_format, leaf_map_key, u64
@@ -125,6 +125,19 @@ def mount_row(path: bytes) -> MountRow:
         return tree.mount_row()
     finally:
         tree.close()
+
+
+def test_a_damaged_leaf_stops_a_collection(sound: Path) -> None:
+    """What a damaged leaf referred to is not known: a collection that went on would delete it."""
+    key = row_of(sound, Table.LEAF_MAP, leaf_map_key(FIRST, 1))
+    with copied(sound) as path:
+        apply(path, [(Table.LEAVES, key, ids(300, 0, 311))])
+        tree = Tree.open(path)
+        try:
+            with tree.committed() as view, pytest.raises(CorruptionError, match=key.hex()):
+                list(view.marked_ids())
+        finally:
+            tree.close()
 
 
 def test_a_newer_tree_is_not_repaired(sound: Path) -> None:
