@@ -16,15 +16,15 @@ from tests.power.trial import Trial, cut_power, look_with_engine, look_with_moun
 @pytest.fixture(scope="module")
 def trial(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     """A load that was recorded on a sound volume."""
-    return record(tmp_path_factory.mktemp("power"), rounds=60, seed=1)
+    return record(tmp_path_factory.mktemp("power"), rounds=40, seed=1)
 
 
 def test_what_was_promised_survives_a_power_cut(trial: Trial) -> None:
-    assert cut_power(trial, 12, look_with_engine, seed=1) == []
+    assert cut_power(trial, 8, look_with_engine, seed=1) == []
 
 
 def test_a_volume_can_be_mounted_after_a_power_cut(trial: Trial) -> None:
-    assert cut_power(trial, 2, look_with_mount, seed=2) == []
+    assert cut_power(trial, 1, look_with_mount, seed=2) == []
 
 
 def test_the_load_is_worth_cutting(trial: Trial) -> None:

@@ -6,7 +6,7 @@ import random
 
 from tests.unit.blockfs.engine.hostfaults import all_faults, failure_of
 
-SAMPLE = 36
+SAMPLE = 24
 
 
 def test_a_host_that_fails_at_any_call_is_an_error_that_can_be_repaired() -> None:

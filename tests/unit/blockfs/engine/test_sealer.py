@@ -12,7 +12,7 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import CorruptBlockError, FsError, MissingBlockError, NoSpaceError
+from blockfs.errors import CorruptBlockError, FsError, MissingBlockError, NoSpaceError, QuotaError
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import config, content, create, find, findings, make
 
@@ -382,6 +382,34 @@ def test_a_waiting_writer_hears_that_the_host_is_full(tmp_path: Path, monkeypatc
         filesystem.files.write(ino, 0, b"x" * (64 << 10))
         with pytest.raises(NoSpaceError):
             filesystem.files.write(ino, 0, b"y" * (64 << 10), may_block=True)
+    filesystem.close()
+
+
+@pytest.mark.parametrize("error", [NoSpaceError("full"), QuotaError("quota")], ids=["disk", "quota"])
+def test_sealing_goes_on_by_itself_when_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: NoSpaceError
+) -> None:
+    settings = EngineConfig(staged_limit_bytes=64 << 10, reserve_bytes=0)
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), settings)
+    ino = create(filesystem, b"f")
+    real, is_sealed = filesystem.blocks.sync, threading.Event()
+
+    def full(*_: object) -> bytes:
+        raise error
+
+    def sync() -> None:
+        real()
+        is_sealed.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.blocks, "put", full)
+        filesystem.files.write(ino, 0, b"x" * (64 << 10))
+        with pytest.raises(type(error)):
+            filesystem.files.write(ino, 0, b"y" * (64 << 10), may_block=True)
+        assert content(filesystem, b"f") == b"x" * (64 << 10)
+    monkeypatch.setattr(filesystem.blocks, "sync", sync)
+    assert is_sealed.wait(60), "nobody has sealed what was staged"
+    assert filesystem.files.write(ino, 0, b"y" * (64 << 10), may_block=True) == 64 << 10
     filesystem.close()
 
 
