@@ -23,6 +23,7 @@ _SPARE_TRANSACTIONS: Final = 16  # cached read transactions, about one per threa
 
 _DAMAGE: Final = (
     lmdb.CorruptedError,
+    lmdb.BadTxnError,  # a page that the transaction needed could not be had; failed writes end theirs before
     lmdb.MemoryError,  # a length that a damaged page made up
     lmdb.PageNotFoundError,
     lmdb.InvalidError,

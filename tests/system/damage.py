@@ -16,7 +16,8 @@ from tests.system.machines import Ended, Machines
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KNOWN_ENDS = {0, 10, 14, 15}
-SURE_ENDS = {errno.EIO, errno.ENOTCONN}  # of reads: what is lost; a mount that a damaged page has killed
+SURE_ENDS = {errno.EIO, errno.ENOENT, errno.ENOTCONN}
+"""Of reads: what is lost, a name without its inode, a mount that a damaged page has killed."""
 
 
 def damage(volume: Path, chance: random.Random) -> list[str]:
