@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.system.damage import run_damaged
 from tests.system.machines import Machines
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_damaged_bytes_never_end_a_command_by_surprise(machines: Machines, seed: int) -> None:
-    assert list(run_damaged(machines, seed))
+def test_damaged_bytes_never_end_a_command_by_surprise(machines: Machines) -> None:
+    assert list(run_damaged(machines, seed=2))  # more of them: tests/soak/repair.py

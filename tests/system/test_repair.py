@@ -49,18 +49,13 @@ def whole(mounted: Mounted) -> bool:
     return found
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut", "garbage", "no data"])
+@pytest.mark.parametrize("damage", ["gone", "garbage"])
 def test_a_lost_index_is_made_anew(filled: Mounted, damage: str) -> None:
     index = filled.volume / "blocks" / "index"
-    match damage:
-        case "gone":
-            shutil.rmtree(index)
-        case "no data":
-            (index / "data.mdb").unlink()
-        case "cut":
-            os.truncate(index / "data.mdb", 3 * 4096)
-        case _:
-            (index / "data.mdb").write_bytes(b"garbage" * 10_000)
+    if damage == "gone":
+        shutil.rmtree(index)
+    else:
+        (index / "data.mdb").write_bytes(b"garbage" * 10_000)
     assert "--repair" in filled.run("fsck", filled.volume, expect=15).stderr
     found = fsck(filled, "--repair")
     assert [finding["kind"] for finding in found["findings"]] == ["block-index"]  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import lmdb
 import pytest
 
 from blockfs.blocks.environment import close_environment, lmdb_error, open_environment, structural_damage
-from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, NotFoundError, QuotaError
+from blockfs.errors import BlockfsError, CorruptionError, DatabaseStoppedError, NoSpaceError, NotFoundError, QuotaError
 
 ADVICE = "call a friend"
 
@@ -71,7 +71,8 @@ def fill(environment: lmdb.Environment) -> None:
         (lmdb.CorruptedError("x"), CorruptionError),
         (lmdb.PageNotFoundError("x"), CorruptionError),
         (lmdb.InvalidError("x"), CorruptionError),
-        (lmdb.PanicError("x"), BlockfsError),
+        (lmdb.BadTxnError("x"), CorruptionError),
+        (lmdb.PanicError("x"), DatabaseStoppedError),
         (lmdb.ReadersFullError("x"), BlockfsError),
     ],
 )
