@@ -98,6 +98,33 @@ def scrub(blocks: BlockDirectory, *, stop: Callable[[], bool] = lambda: False) -
     )
 
 
+def cut_segments(blocks: BlockDirectory) -> list[str]:
+    """Segments that are gone or end before blocks they should hold, one sentence each. The directory may be in use.
+
+    No payload is read. Rows that are quarantined are known to be damaged, and do not count.
+    """
+    last: dict[int, tuple[BlockId, Row]] = {}  # the row of each segment that ends last
+    for rows in blocks.index.scan(lambda _, row: not row.quarantined):
+        for block_id, row in rows:
+            if row.segment not in last or row.offset > last[row.segment][1].offset:
+                last[row.segment] = (block_id, row)
+    findings = []
+    for number, (block_id, row) in sorted(last.items()):
+        with blocks.index.reading() as txn:  # open while the file is looked at: a collector waits
+            current = blocks.index.row(txn, block_id)
+            if current is not None and current.is_at(row):
+                findings += _cut(blocks.layout.segment(number), row.offset + row.stored_length)
+    return findings
+
+
+def _cut(path: str, end: int) -> list[str]:
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return [f"{path} is gone"]
+    return [f"{path} ends at {size}, and has blocks up to {end}"] if size < end else []
+
+
 def _scrub_recorded(run: _Scrub, number: int) -> set[int]:
     """Check the blocks that a segment's sidecar lists; returns their offsets."""
     _drop_cache(run.blocks.layout.segment(number))

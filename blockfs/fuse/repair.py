@@ -17,13 +17,14 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
 from blockfs.blocks.mend import complete_sidecars, mend_headers
 from blockfs.blocks.rebuild import rebuild_index
+from blockfs.blocks.scrub import cut_segments
 from blockfs.control.protocol import FindingMsg, FsckReply
 from blockfs.engine.stagecheck import staged_files
 from blockfs.engine.staging import Key, encode_name
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
-from blockfs.fuse.upkeep import fsck_reply
+from blockfs.fuse.upkeep import fsck_reply, segment_findings
 from blockfs.runtime.atomic import sync_directory
 from blockfs.tree.draft import StagedFile, World
 from blockfs.tree.findings import Problem
@@ -84,6 +85,8 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
         ):
             if repair:
                 _write(work, tree)
+            else:
+                work.done += segment_findings(blocks)
             reply = fsck_reply(tree.examination)
     finally:
         lock.release()
@@ -103,12 +106,9 @@ def _mend_blocks(work: _Work) -> None:
             records = complete_sidecars(blocks)
             if records:
                 work.say("sidecar", f"{records} blocks had no sidecar record", "written again")
-            work.step("checking the tree for missing blocks")
-            with TreeRepair.opened(work.volume.tree_path, work.world(blocks)) as tree:
-                findings = tree.examination.draft.findings
-        if not any(found.problem is Problem.MISSING_BLOCK for found in findings):
-            return
-        problem = "the index lacks blocks that files need"
+            problem = _index_mismatch(work, blocks)
+    if problem is None:
+        return
     work.step("making the block index anew, verifying every block")
     rebuilt = rebuild_index(path)
     lost_pins = "" if rebuilt.pins is not None else "; pins are lost: run `blocksync reconcile` before the next gc"
@@ -132,6 +132,19 @@ def _index_problem(path: str) -> str | None:
             blocks.statistics()
     except (CorruptionError, NotFoundError) as error:
         return f"the block index is damaged: {error}"
+    return None
+
+
+def _index_mismatch(work: _Work, blocks: BlockDirectory) -> str | None:
+    """Why a sound index must be made anew: it has blocks that the segments lack, or lacks blocks that files need."""
+    cut = cut_segments(blocks)
+    if cut:
+        return cut[0]
+    work.step("checking the tree for missing blocks")
+    with TreeRepair.opened(work.volume.tree_path, work.world(blocks)) as tree:
+        findings = tree.examination.draft.findings
+    if any(found.problem is Problem.MISSING_BLOCK for found in findings):
+        return "the index lacks blocks that files need"
     return None
 
 

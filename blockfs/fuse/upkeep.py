@@ -12,7 +12,7 @@ import msgspec
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
 from blockfs.blocks.ids import LOST_BLOCK, BlockId
-from blockfs.blocks.scrub import ScrubResult
+from blockfs.blocks.scrub import ScrubResult, cut_segments
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.ballast import Ballast
@@ -84,7 +84,13 @@ def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes) -> FsckReply:
         FindingMsg(kind=Problem.MISSING_STAGING.value, message=f"inode {lost.ino}: its staged data are gone")
         for lost in missing_staging(tree, staging_path)
     ]
-    return msgspec.structs.replace(reply, findings=reply.findings + gone)
+    return msgspec.structs.replace(reply, findings=segment_findings(blocks) + reply.findings + gone)
+
+
+def segment_findings(blocks: BlockDirectory) -> list[FindingMsg]:
+    """Segments that are gone or cut off. Which files that concerns, a scrub or a repair tells."""
+    remedy = "blocks that are gone are taken out of the block index"
+    return [FindingMsg(kind="segment", message=cut, remedy=remedy) for cut in cut_segments(blocks)]
 
 
 def fsck_reply(examination: Examination) -> FsckReply:

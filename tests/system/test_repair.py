@@ -63,6 +63,30 @@ def test_a_lost_index_is_made_anew(filled: Mounted, damage: str) -> None:
     assert whole(filled)
 
 
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_lost_payload_is_found_and_no_new_data_are_taken_for_it(filled: Mounted, damage: str) -> None:
+    """A row of a block that is gone would swallow the next write of the same content."""
+    (segment,) = (filled.volume / "blocks" / "segments").glob("*.seg")
+    if damage == "gone":
+        segment.unlink()
+    else:
+        os.truncate(segment, 1 << 20)
+    found = fsck(filled, expect=15)["findings"]
+    assert [(finding["kind"], segment.name in finding["message"]) for finding in found] == [("segment", True)]  # type: ignore[attr-defined]
+    filled.remount()
+    assert fsck(filled, expect=15)["findings"] == found
+    filled.umount()
+    repaired = fsck(filled, "--repair", expect=15)
+    assert {"folder/large"} <= {loss["path"] for loss in repaired["lost"]}  # type: ignore[attr-defined]
+    filled.remount()
+    (filled.path / "begin").unlink()  # what is staged of it can't be sealed without the block around it
+    (filled.path / "again").write_bytes(DATA)
+    filled.umount("--seal")
+    filled.remount()
+    assert (filled.path / "again").read_bytes() == DATA
+    assert (filled.path / "folder" / "large").read_bytes() == DATA
+
+
 def test_damaged_and_lost_sidecars_and_headers_are_written_again(filled: Mounted) -> None:
     segments = filled.volume / "blocks" / "segments"
     (sidecar,) = segments.glob("*.idx")
