@@ -33,7 +33,7 @@ from blockfs.runtime.atomic import space_errors
 from blockfs.tree.overlay import ChangeSet, OverlayStore
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO
 from tests.unit.blockfs.blocks.disks import memory_folder
-from tests.unit.blockfs.engine.volumes import config, content, copy, create, find, findings
+from tests.unit.blockfs.engine.volumes import PowerCut, config, content, copy, create, find, findings
 
 BLOCK: Final = 4096
 MANY: Final = 256
@@ -187,22 +187,24 @@ class Script:
         self.host = host
         self.path = path
         self.home = home
-        self.fs = Filesystem.open(path, config())
+        self.cuts = PowerCut()
+        self._open()
         self.live: dict[bytes, bytes] = {}
         self.durable: dict[bytes, bytes | None] = {}
         self.kept: dict[bytes, bytes] = {}
 
     # --- one call of the engine each
 
-    def do(self, call: Callable[[], object]) -> None:
-        """Do something; when the host fails: check what it did, repair it, and do it again."""
+    def do(self, call: Callable[[], object]) -> bool:
+        """Do something; when the host fails: check what it did, repair it, and do it again. Whether it failed."""
         fault = self.host.fault
         error = self._failure(call)
         if error is None:
-            return
+            return False
         assert fault is not None, f"a sound host failed: {error!r}"
         assert errno_of(error) == fault.code, f"{error!r} is not {os.strerror(fault.code)}"
-        self.check_killed()
+        for power_cut in (False, True):
+            self.check_killed(power_cut=power_cut)
         self.host.repair()
         try:
             call()
@@ -210,6 +212,7 @@ class Script:
             # A staging file whose flush has failed goes on failing until its data are sealed elsewhere.
             self.fs.files.flush()
             call()
+        return True
 
     def _failure(self, call: Callable[[], object]) -> BlockfsError | OSError | None:
         try:
@@ -243,8 +246,10 @@ class Script:
         self.live[name] = self.live[name][:size].ljust(size, b"\0")
 
     def fsync(self, name: bytes) -> None:
-        self.do(lambda: self.fs.files.fsync(self.ino(name)))
+        has_failed = self.do(lambda: self.fs.files.fsync(self.ino(name)))
         self.durable[name] = self.live[name]
+        if has_failed:
+            self.check_killed(power_cut=True)  # a flush that failed before must not be taken for done
 
     def flush(self) -> None:
         self.do(self.fs.files.flush)
@@ -298,6 +303,7 @@ class Script:
 
     def _open(self) -> None:
         self.fs = Filesystem.open(self.path, config())
+        self.cuts.watch(self.fs)
         self.fs.snapshots.remove_unfinished()  # as the background does
 
     # --- checking
@@ -311,10 +317,13 @@ class Script:
         assert ino is not None
         return ino
 
-    def check_killed(self) -> None:
-        """A process that comes after a kill finds what is durable, and a sound volume."""
+    def check_killed(self, *, power_cut: bool) -> None:
+        """A process that comes after a kill or power cut finds what is durable, and a sound volume."""
         with tempfile.TemporaryDirectory(dir=self.home) as folder:
-            again = Filesystem.open(copy(self.path, Path(folder, "killed")), config())
+            path = copy(self.path, Path(folder, "killed"))
+            if power_cut:
+                self.cuts.strike(os.path.join(path, b"staging"), seed=len(self.host.calls))
+            again = Filesystem.open(path, config())
             try:
                 for name, data in self.durable.items():
                     if data is not None:
