@@ -12,6 +12,7 @@ import hashlib
 import os
 import uuid as uuids
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Self
@@ -193,7 +194,8 @@ class BlockDirectory:
 
         Durable and visible to others after `sync`, to `get` of this object at once. While the collection that began the
         hold's epoch still runs, a stored block that nobody has put since is appended again: its row may vanish any
-        moment. Whoever commits second lets its copy go.
+        moment. Whoever commits second lets its copy go. A stored block whose payload is damaged is quarantined, and
+        replaced.
 
         Args:
             data: 0 to block_size bytes; trailing NUL bytes don't count.
@@ -220,17 +222,26 @@ class BlockDirectory:
             found = BlockId(hashlib.sha256(canonical).digest())
         if block_id is not None and found != block_id:
             raise CorruptBlockError(block_id, f"the data have the id {found.hex()}")
-        if found != ZERO_BLOCK and not self._is_safe(found, hold) and not self._appender.join(found, hold):
+        if found != ZERO_BLOCK and not self._is_safe(found, canonical, hold) and not self._appender.join(found, hold):
             self._appender.add(found, encode(canonical, self.format.compression), hold)
         return found
 
-    def _is_safe(self, block_id: BlockId, hold: EpochHold) -> bool:
-        """Whether the block is stored and its row stays while the hold lasts."""
+    def _is_safe(self, block_id: BlockId, canonical: bytes, hold: EpochHold) -> bool:
+        """Whether the block is stored, soundly, and its row stays while the hold lasts.
+
+        The stored bytes are read and compared: whoever puts a block lets go of the only copy that is known to be right.
+        """
         with self.index.reading() as txn:
             row = self.index.row(txn, block_id)
             if row is None or row.quarantined:
                 return False
-            return row.epoch >= hold.epoch or self.index.is_swept(txn, hold.epoch)
+            if row.epoch < hold.epoch and not self.index.is_swept(txn, hold.epoch):
+                return False
+            with suppress(CorruptBlockError):
+                if self.reader.read(block_id, row, 0, row.length, may_block=True) == canonical:
+                    return True
+        self.index.set_quarantined(block_id, row, quarantined=True)  # so that the copy that is put now replaces it
+        return False
 
     def sync(self) -> None:
         """Make durable, and visible to all processes, every block whose put returned before this call.

@@ -277,6 +277,19 @@ class Index:
         self.count(txn, row, 1)
         return True
 
+    def set_quarantined(self, block_id: bytes, seen: Row, *, quarantined: bool) -> None:
+        """Say of a block's payload whether it is what the id says, durably.
+
+        Args:
+            block_id: The block.
+            seen: The row whose payload was looked at; another one is left alone.
+            quarantined: It is not.
+        """
+        with self.writing() as txn:
+            row = self.row(txn, block_id)
+            if row is not None and row.is_at(seen):  # else it was replaced meanwhile
+                self.put_row(txn, block_id, row._replace(quarantined=quarantined))
+
     def raise_epoch(self, txn: Writing, block_id: bytes, epoch: int) -> bool:
         """Keep a stored block from the collections up to `epoch`; False if it is not stored, or quarantined."""
         row = self.row(txn, block_id)

@@ -172,22 +172,13 @@ def _check(run: _Scrub, block_id: BlockId, segment: int, offset: int) -> bool:
     run.blocks_checked += 1
     run.bytes_read += len(data)
     is_sound = hashlib.sha256(data).digest() == block_id
-    if is_sound == row.quarantined:
-        _set_quarantined(run.blocks, block_id, row, quarantined=not is_sound)
+    if is_sound == row.quarantined and not run.blocks.read_only:
+        index.set_quarantined(block_id, row, quarantined=not is_sound)
     if not is_sound:
         run.corrupt.append(block_id)
     elif row.quarantined and not run.blocks.read_only:
         run.restored.append(block_id)
     return True
-
-
-def _set_quarantined(blocks: BlockDirectory, block_id: BlockId, seen: Row, *, quarantined: bool) -> None:
-    if blocks.read_only:
-        return
-    with blocks.index.writing() as txn:
-        row = blocks.index.row(txn, block_id)
-        if row is not None and row.is_at(seen):  # else it was replaced meanwhile
-            blocks.index.put_row(txn, block_id, row._replace(quarantined=quarantined))
 
 
 def append_records(blocks: BlockDirectory, number: int, records: Iterable[Record]) -> int:

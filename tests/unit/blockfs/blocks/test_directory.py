@@ -222,6 +222,18 @@ def test_a_block_longer_than_the_block_size_is_refused(blocks: BlockDirectory) -
         blocks.put(bytes(BLOCK_SIZE + 1), hold)
 
 
+@pytest.mark.parametrize("harm", ["changed", "gone"])
+def test_a_put_does_not_rely_on_a_stored_copy_that_is_damaged(blocks: BlockDirectory, harm: str) -> None:
+    (known,) = put_all(blocks, A)
+    damage(blocks, known)
+    if harm == "gone":
+        os.truncate(segment_of(blocks, known)[0], 4096)
+    put_all(blocks, A)
+    assert blocks.get(known, verify=True) == A
+    with BlockDirectory.open(blocks.path) as again:
+        assert again.get(known, verify=True) == A
+
+
 def test_unknown_blocks_are_missing(blocks: BlockDirectory) -> None:
     with pytest.raises(MissingBlockError) as caught:
         blocks.get(block_id(A))
