@@ -58,11 +58,15 @@ def place_of(path: bytes) -> Place:
         NotFoundError: No such path.
         UsageError: Neither of the two.
     """
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(f"{shown(path)} does not exist") from None
+    except OSError:
+        pass  # a mount whose process has died: what it is the mount table says
     mount = blocksync_mount_of(path)
     if mount is not None:
         return Place(volume=mount.source, mount=mount)
-    if not os.path.exists(path):
-        raise NotFoundError(f"{shown(path)} does not exist")
     volume = os.path.realpath(path)
     if not os.path.isfile(os.path.join(volume, b"volume.toml")):
         raise UsageError(

@@ -5,6 +5,7 @@ It owns the parts and their order of birth and death. It has no rules of its own
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -116,6 +117,8 @@ class Filesystem:
         with ExitStack() as undo:
             lock = VolumeLock.acquire(volume.path)
             undo.callback(lock.release)
+            with suppress(FileExistsError):  # lost without data: named files that are gone are found by the recovery
+                os.mkdir(volume.staging_path, 0o700)
             probe(volume.staging_path)
             blocks = BlockDirectory.open(volume.blocks_path, read_only=config.read_only)
             undo.callback(blocks.close)

@@ -25,7 +25,7 @@ def _absent(tree: Tree, staging_path: bytes) -> list[Generation]:
     # is there unless its row was dropped since.
     with tree.committed() as view:
         named = list(view.all_generations())
-    present = set(os.listdir(staging_path))
+    present = set(_entries(staging_path))
     return [one for one in named if encode_name((one.ino, one.range_index, one.generation)) not in present]
 
 
@@ -36,7 +36,7 @@ def staged_files(staging_path: bytes) -> dict[Key, StagedFile]:
         OSError: The staging directory can't be read.
     """
     found = {}
-    for entry in os.listdir(staging_path):
+    for entry in _entries(staging_path):
         key = decode_name(entry)
         if key is not None:
             fd = os.open(os.path.join(staging_path, entry), os.O_RDONLY | os.O_CLOEXEC)
@@ -47,3 +47,11 @@ def staged_files(staging_path: bytes) -> dict[Key, StagedFile]:
             finally:
                 os.close(fd)
     return found
+
+
+def _entries(staging_path: bytes) -> list[bytes]:
+    """Names in the staging directory; none if the directory itself is gone: the next mount makes it again."""
+    try:
+        return os.listdir(staging_path)
+    except FileNotFoundError:
+        return []

@@ -32,6 +32,11 @@ def stats(mounted: Mounted, path: Path | None = None) -> dict[str, Any]:
     return found
 
 
+def test_a_path_that_does_not_exist_is_not_taken_for_its_mount(mounted: Mounted) -> None:
+    for verb in ("flush", "stats", "gc"):
+        mounted.run(verb, mounted.path / "none", expect=10)
+
+
 def test_stats_add_up(mounted: Mounted) -> None:
     noise = random.Random(1)
     data = noise.randbytes(MIB)

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from blockfs.engine import stagecheck
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.stagecheck import missing_staging
+from blockfs.engine.stagecheck import missing_staging, staged_files
+from blockfs.errors import CorruptionError
 from tests.unit.blockfs.engine.volumes import config, create, make
 
 
@@ -32,6 +34,25 @@ def test_staged_data_that_are_gone_are_found(filesystem: Filesystem) -> None:
     (found,) = missing_staging(filesystem.tree, path)
     assert b"%d.%d.%d" % (found.ino, found.range_index, found.generation) == name
     filesystem.abandon()
+
+
+def test_without_the_directory_all_that_is_named_is_gone_and_the_mount_says_so(filesystem: Filesystem) -> None:
+    path, volume = filesystem.volume.staging_path, filesystem.volume.path
+    shutil.rmtree(path)
+    assert len(missing_staging(filesystem.tree, path)) == 1
+    assert staged_files(path) == {}
+    filesystem.abandon()
+    with pytest.raises(CorruptionError):
+        Filesystem.open(volume, config())
+
+
+def test_an_empty_staging_directory_that_is_gone_is_made_again(tmp_path: Path) -> None:
+    volume = make(tmp_path / "volume")
+    Filesystem.open(volume, config()).close()
+    os.rmdir(os.path.join(volume, b"staging"))
+    opened = Filesystem.open(volume, config())
+    opened.files.write(create(opened, b"f"), 0, b"x")
+    opened.close()
 
 
 def test_what_is_sealed_meanwhile_is_no_finding(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> None:
