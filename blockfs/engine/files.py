@@ -109,8 +109,18 @@ class Files:
 
     # --- writing ---
 
-    def write(self, ino: int, offset: int, data: bytes | memoryview, *, may_block: bool = False) -> int:
+    def write(
+        self, ino: int, offset: int, data: bytes | memoryview, *, may_block: bool = False, stamps: bool = True
+    ) -> int:
         """Write at a byte offset; the file grows as needed.
+
+        Args:
+            ino: The file.
+            offset: First byte.
+            data: What to write.
+            may_block: Wait for disks.
+            stamps: Set mtime and ctime. A kernel with a writeback cache sets them itself, when the program writes, and
+                tells them after the data; it tells nothing if they are what it knows already.
 
         Returns:
             Bytes written; fewer than given only if the host became full on the way.
@@ -139,7 +149,7 @@ class Files:
                     edges = self._read_edges(state, pages, may_block=may_block)
                 if edges is not None:
                     try:
-                        return self._stage(state, offset, data, edges)
+                        return self._stage(state, offset, data, edges, stamps=stamps)
                     except QuotaError as error:
                         self._room.met_quota(error)
                         raise
@@ -183,7 +193,7 @@ class Files:
         segments = self._reader.resolve(state.ino, state.generations, page * PAGE, length)
         return self._reader.gather(segments, may_block=False)
 
-    def _stage(self, state: FileState, offset: int, data: bytes | memoryview, edges: Edges) -> int:
+    def _stage(self, state: FileState, offset: int, data: bytes | memoryview, edges: Edges, *, stamps: bool) -> int:
         """Write into the newest generation. Under the lock: what `edges` say is still so."""
         row = self._table.writable_row(state.ino)
         generation = self._table.open_generation(state)
@@ -203,7 +213,7 @@ class Files:
         added = generation.pages.add(start // PAGE, (start + written - 1) // PAGE - start // PAGE + 1)
         self._table.staged_pages += added
         self._room.used(added * PAGE)
-        state.touch(row, self._stores.clock.now_ns(), time.monotonic())
+        state.touch(row, self._stores.clock.now_ns() if stamps else None, time.monotonic())
         state.size_bytes = max(state.size_bytes, offset + done)
         return done
 

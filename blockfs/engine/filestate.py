@@ -181,14 +181,15 @@ class FileState:
         """Whether the row in the tree says all there is to say."""
         return not (self.handles or self.generations or self.low_waters) and self.is_published
 
-    def touch(self, row: Inode, now_ns: int, now_s: float) -> None:
-        """Note a change of content or size. The clock may step back; ctime does not."""
+    def touch(self, row: Inode, now_ns: int | None, now_s: float) -> None:
+        """Note a change of content or size, and its time if it is known here. ctime never steps back."""
         if self.is_published:
             self.changed_at_s = now_s
         self.written_at_s = now_s
         self.stamp += 1
-        self.mtime_ns = now_ns
-        self.ctime_ns = max(now_ns, self.ctime_ns, row.ctime_ns)
+        if now_ns is not None:
+            self.mtime_ns = now_ns
+            self.ctime_ns = max(now_ns, self.ctime_ns, row.ctime_ns)
 
     def live(self, row: Inode) -> Inode:
         """The row as it would be if everything were published."""

@@ -332,9 +332,9 @@ class Operations(pyfuse3.Operations):
         return await self._patiently(partial(self._write_all, ino, off, buf), self._write_threads, ino=ino)
 
     def _write_all(self, ino: int, offset: int, data: bytes, *, may_block: bool) -> int:
-        done = self._files.write(ino, offset, data, may_block=may_block)
+        done = self._files.write(ino, offset, data, may_block=may_block, stamps=False)
         while done < len(data):  # the host became full on the way: now it says so
-            done += self._files.write(ino, offset + done, memoryview(data)[done:], may_block=may_block)
+            done += self._files.write(ino, offset + done, memoryview(data)[done:], may_block=may_block, stamps=False)
         return done
 
     async def fsync(self, fh: int, datasync: bool) -> None:

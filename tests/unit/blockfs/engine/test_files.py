@@ -158,11 +158,20 @@ def test_an_unlinked_file_is_there_until_it_is_forgotten(filesystem: Filesystem,
 
 
 def test_a_write_moves_mtime_and_ctime(filesystem: Filesystem, ino: int) -> None:
-    before = filesystem.namespace.getattr(ino)
+    filesystem.namespace.setattr(ino, AttributeChanges(mtime_ns=1, ctime_ns=1))
     filesystem.files.write(ino, 0, b"x")
     after = filesystem.namespace.getattr(ino)
-    assert after.mtime_ns > before.mtime_ns
-    assert after.ctime_ns > before.ctime_ns
+    assert after.mtime_ns > 1
+    assert after.ctime_ns > 1
+
+
+def test_a_kernel_that_stamps_writes_itself_is_not_overruled(filesystem: Filesystem, ino: int) -> None:
+    before = filesystem.namespace.setattr(ino, AttributeChanges(mtime_ns=1, ctime_ns=1))
+    filesystem.files.write(ino, 0, b"x", stamps=False)
+    filesystem.files.flush()
+    after = filesystem.namespace.getattr(ino)
+    assert (after.mtime_ns, after.ctime_ns) == (before.mtime_ns, before.ctime_ns)
+    assert after.size_bytes == 1
 
 
 def test_an_explicit_mtime_wins_over_earlier_writes(filesystem: Filesystem, ino: int) -> None:

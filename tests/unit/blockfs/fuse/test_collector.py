@@ -33,7 +33,7 @@ def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
 def write_and_unlink(filesystem: Filesystem, name: bytes) -> None:
     """Leave a dead block."""
     ino = filesystem.namespace.create(1, name, mode=0o600, caller=Caller(uid=0, gid=0)).ino
-    filesystem.files.write(ino, 0, os.urandom(65536), may_block=True)
+    filesystem.files.write(ino, 0, os.urandom(65535) + b"x", may_block=True)  # trailing NUL bytes would not count
     filesystem.files.flush()
     filesystem.namespace.unlink(1, name)
     filesystem.commit()

@@ -222,10 +222,10 @@ def test_a_write_that_finds_room_for_a_part_fails(
     fh, _ = created(operations, b"f")
     real = filesystem.files.write
 
-    def write(ino: int, offset: int, data: bytes, *, may_block: bool = False) -> int:
+    def write(ino: int, offset: int, data: bytes, *, may_block: bool = False, stamps: bool = True) -> int:
         if offset:
             raise NoSpaceError("full")
-        return real(ino, offset, data[:4096], may_block=may_block)
+        return real(ino, offset, data[:4096], may_block=may_block, stamps=stamps)
 
     monkeypatch.setattr(filesystem.files, "write", write)
     fails_with(errno.ENOSPC, operations.write, fh, 0, b"x" * 8192)
