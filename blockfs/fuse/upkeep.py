@@ -77,14 +77,35 @@ def gc(
 
 
 def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes) -> FsckReply:
-    """Check a committed state, and that every block and staging file it names is there."""
-    with tree.committed() as view:
-        reply = fsck_reply(examine(view, World(block_size=blocks.block_size, missing=blocks.missing)))
+    """Check a committed state, and that every block and staging file it names is there. May run beside a mount.
+
+    What a file referred to when the check began may be collected while it runs. So a block is only lost if it is gone,
+    and a state that is committed after that still refers to it.
+    """
+    reply = _examined(blocks, tree)
+    gone_before = _missing_blocks(reply)
+    if gone_before:
+        lost_before, reply = reply.lost, _examined(blocks, tree)
+        passing = [one for one in _missing_blocks(reply) if one not in gone_before]
+        reply = msgspec.structs.replace(
+            reply,
+            findings=[one for one in reply.findings if one not in passing],
+            lost=[one for one in reply.lost if one in lost_before],
+        )
     gone = [
         FindingMsg(kind=Problem.MISSING_STAGING.value, message=f"inode {lost.ino}: its staged data are gone")
         for lost in missing_staging(tree, staging_path)
     ]
     return msgspec.structs.replace(reply, findings=segment_findings(blocks) + reply.findings + gone)
+
+
+def _examined(blocks: BlockDirectory, tree: Tree) -> FsckReply:
+    with tree.committed() as view:
+        return fsck_reply(examine(view, World(block_size=blocks.block_size, missing=blocks.missing)))
+
+
+def _missing_blocks(reply: FsckReply) -> list[FindingMsg]:
+    return [found for found in reply.findings if found.kind == Problem.MISSING_BLOCK.value]
 
 
 def segment_findings(blocks: BlockDirectory) -> list[FindingMsg]:
@@ -119,7 +140,10 @@ def scrub(blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never) -> ScrubRe
     done = scrub_blocks(blocks, stop=stop)
     paths: list[bytes] = []
     with tree.committed() as view:
-        missing = _missing(blocks, view) - set(done.corrupt)
+        gone_before = _missing(blocks, view)
+    with tree.committed() as view:
+        # In both: what a file has given up meanwhile may have been collected. See `fsck`.
+        missing = gone_before and (gone_before & _missing(blocks, view)) - set(done.corrupt)
         if done.corrupt or missing:
             paths = list(islice(paths_with_blocks(view, missing.union(done.corrupt)), MAX_PATHS))
     reply = scrub_reply(done)
