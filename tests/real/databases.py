@@ -169,6 +169,8 @@ class GitWorkload(Workload):
         if not self.repository.exists():
             self.repository.mkdir()
             self.git("init", "-q", "-b", "main")
+            for path in (self.repository / ".git").rglob("*"):  # git flushes neither HEAD nor the configuration
+                sync(path)
         for number in itertools.count(len(self.ids) + 1):
             (self.repository / f"file{number % 30}").write_bytes(row(number))
             self.git("add", "-A")
@@ -206,9 +208,9 @@ class GitWorkload(Workload):
         self.git("reset", "-q", "--hard")
 
 
-def sync(folder: Path) -> None:
-    """fsync a folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """fsync a file or folder."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
