@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ def _keep_up(volume: Path, running: list[Future[None]]) -> None:
             _, pending = wait(pending, timeout=0.3)
 
 
-class _Worker:
+class _Worker(ABC):
     """Does its rounds."""
 
     def __init__(self, seed: int, rounds: int) -> None:
@@ -93,8 +94,9 @@ class _Worker:
         for _ in range(self.rounds):
             self.step()
 
+    @abstractmethod
     def step(self) -> None:
-        raise NotImplementedError
+        """One round."""
 
 
 class _CellWorker(_Worker):
