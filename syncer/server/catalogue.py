@@ -16,7 +16,19 @@ from blockfs.blocks.environment import close_environment, lmdb_errors, open_data
 from blockfs.runtime.atomic import sync_directory
 from syncer.errors import CorruptionError, FormatTooNewError
 from syncer.server import nameindex
-from syncer.server.schema import FORMAT, ID, SERIAL, ContainerRecord, Counters, Format, NameRecord, VersionRecord
+from syncer.server.schema import (
+    FORMAT,
+    ID,
+    SERIAL,
+    ContainerRecord,
+    Counters,
+    Format,
+    NameRecord,
+    Settings,
+    VersionRecord,
+    account_settings_key,
+    container_settings_key,
+)
 
 MAP_SIZE_BYTES: Final = 1 << 40  # address space, not disk: the catalogue can't outgrow it
 
@@ -31,6 +43,9 @@ _TABLES: Final = (
     "leaves",
     "account_leaves",
     "possessions",
+    "settings",
+    "grants",
+    "shared",
 )
 _FORMAT_KEY: Final = b"format"
 _COUNTERS_KEY: Final = b"counters"
@@ -76,6 +91,18 @@ class Reading:
         """A container's row."""
         raw = self.get("containers", ID.pack(account) + name.encode("utf-8"))
         return None if raw is None else ContainerRecord.decode(raw)
+
+    def account_settings(self, account: int | None) -> Settings:
+        """What was set for an account; None for one that has never written."""
+        return Settings() if account is None else self._settings(account_settings_key(account))
+
+    def container_settings(self, container_id: int) -> Settings:
+        """What was set for a container."""
+        return self._settings(container_settings_key(container_id))
+
+    def _settings(self, key: bytes) -> Settings:
+        raw = self.get("settings", key)
+        return Settings() if raw is None else Settings.decode(raw)
 
     def name(self, container_id: int, name: str) -> NameRecord | None:
         """The row of a name that exists or existed."""
@@ -209,19 +236,25 @@ class Catalogue:
 
     @staticmethod
     def create(path: str, *, block_size: int) -> None:
-        """Make an empty catalogue. Order: database → fsync of its folder → fsync of the folder above.
+        """Make an empty catalogue, or make one of an older format ours.
 
-        A crash before the end leaves a folder without any table; making it again continues there.
+        Order: database → fsync of its folder → fsync of the folder above. A crash before the end leaves a folder
+        without any table; making it again continues there. An older format lacks tables and has the same rows, so that
+        the new tables and the new number, in one transaction, are all of the upgrade.
         """
         os.makedirs(path, mode=0o700, exist_ok=True)
         with lmdb_errors(path, _ADVICE):
             environment = open_environment(path, map_size_bytes=MAP_SIZE_BYTES, databases=len(_TABLES), advice=_ADVICE)
             try:
                 with environment.begin(write=True) as txn:  # tables and format row: all or nothing
-                    tables = {table: environment.open_db(table.encode(), txn=txn) for table in _TABLES}
-                    if txn.get(_FORMAT_KEY, db=tables["meta"]) is None:
-                        txn.put(_FORMAT_KEY, Format(block_size=block_size).encode(), db=tables["meta"])
-                        txn.put(_COUNTERS_KEY, Counters().encode(), db=tables["meta"])
+                    meta = environment.open_db(b"meta", txn=txn)
+                    raw = txn.get(_FORMAT_KEY, db=meta)
+                    if raw is None:
+                        txn.put(_COUNTERS_KEY, Counters().encode(), db=meta)
+                    if raw is None or Format.decode(raw)[0] < FORMAT:
+                        txn.put(_FORMAT_KEY, Format(block_size=block_size).encode(), db=meta)
+                        for table in _TABLES:
+                            environment.open_db(table.encode(), txn=txn)
             finally:
                 close_environment(environment)
         sync_directory(path)

@@ -16,19 +16,25 @@ Sub-databases:
 | leaves | 32 B leaf key | 32 B Merkle root of the leaf padded to 256 ids, then 1 to 256 ids |
 | account_leaves | u32 account id, 32 B leaf key | empty: every id in the leaf is this account's |
 | possessions | u32 account id, 32 B block id | u64 µs since the epoch of the last upload |
+| settings | "a" and u32 account id, or "c" and u64 container id | `Settings` |
+| grants | u64 slot | texts: accounts that may read the object, ascending |
+| shared | SHA-256 of the reader's name, u32 owner, u64 container id, u64 slot | texts: owner, container, object |
+
+Format 1 had no `settings`, `grants` and `shared`, and no MD5 and manifest in versions. It is read as it is: opening
+makes the tables and writes the new number.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from blockfs.blocks.ids import ObjectHash
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 ID: Final = struct.Struct(">I")
 SERIAL: Final = struct.Struct(">Q")
 
@@ -40,7 +46,13 @@ _VERSION: Final = struct.Struct(">BQQ16sQ32s32sQ")
 _LENGTH: Final = struct.Struct(">H")
 _CONTENT_TAG: Final = b"blocksync-content-1\0"  # separates content keys from leaf keys
 
+_SETTINGS: Final = struct.Struct(">QB")
+_MD5_SIZE: Final = 16
+
 _DELETED: Final = 1
+_HAS_MD5: Final = 2
+_HAS_MANIFEST: Final = 4
+_NO_HISTORY: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +178,10 @@ class NameRecord:
 class VersionRecord:
     """`versions`: one version of one object, immutable.
 
-    u8 flags (1: deletion marker), u64 slot, u64 previous serial, 16 B uuid, u64 size, 32 B object hash, 32 B content,
-    u64 modified_us, then texts to the end, each as u16 length and bytes: content type, account that made it, key
-    and value of each metadata item, keys ascending.
+    u8 flags (1: deletion marker, 2: has an MD5, 4: has a manifest), u64 slot, u64 previous serial, 16 B uuid, u64
+    size, 32 B object hash, 32 B content, u64 modified_us, 16 B MD5 if there is one, then texts to the end, each as u16
+    length and bytes: content type, account that made it, manifest if there is one, key and value of each metadata
+    item, keys ascending.
 
     Attributes:
         slot: Whose history this belongs to.
@@ -183,6 +196,9 @@ class VersionRecord:
         content_type: As sent.
         modified_by: Account that made it.
         meta: Lower-case keys.
+        md5: Of the content, as OpenStack's clients check it; None where the content did not come as one body.
+        manifest: `CONTAINER/PREFIX` of the objects that are this one's content, one after the other (OpenStack's
+            dynamic large objects); "" for an ordinary object.
     """
 
     slot: int
@@ -196,15 +212,18 @@ class VersionRecord:
     content_type: str
     modified_by: str
     meta: Mapping[str, str]
+    md5: bytes | None = None
+    manifest: str = ""
 
     def encode(self) -> bytes:
         """As stored."""
-        texts = [self.content_type, self.modified_by]
+        texts = [self.content_type, self.modified_by, *([self.manifest] if self.manifest else [])]
         for key in sorted(self.meta):
             texts += (key, self.meta[key])
+        has_md5 = 0 if self.md5 is None else _HAS_MD5
         parts = [
             _VERSION.pack(
-                _DELETED if self.deleted else 0,
+                (_DELETED if self.deleted else 0) | has_md5 | (_HAS_MANIFEST if self.manifest else 0),
                 self.slot,
                 self.previous,
                 self.uuid,
@@ -212,18 +231,18 @@ class VersionRecord:
                 self.object_hash,
                 self.content,
                 self.modified_us,
-            )
+            ),
+            self.md5 or b"",
         ]
-        for text in texts:
-            raw = text.encode("utf-8")
-            parts += (_LENGTH.pack(len(raw)), raw)
-        return b"".join(parts)
+        return b"".join(parts) + encode_texts(texts)
 
     @staticmethod
     def decode(raw: bytes) -> VersionRecord:
         """From the stored form."""
         flags, slot, previous, uuid, size, object_hash, content, modified_us = _VERSION.unpack_from(raw)
-        content_type, modified_by, *items = _texts(raw, _VERSION.size)
+        md5 = raw[_VERSION.size : _VERSION.size + _MD5_SIZE] if flags & _HAS_MD5 else None
+        content_type, modified_by, *items = decode_texts(raw, _VERSION.size + len(md5 or b""))
+        manifest = items.pop(0) if flags & _HAS_MANIFEST else ""
         return VersionRecord(
             slot=slot,
             previous=previous,
@@ -236,7 +255,50 @@ class VersionRecord:
             content_type=content_type,
             modified_by=modified_by,
             meta=dict(zip(items[::2], items[1::2], strict=True)),
+            md5=md5,
+            manifest=manifest,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """`settings`: what was set for an account or a container.
+
+    u64 quota, u8 flags (1: no history), then texts: key and value of each metadata item, keys ascending.
+
+    Attributes:
+        quota_bytes: The sum of the current objects' sizes must not exceed this; 0: no bound. An account's comes from
+            the token file and is written at the start of the server.
+        keeps_history: Whether older versions stay (containers; Pithos calls it versioning `auto` or `none`).
+        meta: Lower-case keys.
+    """
+
+    quota_bytes: int = 0
+    keeps_history: bool = True
+    meta: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """As stored."""
+        items = [text for key in sorted(self.meta) for text in (key, self.meta[key])]
+        return _SETTINGS.pack(self.quota_bytes, 0 if self.keeps_history else _NO_HISTORY) + encode_texts(items)
+
+    @staticmethod
+    def decode(raw: bytes) -> Settings:
+        """From the stored form."""
+        quota_bytes, flags = _SETTINGS.unpack_from(raw)
+        items = decode_texts(raw, _SETTINGS.size)
+        meta = dict(zip(items[::2], items[1::2], strict=True))
+        return Settings(quota_bytes=quota_bytes, keeps_history=not flags & _NO_HISTORY, meta=meta)
+
+
+def account_settings_key(account: int) -> bytes:
+    """Key of an account's `Settings`."""
+    return b"a" + ID.pack(account)
+
+
+def container_settings_key(container_id: int) -> bytes:
+    """Key of a container's `Settings`."""
+    return b"c" + SERIAL.pack(container_id)
 
 
 def content_key(leaf_keys: bytes) -> bytes:
@@ -244,10 +306,21 @@ def content_key(leaf_keys: bytes) -> bytes:
     return hashlib.sha256(_CONTENT_TAG + leaf_keys).digest()
 
 
-def _texts(raw: bytes, at: int) -> Iterator[str]:
-    """Length-prefixed texts, from a position to the end."""
+def encode_texts(texts: Iterable[str]) -> bytes:
+    """Texts one after the other, each as u16 length and UTF-8."""
+    parts: list[bytes] = []
+    for text in texts:
+        raw = text.encode("utf-8")
+        parts += (_LENGTH.pack(len(raw)), raw)
+    return b"".join(parts)
+
+
+def decode_texts(raw: bytes, at: int = 0) -> list[str]:
+    """Such texts, from a position to the end."""
+    texts: list[str] = []
     while at < len(raw):
         (length,) = _LENGTH.unpack_from(raw, at)
         at += _LENGTH.size
-        yield raw[at : at + length].decode("utf-8")
+        texts.append(raw[at : at + length].decode("utf-8"))
         at += length
+    return texts

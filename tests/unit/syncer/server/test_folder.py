@@ -6,13 +6,15 @@ import os
 import shutil
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from blockfs.errors import BlockfsError
 from blockfs.errors import UsageError as BlockfsUsageError
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, SyncerError, UsageError
 from syncer.server.folder import ServerFolder
-from tests.unit.syncer.server.stores import BLOCK, Clock, at, open_store, put
+from syncer.server.schema import Format
+from tests.unit.syncer.server.stores import BLOCK, Clock, at, open_store, put, read
 
 
 def test_a_second_server_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -77,9 +79,30 @@ def test_a_damaged_catalogue_is_told_and_left_alone(tmp_path: Path, damage: str)
 
 def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
     with open_store(tmp_path / "s", Clock()) as store:
-        store._commits.run(lambda change: change.put("meta", b"format", b"\0\0\0\2" + bytes(8)))
+        store._commits.run(lambda change: change.put("meta", b"format", b"\0\0\0\xff" + bytes(8)))
     with pytest.raises(FormatTooNewError):
         open_store(tmp_path / "s", Clock())
+
+
+def test_a_folder_of_format_1_is_taken_over(tmp_path: Path) -> None:
+    """Format 1 had three tables less. Breaks when a server refuses its own folder after an upgrade."""
+    with open_store(tmp_path / "s", Clock()) as store:
+        store.create_container("alice", "c")
+        put(store, at("f"), b"x")
+        store._commits.run(
+            lambda change: change.put("meta", b"format", b"\0\0\0\1" + store.block_size.to_bytes(8, "big"))
+        )
+    environment = lmdb.open(str(tmp_path / "s" / "catalogue"), max_dbs=20)
+    for table in (b"settings", b"grants", b"shared"):
+        with environment.begin(write=True) as txn:
+            txn.drop(environment.open_db(table, txn=txn))
+    environment.close()
+    for _ in range(2):
+        with open_store(tmp_path / "s", Clock()) as store:
+            assert read(store, at("f")) == b"x"
+            with store._catalogue.reading() as view:
+                assert view.get("meta", b"format") == Format(block_size=store.block_size).encode()
+                assert view.count("settings", "grants", "shared") == 0
 
 
 def test_a_start_that_was_cut_off_goes_on(tmp_path: Path) -> None:

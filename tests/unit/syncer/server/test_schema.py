@@ -1,4 +1,4 @@
-"""Rows survive their codecs, and the stored form of format 1 stays what it is."""
+"""Rows survive their codecs, and the stored form stays what it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.server.schema import ContainerRecord, Counters, Format, NameRecord, VersionRecord
+from syncer.server.schema import (
+    ContainerRecord,
+    Counters,
+    Format,
+    NameRecord,
+    Settings,
+    VersionRecord,
+    decode_texts,
+    encode_texts,
+)
 
 u64 = st.integers(0, (1 << 64) - 1)
 digests = st.binary(min_size=32, max_size=32)
@@ -26,6 +35,8 @@ versions = st.builds(
     content_type=text,
     modified_by=text,
     meta=st.dictionaries(text, text, max_size=4),
+    md5=st.none() | st.binary(min_size=16, max_size=16),
+    manifest=text,
 )
 
 
@@ -60,9 +71,19 @@ def test_counters_survive(counters: Counters) -> None:
     assert Counters.decode(counters.encode()) == counters
 
 
-def test_the_stored_form_of_format_1_does_not_change() -> None:
+@given(st.builds(Settings, quota_bytes=u64, keeps_history=st.booleans(), meta=st.dictionaries(text, text, max_size=4)))
+def test_settings_survive(settings: Settings) -> None:
+    assert Settings.decode(settings.encode()) == settings
+
+
+@given(st.lists(text, max_size=5), st.binary(max_size=5))
+def test_texts_survive_behind_anything(texts: list[str], before: bytes) -> None:
+    assert decode_texts(before + encode_texts(texts), len(before)) == texts
+
+
+def test_the_stored_form_does_not_change() -> None:
     """Breaks when a byte moves: a server would misread its own folder after an upgrade. Raise the format number."""
-    assert Format(block_size=65536).encode().hex() == "000000010000000000010000"
+    assert Format(block_size=65536).encode().hex() == "000000020000000000010000"
     record = VersionRecord(
         slot=1,
         previous=2,
