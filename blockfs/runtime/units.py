@@ -1,4 +1,4 @@
-"""Sizes as people write them. Pure."""
+"""Sizes and spans of time as people write them. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ _FACTORS: Final[dict[str, int]] = {
     **{f"{unit[0].lower()}b": 1000 ** (power + 1) for power, unit in enumerate(_BINARY)},
 }
 _SIZE: Final = re.compile(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]*)", re.ASCII)
+
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def parse_size(text: str) -> int:
@@ -38,6 +41,23 @@ def parse_size(text: str) -> int:
     if rest:
         raise UsageError(f"{text!r} is not a whole number of bytes")
     return size
+
+
+def parse_duration(text: str) -> float:
+    """Read a span of time: `30d`, `12h`, `90m`, `45s`, `0.5d`, `2w`; `0` needs no unit.
+
+    Returns:
+        Seconds.
+
+    Raises:
+        UsageError: No such form, or an unknown unit.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is not None:
+        number, factor = float(f"{match[1]}.{match[2] or 0}"), _SECONDS.get(match[3].lower())
+        if factor is not None or (number == 0 and not match[3]):
+            return number * (factor or 0)
+    raise UsageError(f"{text!r} is not a span of time: expected a number and a unit, such as 30d, 12h, 15m or 45s")
 
 
 def format_size(size_bytes: int) -> str:

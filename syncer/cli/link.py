@@ -7,12 +7,14 @@ import uuid as uuids
 from dataclasses import dataclass
 
 import click
+import msgspec
 import trio
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
 from blockfs.control.client import ControlClient
 from blockfs.runtime.output import note, shown
+from blockfs.runtime.units import parse_duration
 from syncer.cli.opening import read_token
 from syncer.cli.roots import FORMAT, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
@@ -21,6 +23,7 @@ from syncer.local.blockfs_root import find_mount
 from syncer.local.identity import Folder, look_at_folder, read_marker, write_marker
 from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.private import PrivateFolder
+from syncer.local.trash import KEEP_S
 from syncer.remote.client import ContainerInfo
 from syncer.remote.pithos import open_pithos
 from syncer.remote.url import parse_url
@@ -40,8 +43,11 @@ class _Volume:
 @click.argument("url")
 @click.option("--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT; default: $BLOCKSYNC_TOKEN.")
 @click.option("--relink", is_flag=True, help="Start anew: forget the base, merge both sides, delete nothing.")
+@click.option("--keep-trash", metavar="TIME", help="Keep deleted and replaced versions for so long; default: 30d.")
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
-def command(root: bytes, url: str, token_file: str | None, relink: bool, no_create: bool) -> None:
+def command(
+    root: bytes, url: str, token_file: str | None, relink: bool, keep_trash: str | None, no_create: bool
+) -> None:
     """Link ROOT, a folder or the mount point of a volume, to the container at URL.
 
     URL is pithos+http(s)://BASE/ACCOUNT/CONTAINER. Roots that are linked to one URL are devices of one share.
@@ -60,15 +66,19 @@ def command(root: bytes, url: str, token_file: str | None, relink: bool, no_crea
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
     token = read_token(token_file, os.environ)
+    keep_trash_s = _kept_s(known) if keep_trash is None else parse_duration(keep_trash)
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     info = trio.run(_container, url, token, no_create)
     _check_block_size(volume, info, url)
     if known is not None and not relink:
-        registry.write(known.record, token)
+        kept = (
+            known.record if keep_trash_s is None else msgspec.structs.replace(known.record, keep_trash_s=keep_trash_s)
+        )
+        registry.write(kept, token)
         note(f"{shown(path)} is linked to {url} already; its token is kept")
         return
-    _link(registry, known, path, url, token, volume, info)
+    _link(registry, known, path, url, token, volume, info, keep_trash_s=keep_trash_s)
     note(f"linked {shown(path)} to {url}")
 
 
@@ -136,6 +146,8 @@ def _link(
     token: str,
     volume: _Volume | None,
     info: ContainerInfo,
+    *,
+    keep_trash_s: float,
 ) -> None:
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
     state, data = registry.place(uuid)
@@ -154,8 +166,13 @@ def _link(
             block_size=info.block_size,
             folder=folder,
             volume_uuid=None if volume is None else volume.uuid,
+            keep_trash_s=keep_trash_s,
         )
         registry.write(record, token)
+
+
+def _kept_s(known: LinkedRoot | None) -> float:
+    return KEEP_S if known is None else known.record.keep_trash_s
 
 
 def _fresh_state(state: str) -> StateDB:

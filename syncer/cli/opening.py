@@ -57,13 +57,15 @@ def open_local(
     record = root.record
     if record.folder is None:
         assert record.volume_uuid is not None
-        return BlockfsRoot(root.path, record.volume_uuid, from_snapshot=from_snapshot)
+        return BlockfsRoot(root.path, record.volume_uuid, from_snapshot=from_snapshot, keep_trash_s=record.keep_trash_s)
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
         raise UsageError(text)
     lists = BlockLists(root.lists, record.block_size)
     # Opened first: a root that is not there says so before anything else can fail.
-    local = LocalDirectory(root.path, record.folder, lists, record.block_size, copy_name(policy), memory)
+    local = LocalDirectory(
+        root.path, record.folder, lists, record.block_size, copy_name(policy), memory, record.keep_trash_s
+    )
     local.use_blocks(_open_blocks(root))
     return local
 

@@ -24,8 +24,10 @@ import msgspec
 from blockfs.runtime.atomic import sync_directory, write_atomically
 from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
+from syncer.core.model import RelPath
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 from syncer.local.identity import Folder
+from syncer.local.trash import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
 
 PATH: Final = click.Path(path_type=bytes)
@@ -46,6 +48,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         block_size: Bytes.
         folder: What an ordinary root is recognised by; None for a mounted volume.
         volume_uuid: What a mounted volume is recognised by; None for an ordinary root.
+        keep_trash_s: For how many seconds displaced and deleted versions are kept.
     """
 
     format: int
@@ -55,6 +58,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     folder: Folder | None
     volume_uuid: str | None
+    keep_trash_s: float = KEEP_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +141,27 @@ class Registry:
         if root is None:
             raise NotFoundError(f"{shown(path)} is not linked; `blocksync link ROOT URL` links it")
         return root
+
+    def chosen(self, path: bytes | None) -> list[LinkedRoot]:
+        """The root at `path`, or all of them for None.
+
+        Raises:
+            NotFoundError: No such root.
+        """
+        return self.all() if path is None else [self.get(path)]
+
+    def containing(self, path: bytes) -> tuple[LinkedRoot, RelPath]:
+        """The root that `path` lies in, and the path relative to it. `path` itself is not followed, nor need it exist.
+
+        Raises:
+            NotFoundError: It lies in no linked root, or is one.
+        """
+        above, name = os.path.split(os.path.abspath(path))
+        full = os.path.join(os.path.realpath(above), name)
+        for root in self.all():
+            if full != root.path and is_below(full, root.path):
+                return root, RelPath(full[len(root.path.rstrip(b"/")) + 1 :])
+        raise NotFoundError(f"{shown(path)} lies in no linked root; `blocksync status` lists them")
 
     def refuse_overlap(self, path: bytes) -> None:
         """Make sure that neither a linked root nor our own files lie above or below a new one.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container
+from dataclasses import dataclass
 from typing import Final
 
 from syncer.core.model import Kind, Node
@@ -19,6 +20,44 @@ CONFLICT_MARK: Final = b" (conflict "
 
 _LONGEST_EXTENSION: Final = 16  # bytes with the dot; what follows a dot further away is not a file type
 _TAIL: Final = re.compile(rb"\A[^()/]* ([0-9a-f]{6})(?: [0-9]+)?\)\Z")
+_WHOLE_TAIL: Final = re.compile(
+    rb"\A([A-Za-z0-9._-]{1,32}) ([^ ()/]+) ([0-9a-f]{6})(?: ([1-9][0-9]*))?\)(|\.[^./\0]{1,15})\Z"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictName:
+    """What the name of a conflict copy says.
+
+    Attributes:
+        stem: The lost name up to its extension; only its beginning if `cut`.
+        extension: With its dot; empty for none.
+        host: Who made the copy.
+        utc: When.
+        hash6: What it holds, see `hash6`.
+        number: Which copy of these four, from 1.
+        cut: The name is so long that the end of the stem may be missing.
+    """
+
+    stem: bytes
+    extension: bytes
+    host: str
+    utc: str
+    hash6: str
+    number: int = 1
+    cut: bool = False
+
+    @property
+    def original(self) -> bytes:
+        """The name that was lost; if `cut`, only a guess."""
+        return self.stem + self.extension
+
+    def may_be_of(self, name: bytes) -> bool:
+        """Whether a copy of something called `name` would be called so."""
+        if name == self.original:
+            return True
+        longer = len(name) > len(self.original) and name.startswith(self.stem) and name.endswith(self.extension)
+        return self.cut and longer
 
 
 def host_label(host: str) -> str:
@@ -65,6 +104,27 @@ def conflict_name(node: Node, *, host: str, utc: str, taken: Container[bytes]) -
         if name not in taken:
             return name
         attempt += 1
+
+
+def parse_conflict_name(name: bytes) -> ConflictName | None:
+    """Reverse of `conflict_name`; None for a name that it does not make."""
+    at = len(name)
+    while (at := name.rfind(CONFLICT_MARK, 0, at)) > 0:
+        # The rightmost mark that is followed by all the rest: the lost name may have been a conflict name itself, and
+        # an extension may contain a mark, but has no room for what follows one.
+        match = _WHOLE_TAIL.match(name[at + len(CONFLICT_MARK) :])
+        if match is not None:
+            host, utc, digits, number, extension = match.groups()
+            return ConflictName(
+                stem=name[:at],
+                extension=extension,
+                host=host.decode(),
+                utc=utc.decode("utf-8", "surrogateescape"),
+                hash6=digits.decode(),
+                number=int(number or 1),
+                cut=len(name) > NAME_BYTES - 4,
+            )
+    return None
 
 
 def is_copy_of(candidate: bytes, node: Node) -> bool:

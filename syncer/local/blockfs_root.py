@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, ParamSpec, TypedDict, TypeVar
 
 import trio
@@ -30,7 +30,8 @@ from syncer.core.model import FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.root import Applied, BusyError, Observation, Staged, Wanted
-from syncer.local.trash import KEEP_S
+from syncer.local.trash import ITEM, KEEP_S, ORIGIN, new_folder
+from syncer.local.trashcan import TrashCan
 from syncer.local.volume_observer import OPEN, TRASH_FOLDER, Connection, VolumeObserver
 
 P = ParamSpec("P")
@@ -93,19 +94,23 @@ def find_mount(path: bytes) -> Mount | None:
 class BlockfsRoot:
     """See `LocalRoot`."""
 
-    def __init__(self, path: bytes, volume_uuid: str, *, from_snapshot: bool = False) -> None:
+    def __init__(
+        self, path: bytes, volume_uuid: str, *, from_snapshot: bool = False, keep_trash_s: float = KEEP_S
+    ) -> None:
         """Connect to the mount and make sure that it serves the volume that was linked.
 
         Args:
             path: The mount point.
             volume_uuid: The volume's.
             from_snapshot: Observe and push everything as of one instant, also files that are open for writing.
+            keep_trash_s: For how long displaced and deleted versions are kept.
 
         Raises:
             RootIdentityError: Not mounted, or another volume.
         """
         self.path = path
         self.bytes_read = 0
+        self._keep_trash_s = keep_trash_s
         what = f"the mount point {os.fsdecode(path)}"
         mount = find_mount(path)
         if mount is None:
@@ -261,8 +266,10 @@ class BlockfsRoot:
 
     def _install(self, path: RelPath, staged: Staged, expect: LocalTag | None) -> Applied:
         assert isinstance(staged, PreparedFile)
-        with parent_directory(self._root, path) as (directory, name):
-            trash = _TrashPlace() if expect is None else self._trash_place(name)
+        with (
+            parent_directory(self._root, path) as (directory, name),
+            _nowhere() if expect is None else self._trash_place(path) as trash,
+        ):
             change = protocol.InstallFile(
                 handle=staged.handle, parent=os.fstat(directory).st_ino, name=name, expect=_expect(expect), **trash
             )
@@ -322,8 +329,10 @@ class BlockfsRoot:
         await self._run(self._remove, path, kind, expect)
 
     def _remove(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
-        with parent_directory(self._root, path) as (directory, name):
-            trash = _TrashPlace() if kind is Kind.DIRECTORY else self._trash_place(name)
+        with (
+            parent_directory(self._root, path) as (directory, name),
+            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path) as trash,
+        ):
             condition = Expect(ino=expect.ino) if kind is not Kind.FILE else _expect(expect)
             change = protocol.ApplyRemove(parent=os.fstat(directory).st_ino, name=name, expect=condition, **trash)
             self._apply(change, path)
@@ -349,17 +358,8 @@ class BlockfsRoot:
         return []
 
     def _empty_trash(self) -> None:
-        now = time.time()
-        folder = open_directory(self._root, RelPath(TRASH_FOLDER))
-        try:
-            with os.scandir(folder) as entries:
-                names = [os.fsencode(entry.name) for entry in entries]
-            for name in names:
-                made_s = name.partition(b"-")[0]
-                if made_s.isdigit() and now - int(made_s) > KEEP_S:
-                    os.unlink(name, dir_fd=folder)
-        finally:
-            os.close(folder)
+        with TrashCan(self.path) as can:
+            can.expire(self._keep_trash_s)
 
     async def close(self) -> None:
         """Drop the snapshot and the connection, and with it files that were not installed."""
@@ -375,10 +375,28 @@ class BlockfsRoot:
 
     # --- parts
 
-    def _trash_place(self, name: bytes) -> _TrashPlace:
-        seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
-        prefix = b"%d-%08x-" % (seconds, nanoseconds)
-        return {"trash_parent": self._observer.folders[TRASH_FOLDER], "trash_name": prefix + name[: 255 - len(prefix)]}
+    @contextmanager
+    def _trash_place(self, path: RelPath) -> Iterator[_TrashPlace]:
+        """A new entry of the trash for what is displaced from `path`; taken away again if nothing is.
+
+        It is made through the kernel before the change that fills it. The mount commits in order, so an entry that has
+        an item also has its origin, wherever the power goes; one that has none is removed when it is old.
+        """
+        trash = open_directory(self._root, RelPath(TRASH_FOLDER))
+        try:
+            entry, folder = new_folder(trash, path)
+            try:
+                yield {"trash_parent": os.fstat(folder).st_ino, "trash_name": ITEM}
+            except BaseException:
+                with suppress(OSError):  # whatever it is, the change's own failure says more
+                    if os.listdir(folder) == [os.fsdecode(ORIGIN)]:  # a lost reply: it may have been done
+                        os.unlink(ORIGIN, dir_fd=folder)
+                        os.rmdir(entry, dir_fd=trash)
+                raise
+            finally:
+                os.close(folder)
+        finally:
+            os.close(trash)
 
     def _apply(self, change: _Change, path: RelPath) -> protocol.Applied:
         done = self._ask(self._control.apply, change)
@@ -399,6 +417,11 @@ class BlockfsRoot:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
+
+
+def _nowhere() -> AbstractContextManager[_TrashPlace]:
+    """Nothing is displaced."""
+    return nullcontext(_TrashPlace())
 
 
 def _verified(control: ControlClient, what: str, volume_uuid: str) -> protocol.StatusReply:

@@ -50,7 +50,7 @@ from syncer.local.root import (
 )
 from syncer.local.scan import scan
 from syncer.local.syscalls import status
-from syncer.local.trash import Trash
+from syncer.local.trash import KEEP_S, Trash
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,6 +86,7 @@ class LocalDirectory:
         block_size: int,
         copy_name: CopyName,
         memory: ContentMemory | None = None,
+        keep_trash_s: float = KEEP_S,
     ) -> None:
         """Open the root and make sure that it is the one that was linked.
 
@@ -96,6 +97,7 @@ class LocalDirectory:
             block_size: Bytes of a block.
             copy_name: Names conflict copies.
             memory: Of files that are not in the base yet.
+            keep_trash_s: For how long displaced and deleted versions are kept.
 
         Raises:
             RootIdentityError: It is another folder, or not mounted.
@@ -116,7 +118,7 @@ class LocalDirectory:
         except BaseException:
             os.close(self._root)
             raise
-        self._trash = Trash(self._root, self._private.trash, block_size, copy_name)
+        self._trash = Trash(self._root, self._private.trash, block_size, copy_name, keep_trash_s)
         self._sources = Sources(self._root, lists)
         self._changes = Changes(self._root, self._private, self._trash)
         self._temps: set[bytes] = set()

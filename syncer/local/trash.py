@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncer.core.model import Content, LocalTag, RelPath
-from syncer.core.paths import PRIVATE, join
+from syncer.core.paths import join
 from syncer.errors import LocalChangedError
 from syncer.local.filehash import hash_file
 from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
@@ -38,9 +38,9 @@ from syncer.local.root import CopyName, content_of
 from syncer.local.syscalls import rename_noreplace, status
 
 QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go
-KEEP_S: Final = 30 * 24 * 3600.0  # retention of settled entries
+KEEP_S: Final = 30 * 24 * 3600.0  # retention of settled entries, unless the root says otherwise
 ITEM: Final = b"item"
-_ORIGIN: Final = b"origin"
+ORIGIN: Final = b"origin"
 _NO_INODE: Final = 0
 
 
@@ -64,12 +64,13 @@ class Entry:
 class Trash:
     """The trash folder of one root. Blocking; used from worker threads, one entry by one thread at a time."""
 
-    def __init__(self, root: int, trash: int, block_size: int, copy_name: CopyName) -> None:
-        """Take over descriptors (not closed here)."""
+    def __init__(self, root: int, trash: int, block_size: int, copy_name: CopyName, keep_s: float = KEEP_S) -> None:
+        """Take over descriptors (not closed here); settled entries are kept for `keep_s` seconds."""
         self._root = root
         self._trash = trash
         self._block_size = block_size
         self._copy_name = copy_name
+        self._keep_s = keep_s
 
     def begin(self, origin: RelPath, expect: LocalTag, staged_ino: int = _NO_INODE) -> tuple[Entry, int]:
         """Make an empty pending entry.
@@ -87,7 +88,7 @@ class Trash:
             except FileExistsError:
                 nanoseconds += 1
         folder = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=self._trash)
-        os.symlink(origin, _ORIGIN, dir_fd=folder)
+        os.symlink(origin, ORIGIN, dir_fd=folder)
         return entry, folder
 
     def judge(self, entry: Entry) -> RelPath | None:
@@ -109,7 +110,7 @@ class Trash:
                 return None
             if entry.expect is None or same_but_ctime(tag_of(found), entry.expect):
                 return None
-            kept = self._give_back(folder, RelPath(os.readlink(_ORIGIN, dir_fd=folder)), found.mode)
+            kept = self._give_back(folder, RelPath(os.readlink(ORIGIN, dir_fd=folder)), found.mode)
             self._remove(entry, folder)
             return kept
         finally:
@@ -125,7 +126,7 @@ class Trash:
         kept: list[RelPath] = []
         for entry in self.entries():
             if entry.expect is None:
-                if now - entry.made_s > KEEP_S:
+                if now - entry.made_s > self._keep_s:
                     self._delete(entry)
                 continue
             back = self.judge(entry)
@@ -140,7 +141,7 @@ class Trash:
         with os.scandir(self._trash) as listing:
             names = sorted(os.fsencode(entry.name) for entry in listing)
         for name in names:
-            entry = _decode(name)
+            entry = decode_entry(name)
             if entry is not None:
                 yield entry
 
@@ -195,13 +196,27 @@ class Trash:
     def _remove(self, entry: Entry, folder: int) -> None:
         """Remove an entry whose item is gone."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_ORIGIN, dir_fd=folder)
+            os.unlink(ORIGIN, dir_fd=folder)
         os.rmdir(entry.name, dir_fd=self._trash)
 
 
-def in_trash(entry: Entry) -> RelPath:
-    """The path of an entry's item, for messages."""
-    return RelPath(PRIVATE + b"/trash/" + entry.name + b"/" + ITEM)
+def new_folder(trash: int, origin: RelPath) -> tuple[bytes, int]:
+    """Make an empty settled entry, for what is trash without any doubt.
+
+    Returns:
+        Its name and its folder's descriptor, to be closed by the caller.
+    """
+    made_s, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
+    while True:
+        name = b"%d-%08x" % (made_s, nanoseconds)
+        try:
+            os.mkdir(name, 0o700, dir_fd=trash)
+            break
+        except FileExistsError:
+            nanoseconds += 1
+    folder = os.open(name, DIRECTORY_FLAGS, dir_fd=trash)
+    os.symlink(origin, ORIGIN, dir_fd=folder)
+    return name, folder
 
 
 def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) -> bytes:
@@ -211,7 +226,8 @@ def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) ->
     return f"{made_s}-{nanoseconds:08x}-{fields}".encode()
 
 
-def _decode(name: bytes) -> Entry | None:
+def decode_entry(name: bytes) -> Entry | None:
+    """What the name of an entry says; None if it is none of ours."""
     parts = name.split(b"-")
     if len(parts) not in {2, 3} or not parts[0].isdigit():
         return None

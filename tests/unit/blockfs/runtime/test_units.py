@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.errors import UsageError
-from blockfs.runtime.units import format_size, parse_size
+from blockfs.runtime.units import format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,17 @@ def test_sizes_are_written_for_people(size_bytes: int, text: str) -> None:
 def test_a_written_size_reads_back_within_a_percent(size_bytes: int) -> None:
     number, unit = format_size(size_bytes).split()
     assert abs(float(number) * parse_size(f"1{unit}") - size_bytes) <= size_bytes * 0.01
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30d", 2592000), ("12h", 43200), ("90m", 5400), ("45s", 45), ("0.5D", 43200), (" 2 w ", 1209600), ("0", 0)],
+)
+def test_spans_of_time_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1e3s", "1.d", "3 days", "inf"])
+def test_other_spans_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="span of time"):
+        parse_duration(text)

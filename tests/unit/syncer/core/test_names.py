@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.conflict import conflict_name, hash6, host_label, is_copy_of, split_extension
+from syncer.core.conflict import (
+    ConflictName,
+    conflict_name,
+    hash6,
+    host_label,
+    is_copy_of,
+    parse_conflict_name,
+    split_extension,
+)
 from syncer.core.model import PARK, Kind, Nid, Node, RelPath
 from syncer.core.paths import (
     ancestors,
@@ -51,6 +59,78 @@ def named(name: bytes, kind: Kind = Kind.FILE) -> Node:
 )
 def test_the_conflict_name_of(name: bytes, kind: Kind, expected: bytes) -> None:
     assert conflict_name(named(name, kind), host="pc", utc="T", taken=()) == expected
+
+
+# Stems around the length at which a name must be cut; bytes that are no UTF-8; marks and dots inside.
+_ENDS = (b"", b".img", b".x (conflict y", b" (conflict pc 20260101T000000Z 070707)")
+_ODD = (b"a (conflict pc 20260101T000000Z 070707).img", b"a.x (conflict y", b".bashrc", b"a\n.b\n", b"a.b)")
+_LOST_NAMES = st.one_of(
+    strategies.names,
+    st.builds(
+        lambda letter, count, end: (letter * count).encode()[:240] + end,
+        st.sampled_from("aé漢😀"),
+        st.integers(60, 240),
+        st.sampled_from(_ENDS),
+    ),
+    st.sampled_from(_ODD),
+).filter(lambda name: len(name) <= 255)
+
+
+@given(
+    _LOST_NAMES,
+    st.sampled_from(Kind),
+    st.text(max_size=40),
+    st.datetimes().map(lambda time: time.strftime("%Y%m%dT%H%M%SZ").rjust(16, "0")),
+    st.integers(0, 3),
+)
+def test_a_conflict_name_says_what_it_was_made_of(name: bytes, kind: Kind, host: str, utc: str, others: int) -> None:
+    node, taken = named(name, kind), set[bytes]()
+    for _ in range(others):
+        taken.add(conflict_name(node, host=host, utc=utc, taken=taken))
+    made = conflict_name(node, host=host, utc=utc, taken=taken)
+    found = parse_conflict_name(made)
+    stem, extension = split_extension(name, kind)
+    assert found is not None
+    assert stem.startswith(found.stem)
+    assert found == ConflictName(
+        stem=stem if not found.cut else found.stem,
+        extension=extension,
+        host=host_label(host),
+        utc=utc,
+        hash6=hash6(node),
+        number=others + 1,
+        cut=len(made) > 251,
+    )
+    assert found.may_be_of(name)
+    if not found.cut:
+        assert found.original == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"",
+        b"plain",
+        b" (conflict pc T 070707)",
+        b"a (conflict pc T 07070)",
+        b"a (conflict pc T 07070g)",
+        b"a (conflict pc 070707)",
+        b"a (conflict pc T 070707",
+        b"a (conflict pc T 070707) b",
+        b"a (conflict pc T 070707 0)",
+        b"a (conflict pc T 070707).",
+        b"a (conflict pc T 070707).a.b",
+        b"a (conflict p/c T 070707)",
+    ],
+)
+def test_what_is_no_conflict_name_is_not_taken_for_one(name: bytes) -> None:
+    assert parse_conflict_name(name) is None
+
+
+@given(st.binary(max_size=255))
+def test_any_bytes_can_be_asked_whether_they_are_a_conflict_name(name: bytes) -> None:
+    parse_conflict_name(name)
+    parse_conflict_name(b"a (conflict pc " + name)
 
 
 def test_a_taken_conflict_name_gets_a_number() -> None:

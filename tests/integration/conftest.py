@@ -1,0 +1,71 @@
+"""A server and pairs of roots of both kinds, for tests of what holds for any root."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.syncing import BLOCKSYNC, Sync, server
+
+
+def _command(*arguments: str | Path) -> None:
+    """Mounting forks: in a process of its own."""
+    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and token file of a server that all tests of a worker share: each has a container of its own."""
+    folder = tmp_path_factory.mktemp("server") / "store"
+    with server(folder) as address:
+        yield address, folder / "token"
+
+
+@pytest.fixture(scope="session")
+def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """Two mounted volumes that all tests of a worker share: each empties them."""
+    home = tmp_path_factory.mktemp("mounts")
+    points = (home / "first", home / "second")
+    for point in points:
+        point.mkdir()
+        _command("init", home / f"volume-{point.name}")
+        _command("mount", home / f"volume-{point.name}", point)
+    yield points
+    for point in points:
+        if os.path.ismount(point):
+            _command("umount", point)
+
+
+@pytest.fixture
+def commands(
+    shared_server: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Sync:
+    """The command line with XDG folders and a container of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return Sync(tmp_path, *shared_server, capsys)
+
+
+@pytest.fixture(params=["folder", "volume"])
+def roots(request: pytest.FixtureRequest, commands: Sync) -> Iterator[tuple[Path, Path]]:
+    """Two linked roots of one kind, devices of one share."""
+    if request.param == "folder":
+        yield commands.folder("first"), commands.folder("second")
+        return
+    points: tuple[Path, Path] = request.getfixturevalue("shared_mounts")
+    for root in points:
+        commands("link", root, commands.url, "--token-file", commands.token_file)
+    yield points
+    for root in points:
+        commands("unlink", root)
+        for folder, folders, files in os.walk(root, topdown=False):
+            for name in files:
+                os.unlink(os.path.join(folder, name))
+            for name in folders:
+                path = Path(folder, name)
+                path.unlink() if path.is_symlink() else path.rmdir()
