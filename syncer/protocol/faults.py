@@ -17,6 +17,7 @@ _NAMES: Final = {
     405: "notAllowed",
     408: "requestTimeout",
     409: "conflict",
+    410: "gone",  # ours: changes since a version that is not this container's
     411: "lengthRequired",
     412: "preconditionFailed",
     413: "requestEntityTooLarge",

@@ -94,10 +94,27 @@ class RefusedName:
     Attributes:
         name: The object's name as the server wrote it; may hold anything.
         reason: Why, for a person.
+        size_bytes: Of the object.
     """
 
     name: str
     reason: str
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """A moment in a container's history, from which `CloudClient.changes` goes on. Keep it as it is.
+
+    Attributes:
+        identity: UUID text of the container's life.
+        version: Serial of its last change at that moment.
+        modified_us: Time of that change: a server restored from a backup gives its serials out again.
+    """
+
+    identity: str
+    version: int
+    modified_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +130,38 @@ class Listing:
         max_version: Serial of the container's last change, deletions included: a lower one than before means that the
             server was restored from a backup. 0 where the server does not tell (plain Pithos; its highest row proves
             nothing, it sinks when that object is deleted): there, look for a known uuid with a lower version.
+        cursor: Where `changes` goes on from here; None on a server without that extension.
     """
 
     info: ContainerInfo
     objects: list[RemoteStat]
     refused: list[RefusedName] = field(default_factory=list)
     max_version: int = 0
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Everything that changed in a container since a cursor, as it is now. Complete, or there is none.
+
+    Attributes:
+        info: The container.
+        cursor: Where the next question begins; that of the question if nothing changed.
+        objects: What exists and is new or changed (our own writes, too), sorted by path. Reserved names are left out as
+            in a `Listing`.
+        deleted: Names that no longer exist, as bytes; may hold anything.
+        refused: Changed objects whose names or kinds we don't take, with reasons.
+        object_count: Objects in the whole container, whatever they are.
+        bytes_used: Sum of their sizes.
+    """
+
+    info: ContainerInfo
+    cursor: Cursor
+    objects: list[RemoteStat]
+    deleted: list[bytes]
+    refused: list[RefusedName]
+    object_count: int
+    bytes_used: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +230,20 @@ class CloudClient(Protocol):
 
         Metadata and symlink targets are filled in where the listing carries them; else they are None, and `resolve`
         fetches them.
+        """
+        ...
+
+    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+        """What changed since a cursor; if nothing did, wait for the first change.
+
+        Args:
+            since: From a `Listing` or from earlier `Changes`.
+            wait_s: How long to wait. Cancelling ends the wait at once, here and on the server. Waits take no connection
+                from the other requests.
+
+        Returns:
+            None when that can't be told: the server lacks the extension (`"changes" in ContainerInfo.extensions`), or
+            the cursor is of another container or of a past that a restored backup undid. Then list the container.
         """
         ...
 

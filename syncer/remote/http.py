@@ -6,13 +6,18 @@ urllib3's pool in trio worker threads. Measured on 4 MiB GETs a thread costs 2.2
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from typing import Final, Protocol
 
 import trio
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -28,6 +33,7 @@ from syncer.remote.url import RemoteUrl
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20
 """Bound for replies that are not content or lists: a wrong server can't fill our memory."""
 
+_MAX_WAITS: Final = 16  # long polls at once; one root needs one, and an abandoned one ends at once
 _READ_STEP_BYTES: Final = 1 << 20
 
 _READ_ONLY: Final = frozenset({"GET", "HEAD"})
@@ -53,6 +59,8 @@ class Request:
         headers: Without the token, which the transport adds.
         body: Sent with a Content-Length; b"" for none.
         max_reply_bytes: A longer reply body is refused as a protocol error.
+        wait_s: How long the server may keep silent on purpose, on top of the usual time-out. Above 0 the request has a
+            connection of its own, and cancelling it closes that.
     """
 
     method: str
@@ -60,6 +68,7 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     max_reply_bytes: int = MAX_SMALL_REPLY_BYTES
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,17 +128,17 @@ class HttpTransport:
         self._origin = url.origin
         self._counters = counters
         self._headers = {"X-Auth-Token": token, "User-Agent": "blocksync", "Accept-Encoding": "identity"}
-        # A limiter of our own: slow replies must not take trio's default threads from disk work.
+        # Limiters of our own: slow replies must not take trio's default threads from disk work.
         self._limiter = trio.CapacityLimiter(settings.concurrency)
+        self._waits = trio.CapacityLimiter(_MAX_WAITS)
+        self._url = url
+        self._settings = settings
+        self._ssl = ssl.create_default_context(cafile=settings.ca_file) if url.scheme == "https" else None
         timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
         self._pool: urllib3.HTTPConnectionPool
-        if url.scheme == "https":
+        if self._ssl is not None:
             self._pool = urllib3.HTTPSConnectionPool(
-                url.host,
-                url.port,
-                timeout=timeout,
-                maxsize=settings.concurrency,
-                ssl_context=ssl.create_default_context(cafile=settings.ca_file),
+                url.host, url.port, timeout=timeout, maxsize=settings.concurrency, ssl_context=self._ssl
             )
         else:
             self._pool = urllib3.HTTPConnectionPool(url.host, url.port, timeout=timeout, maxsize=settings.concurrency)
@@ -140,7 +149,12 @@ class HttpTransport:
         self._counters.bytes_sent += len(request.body)
         if request.method not in _READ_ONLY:
             self._counters.mutating_requests += 1
-        reply = await trio.to_thread.run_sync(self._exchange, request, abandon_on_cancel=True, limiter=self._limiter)
+        if request.wait_s > 0:
+            reply = await self._wait(request)
+        else:
+            reply = await trio.to_thread.run_sync(
+                self._exchange, request, abandon_on_cancel=True, limiter=self._limiter
+            )
         self._counters.bytes_received += len(reply.body)
         return reply
 
@@ -150,7 +164,7 @@ class HttpTransport:
 
     def _exchange(self, request: Request) -> Reply:
         """Blocking: one request on a pooled connection."""
-        try:
+        with self._failures():
             response = self._pool.urlopen(
                 request.method,
                 request.target,
@@ -161,13 +175,60 @@ class HttpTransport:
                 preload_content=False,
                 decode_content=False,
             )
-            body = self._read(response, request)
+            return self._reply(response, request)
+
+    async def _wait(self, request: Request) -> Reply:
+        """One request whose reply may take long, on a connection of its own that ends with the wait."""
+        line, abandoned = self._line(request.wait_s), threading.Event()
+        try:
+            return await trio.to_thread.run_sync(
+                self._exchange_on, line, request, abandoned, abandon_on_cancel=True, limiter=self._waits
+            )
+        finally:
+            abandoned.set()  # before we look for its socket: a thread that is still connecting looks after it has one
+            hang_up(line)
+
+    def _line(self, wait_s: float) -> HTTPConnection:
+        """A connection that is not open yet."""
+        timeout = self._settings.read_timeout_s + wait_s
+        if self._ssl is not None:
+            return HTTPSConnection(self._url.host, self._url.port, timeout=timeout, ssl_context=self._ssl)
+        return HTTPConnection(self._url.host, self._url.port, timeout=timeout)
+
+    def _exchange_on(self, line: HTTPConnection, request: Request, abandoned: threading.Event) -> Reply:
+        """Blocking: one request on a connection that serves nothing else."""
+        with self._failures():
+            try:
+                line.connect()
+                if abandoned.is_set():
+                    raise ReplyLostError(f"{self._origin}: nobody waits any more")
+                line.request(
+                    request.method,
+                    request.target,
+                    body=request.body or None,
+                    headers={**self._headers, **request.headers},
+                    preload_content=False,
+                    decode_content=False,
+                )
+                return self._reply(line.getresponse(), request)
+            finally:
+                line.close()
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Tell urllib3's errors in our words."""
+        try:
+            yield
         except (NewConnectionError, ConnectTimeoutError, NameResolutionError) as error:
             raise RemoteUnavailableError(f"{self._origin} is unreachable: {_reason(error)}") from error
         except SSLError as error:
             raise RemoteUnavailableError(f"{self._origin} is unreachable: TLS: {_reason(error)}") from error
-        except (HTTPError, OSError) as error:
+        except (HTTPError, HTTPException, OSError) as error:
             raise ReplyLostError(f"{self._origin}: connection lost: {_reason(error)}") from error
+
+    def _reply(self, response: urllib3.BaseHTTPResponse, request: Request) -> Reply:
+        """All of a reply."""
+        body = self._read(response, request)
         headers = {name.lower(): value for name, value in response.headers.items()}
         return Reply(status=response.status, headers=headers, body=body)
 
@@ -186,6 +247,14 @@ class HttpTransport:
                 )
         response.release_conn()
         return b"".join(parts)
+
+
+def hang_up(line: HTTPConnection) -> None:
+    """End a connection on which another thread may be waiting: its wait ends, too."""
+    sock = getattr(line, "sock", None)
+    if isinstance(sock, socket.socket):
+        with contextlib.suppress(OSError):  # it is closed already
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own: another thread is reading
 
 
 def _reason(error: Exception) -> str:

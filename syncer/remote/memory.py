@@ -18,7 +18,18 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, NotFoundError
-from syncer.remote.client import ContainerInfo, Counters, Deliver, Listing, MissingBlocks, PutResult, RefusedName
+from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.remote.client import (
+    Changes,
+    ContainerInfo,
+    Counters,
+    Cursor,
+    Deliver,
+    Listing,
+    MissingBlocks,
+    PutResult,
+    RefusedName,
+)
 from syncer.remote.conditions import describe, require
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
@@ -70,6 +81,9 @@ class MemoryContainer:
         data: Blocks by id, canonical.
         refused: Names that the listing reports as refused.
         last_version: The server's serial.
+        deleted: Serials of deletions, by name, of what does not exist now.
+        extensions: What it can beyond Pithos.
+        changed: Where those wait that want to hear of a change.
     """
 
     exists: bool = True
@@ -81,6 +95,23 @@ class MemoryContainer:
     data: dict[BlockId, bytes] = field(default_factory=dict)
     refused: list[RefusedName] = field(default_factory=list)
     last_version: int = 0
+    deleted: dict[RelPath, int] = field(default_factory=dict)
+    extensions: frozenset[str] = frozenset({EXTENSION_CHANGES})
+    changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot, compare=False)
+
+    def remove(self, path: RelPath) -> MemoryVersion:
+        """Delete an object; its versions stay."""
+        self.last_version += 1
+        self.deleted[path] = self.last_version
+        self.changed.unpark_all()
+        return self.objects.pop(path)
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """Now, as a cursor."""
+        if EXTENSION_CHANGES not in self.extensions or self.identity is None:
+            return None
+        return Cursor(identity=self.identity, version=self.last_version, modified_us=self.last_version)
 
     def put(
         self, path: RelPath, *, kind: Kind, blocks: BlockList, meta: Meta, uuid: str | None = None
@@ -98,6 +129,8 @@ class MemoryContainer:
         )
         self.objects[path] = made
         self.versions[made.version] = made
+        self.deleted.pop(path, None)
+        self.changed.unpark_all()
         return made
 
     def store(self, data: bytes) -> BlockId:
@@ -174,9 +207,38 @@ class MemoryClient:
             objects=[box.stat(path, version, listed=True) for path, version in sorted(box.objects.items())],
             refused=list(box.refused),
             max_version=box.last_version,
+            cursor=box.cursor,
         )
         await self.after("list_objects", _NOTHING)
         return listing
+
+    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+        """See CloudClient."""
+        await self._enter("changes")
+        self._info()
+        box = self.container
+        if box.cursor is None or since.identity != box.identity or since.version > box.last_version:
+            return None
+        if since.version == box.last_version and wait_s > 0:
+            with trio.move_on_after(wait_s):
+                await box.changed.park()
+        now = box.cursor
+        assert now is not None
+        found = Changes(
+            info=self._info(),
+            cursor=now,
+            objects=[
+                box.stat(path, version, listed=True)
+                for path, version in sorted(box.objects.items())
+                if version.version > since.version
+            ],
+            deleted=[path for path, version in box.deleted.items() if version > since.version],
+            refused=[],
+            object_count=len(box.objects) + len(box.refused),
+            bytes_used=sum(version.blocks.size_bytes for version in box.objects.values()),
+        )
+        await self.after("changes", _NOTHING)
+        return found
 
     async def resolve(self, stat: RemoteStat) -> RemoteStat:
         """See CloudClient."""
@@ -260,7 +322,7 @@ class MemoryClient:
         await self._enter("move", source)
         self._require(source, expect)
         self._require(target, None)
-        moved = self.container.objects.pop(source)
+        moved = self.container.remove(source)
         made = self.container.put(target, kind=moved.kind, blocks=moved.blocks, meta=moved.meta, uuid=moved.uuid)
         await self.after("move", source)
         return PutResult(tag=made.tag)
@@ -271,8 +333,7 @@ class MemoryClient:
         self._info()
         if path in self.container.objects:
             self._require(path, expect)
-            del self.container.objects[path]
-            self.container.last_version += 1
+            self.container.remove(path)
         await self.after("delete", path)
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
@@ -306,6 +367,7 @@ class MemoryClient:
             block_size=self.container.block_size,
             block_hash="sha256",
             atomic=True,
+            extensions=self.container.extensions,
         )
 
     def _require(self, path: RelPath, expect: RemoteTag | None) -> None:

@@ -17,8 +17,10 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.errors import AuthError, RemoteUnavailableError
+from syncer.protocol import headers as wire
+from syncer.protocol.changes import ChangesPage
 from syncer.protocol.listing import MAX_ROWS, ObjectRow
-from syncer.remote.client import ContainerInfo, Counters, Deliver, Listing, MissingBlocks, PutResult
+from syncer.remote.client import Changes, ContainerInfo, Counters, Cursor, Deliver, Listing, MissingBlocks, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Transport
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_read import Reader
@@ -69,6 +71,7 @@ class PithosClient:
                 objects=sorted(found.objects, key=lambda stat: stat.path),
                 refused=found.refused,
                 max_version=before.version,
+                cursor=before.cursor,
             )
         raise RemoteUnavailableError(f"{self._session.judge.container} keeps changing while it is being listed")
 
@@ -93,6 +96,45 @@ class PithosClient:
             if trust_short_page and len(page) < MAX_ROWS:
                 return rows, pages + 1
         raise AssertionError("count() does not end")
+
+    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+        """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""
+        info = await self._session.info()
+        if wire.EXTENSION_CHANGES not in info.extensions:
+            return None
+        rows: dict[str, ObjectRow] = {}
+        deleted: dict[str, None] = {}
+        at = since
+        while True:
+            page = await self._page_of_changes(at, 0.0 if rows or deleted else wait_s)
+            if page is None:
+                return None
+            for row in page.objects:
+                deleted.pop(row.name, None)
+                rows[row.name] = row
+            for name in page.deleted:
+                rows.pop(name, None)
+                deleted[name] = None
+            at = Cursor(identity=since.identity, version=page.version, modified_us=page.modified_us)
+            if not page.more:
+                break
+        found = await trio.to_thread.run_sync(sort_out, rows.values())
+        return Changes(
+            info=info,
+            cursor=at,
+            objects=sorted(found.objects, key=lambda stat: stat.path),
+            deleted=[name.encode("utf-8", "surrogatepass") for name in deleted],
+            refused=found.refused,
+            object_count=page.object_count,
+            bytes_used=page.bytes_used,
+        )
+
+    async def _page_of_changes(self, since: Cursor, wait_s: float) -> ChangesPage | None:
+        """One reply; None if the cursor is not one of this container."""
+        reply = await self._session.ask(self._session.make.changes(since, wait_s), 200, 410)
+        if reply.status == 410:
+            return None
+        return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
 
     async def resolve(self, stat: RemoteStat) -> RemoteStat:
         """See CloudClient."""

@@ -20,12 +20,13 @@ from syncer.errors import (
     UnsafeNameError,
 )
 from syncer.protocol import headers as wire
+from syncer.protocol.changes import ChangesPage, decode_changes
 from syncer.protocol.faults import decode_fault
 from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.names import path_from_name
-from syncer.remote.client import ContainerInfo, RefusedName
+from syncer.remote.client import ContainerInfo, Cursor, RefusedName
 from syncer.remote.conditions import describe
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
 
@@ -33,6 +34,8 @@ MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text 
 
 _LOST: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Whether anything was done is unknown, and trying again may help."""
+
+_SERIAL_DIGITS: Final = 20  # of 64 bits
 
 _TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
 
@@ -59,10 +62,12 @@ class Stamp:
     Attributes:
         version: Serial of its last change; only our server tells, else 0.
         evidence: What plain Pithos has instead: time of the last change (full seconds), objects, bytes.
+        cursor: The same moment for `changes`, where the server has that.
     """
 
     version: int
     evidence: tuple[str, ...]
+    cursor: Cursor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +156,36 @@ class Judge:
 
     def stamp(self, reply: Reply) -> Stamp:
         """Read from a HEAD of the container whether it changed since another one."""
-        version = reply.headers.get(wire.CONTAINER_VERSION.lower(), "")
+        version = _serial(reply.headers.get(wire.CONTAINER_VERSION.lower(), ""))
         names = ("last-modified", wire.CONTAINER_OBJECT_COUNT.lower(), wire.CONTAINER_BYTES_USED.lower())
         return Stamp(
-            version=int(version) if version.isdecimal() and version.isascii() else 0,
+            version=version or 0,
             evidence=tuple(reply.headers.get(name, "") for name in names),
+            cursor=self._cursor(reply, version),
         )
+
+    def _cursor(self, reply: Reply, version: int | None) -> Cursor | None:
+        """Where `changes` would begin; None if the server has no such thing."""
+        identity = reply.headers.get(wire.CONTAINER_IDENTITY.lower())
+        timestamp = reply.headers.get(wire.CONTAINER_VERSION_TIMESTAMP.lower())
+        if version is None or identity is None or timestamp is None:
+            return None
+        if wire.EXTENSION_CHANGES not in self.container_info(reply).extensions:
+            return None
+        try:
+            return Cursor(identity=identity, version=version, modified_us=wire.parse_timestamp(timestamp))
+        except HeaderError as error:
+            self.bad(f"{self.container}: {error}")
+
+    def changes(self, reply: Reply, since: Cursor) -> ChangesPage:
+        """Read what changed since a cursor."""
+        try:
+            page = decode_changes(reply.body, since.version)
+        except ListingError as error:
+            self.bad(f"{self.container}: {error}")
+        if page.identity != since.identity:
+            self.bad(f"{self.container}: asked about {since.identity}, told about {page.identity[:80]!r}")
+        return page
 
     def rows(self, reply: Reply) -> list[ObjectRow]:
         """Read a page of a listing."""
@@ -181,10 +210,9 @@ class Judge:
 
     def written(self, reply: Reply) -> Written:
         """Read the reply to a write."""
-        version = reply.headers.get(wire.OBJECT_VERSION.lower(), "")
         etag = reply.headers.get("etag")
         return Written(
-            version=int(version) if version.isdecimal() and version.isascii() else None,
+            version=_serial(reply.headers.get(wire.OBJECT_VERSION.lower(), "")),
             uuid=reply.headers.get(wire.OBJECT_UUID.lower()),
             etag=etag.strip('"') if etag is not None else None,
         )
@@ -228,6 +256,11 @@ class Judge:
         raise BadReplyError(f"{text}; is this a Pithos server?")
 
 
+def _serial(text: str) -> int | None:
+    """A version serial; None for Synnefo's junk after a MOVE."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= _SERIAL_DIGITS else None
+
+
 def tag_of(state: ObjectState) -> RemoteTag:
     """The condition for changing this version."""
     return RemoteTag(uuid=state.uuid, version=state.version, etag=state.etag, size_bytes=state.size_bytes)
@@ -258,7 +291,7 @@ def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
         try:
             path = rel_path(path_from_name(row.name))
         except UnsafeNameError as error:
-            found.refused.append(RefusedName(name=row.name, reason=error.reason))
+            found.refused.append(RefusedName(name=row.name, reason=error.reason, size_bytes=row.state.size_bytes))
             continue
         if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
             found.hidden.append(row)
@@ -268,7 +301,7 @@ def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
         if objection is None:
             found.objects.append(stat)
         else:
-            found.refused.append(RefusedName(name=row.name, reason=objection))
+            found.refused.append(RefusedName(name=row.name, reason=objection, size_bytes=row.state.size_bytes))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 from urllib.parse import urlencode
 
@@ -17,6 +18,7 @@ from syncer.protocol.byteranges import range_header
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.listing import MAX_ROWS
 from syncer.protocol.names import MAX_OBJECT_CHARACTERS, name_from_path
+from syncer.remote.client import Cursor
 from syncer.remote.http import Request
 from syncer.remote.url import RemoteUrl
 
@@ -56,6 +58,22 @@ class Requests:
             method="GET",
             target=f"{self.url.container_path}?{urlencode(query)}",
             max_reply_bytes=MAX_LISTING_BYTES,
+        )
+
+    def changes(self, since: Cursor, wait_s: float) -> Request:
+        """What changed since a cursor; the server may wait that long for the first change."""
+        query = {
+            "since": str(since.version),
+            "timestamp": wire.timestamp_text(since.modified_us),
+            "identity": since.identity,
+            "limit": str(MAX_ROWS),
+            **({"wait": str(ceil(wait_s))} if wait_s > 0 else {}),
+        }
+        return Request(
+            method="GET",
+            target=f"{self.url.container_path}?changes&{urlencode(query)}",
+            max_reply_bytes=MAX_LISTING_BYTES,
+            wait_s=wait_s,
         )
 
     def head(self, name: str, version: int | None = None) -> Request:

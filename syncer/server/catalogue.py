@@ -27,6 +27,7 @@ from syncer.server.schema import (
     Settings,
     VersionRecord,
     account_settings_key,
+    change_key,
     container_settings_key,
 )
 
@@ -38,6 +39,7 @@ _TABLES: Final = (
     "containers",
     "doomed",
     "names",
+    "changes",
     "versions",
     "contents",
     "leaves",
@@ -120,6 +122,11 @@ class Reading:
         for key, raw in nameindex.rows(lambda: self._cursor("names"), container_id):
             yield key, None if raw is None else NameRecord.decode(raw)
 
+    def changed_names(self, container_id: int, since: int) -> Iterator[tuple[int, str]]:
+        """Newest version and name of what changed in a container after a version, in the order of the changes."""
+        for key, name in self.rows("changes", SERIAL.pack(container_id), change_key(container_id, since + 1)):
+            yield int(SERIAL.unpack(key[SERIAL.size :])[0]), name.decode("utf-8")
+
     def version(self, serial: int) -> VersionRecord | None:
         """A version, whatever it belongs to."""
         raw = self.get("versions", SERIAL.pack(serial))
@@ -143,12 +150,14 @@ class Change(Reading):
 
     Attributes:
         writes: Rows written or deleted so far.
+        touched: Ids of the containers that change.
         numbers: Counters; stored at the end.
     """
 
     def __init__(self, txn: lmdb.Transaction[bytes], tables: dict[str, lmdb._Database], now_us: int) -> None:
         super().__init__(txn, tables)
         self.writes = 0
+        self.touched: Final[set[int]] = set()
         self.now_us: Final = now_us
         self.numbers: Final = super().counters()
 
@@ -193,6 +202,7 @@ class Change(Reading):
 
     def put_container(self, account: int, name: str, record: ContainerRecord) -> None:
         """Write a container's row."""
+        self.touched.add(record.container_id)
         self.put("containers", ID.pack(account) + name.encode("utf-8"), record.encode())
 
     def put_name(self, container_id: int, name: str, record: NameRecord) -> None:
@@ -205,6 +215,12 @@ class Change(Reading):
             name.encode("utf-8"),
         )
         self.put("names", key, record.encode())
+
+    def put_change(self, container_id: int, name: str, newest: int, before: int) -> None:
+        """Note a name's newest version among its container's changes, in place of the one before (0: none)."""
+        if before:
+            self.delete("changes", change_key(container_id, before))
+        self.put("changes", change_key(container_id, newest), name.encode("utf-8"))
 
     def put_version(self, serial: int, record: VersionRecord) -> None:
         """Write a version."""
@@ -239,8 +255,8 @@ class Catalogue:
         """Make an empty catalogue, or make one of an older format ours.
 
         Order: database → fsync of its folder → fsync of the folder above. A crash before the end leaves a folder
-        without any table; making it again continues there. An older format lacks tables and has the same rows, so that
-        the new tables and the new number, in one transaction, are all of the upgrade.
+        without any table; making it again continues there. An older format lacks tables and has the same rows: the
+        new tables, the changes that the old rows tell, and the new number, in one transaction, are all of the upgrade.
         """
         os.makedirs(path, mode=0o700, exist_ok=True)
         with lmdb_errors(path, _ADVICE):
@@ -253,8 +269,8 @@ class Catalogue:
                         txn.put(_COUNTERS_KEY, Counters().encode(), db=meta)
                     if raw is None or Format.decode(raw)[0] < FORMAT:
                         txn.put(_FORMAT_KEY, Format(block_size=block_size).encode(), db=meta)
-                        for table in _TABLES:
-                            environment.open_db(table.encode(), txn=txn)
+                        tables = {table: environment.open_db(table.encode(), txn=txn) for table in _TABLES}
+                        _note_changes(Change(txn, tables, 0))
             finally:
                 close_environment(environment)
         sync_directory(path)
@@ -295,3 +311,11 @@ class Catalogue:
             change = Change(txn, self._tables, now_us)
             yield change
             change.finish()
+
+
+def _note_changes(change: Change) -> None:
+    """Fill `changes` from the names that there are."""
+    for _, raw in change.rows("containers"):
+        container_id = ContainerRecord.decode(raw).container_id
+        for name, row in change.names(container_id):
+            change.put_change(container_id, name.decode("utf-8"), row.newest, 0)

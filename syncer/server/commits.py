@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -33,11 +33,29 @@ class _Job:
     future: Future[Any]
 
 
+def _nothing(_containers: Collection[int]) -> None:
+    """Nobody wants to know."""
+
+
 class Commits:
     """The catalogue's only writer."""
 
-    def __init__(self, catalogue: Catalogue, clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        clock_us: Callable[[], int],
+        on_commit: Callable[[Collection[int]], None] = _nothing,
+    ) -> None:
+        """Start the writer.
+
+        Args:
+            catalogue: What it writes.
+            clock_us: Microseconds since the epoch.
+            on_commit: Called in its thread after each commit, with the ids of the containers that changed. Must not
+                wait, and not fail.
+        """
         self._catalogue = catalogue
+        self._on_commit = on_commit
         self._clock_us = clock_us
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._stamping_us: int | None = None
@@ -103,14 +121,18 @@ class Commits:
     def _commit(self, group: list[_Job]) -> None:
         """One transaction for all; every future gets its answer, after the commit."""
         outcomes: list[Callable[[], None]] = []
+        touched: Collection[int] = frozenset()
         self._stamping_us = self._clock_us()
         try:
             with self._catalogue.changing(self._stamping_us) as change:
                 outcomes = [_outcome(job, change) for job in group]
+            touched = change.touched
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is; run() raises it
             outcomes = [_failure(job, error) for job in group]
         finally:
             self._stamping_us = None
+        if touched:
+            self._on_commit(touched)
         for tell in outcomes:
             tell()
 

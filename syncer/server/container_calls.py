@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from syncer.protocol import hashmap, headers, listing
 from syncer.server.calls import JSON, TEXT, Call, reply
+from syncer.server.changes_calls import get_changes
 from syncer.server.listings import Selection
 from syncer.server.refusals import BadRequest
 from syncer.server.store import ContainerView
@@ -16,6 +17,7 @@ from syncer.server.store import ContainerView
 MAX_POST_BYTES: Final = 64 << 20
 """Blocks of one POST: what a lost connection makes the client send again."""
 
+_EXTENSIONS: Final = ", ".join(sorted({headers.EXTENSION_CHANGES}))
 _REFUSED_PREFIXES: Final = ("x-container-meta-", "x-container-policy-")
 _ALWAYS_SO: Final = (headers.CONTAINER_VERSIONING.lower(), "auto")
 
@@ -52,6 +54,8 @@ async def head_container(call: Call) -> Response:
 
 async def list_objects(call: Call) -> Response:
     """GET /account/container: its objects."""
+    if "changes" in call.target.parameters:
+        return await get_changes(call)
     wants_json = call.wants_json
     wanted = _selection(call)
     since = call.header("If-Modified-Since")
@@ -128,7 +132,9 @@ def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
         headers.CONTAINER_IDENTITY: found.identity,
         headers.CONTAINER_VERSION: str(record.version),
         headers.CONTAINER_VERSIONING: "auto",
+        headers.CONTAINER_VERSION_TIMESTAMP: headers.timestamp_text(record.modified_us),
         headers.ATOMIC_CONDITIONS: "1",
+        headers.EXTENSIONS: _EXTENSIONS,
         "Last-Modified": headers.http_date(found.settled_us),
     }
 

@@ -100,6 +100,7 @@ def delete(change: Change, account: str, container: str) -> None:
     if record.object_count:
         raise Conflict("Container is not empty")
     change.delete("containers", ID.pack(account_id) + container.encode("utf-8"))
+    change.touched.add(record.container_id)
     change.put("doomed", SERIAL.pack(record.container_id), b"")
 
 

@@ -337,6 +337,8 @@ def _append(change: Change, place: Place, found: Found, record: VersionRecord) -
     change.put_version(serial, record)
     row = NameRecord(slot=record.slot, newest=serial, deleted=record.deleted)
     change.put_name(found.container.container_id, place.name, row)
+    newest_before = 0 if found.row is None else found.row.newest
+    change.put_change(found.container.container_id, place.name, serial, newest_before)
     before = found.version
     container = containers.record_change(
         found.container,

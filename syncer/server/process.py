@@ -181,7 +181,12 @@ def serve(
     Returns:
         True if it was interrupted (SIGINT).
     """
-    server = Server(App(store, tokens), on_ready, on_stopping)
+
+    def stop_waiting() -> None:
+        store.bell.close()  # or clients that wait for changes would use up the time of grace
+        on_stopping()
+
+    server = Server(App(store, tokens), on_ready, stop_waiting)
     collector = Collector(store)
     try:
         server.run([listener])

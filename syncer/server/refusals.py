@@ -74,6 +74,12 @@ class MissingBlocks(Refusal):
         super().__init__(f"{len(ids)} blocks are missing")
 
 
+class Gone(Refusal):
+    """410: what changed since then can't be told; list the container."""
+
+    status = 410
+
+
 class LengthRequired(Refusal):
     """411: a header that must be there is not."""
 

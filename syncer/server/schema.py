@@ -11,6 +11,7 @@ Sub-databases:
 | containers | u32 account id, container name | `ContainerRecord` |
 | doomed | u64 container id | empty: deleted, its names and versions are still to be removed |
 | names | see nameindex.py, root = container id | `NameRecord` |
+| changes | u64 container id, u64 serial of a name's newest version | the name |
 | versions | u64 serial | `VersionRecord` |
 | contents | 32 B content key | concatenated 32 B leaf keys, at least two |
 | leaves | 32 B leaf key | 32 B Merkle root of the leaf padded to 256 ids, then 1 to 256 ids |
@@ -20,8 +21,8 @@ Sub-databases:
 | grants | u64 slot | texts: accounts that may read the object, ascending |
 | shared | SHA-256 of the reader's name, u32 owner, u64 container id, u64 slot | texts: owner, container, object |
 
-Format 1 had no `settings`, `grants` and `shared`, and no MD5 and manifest in versions. It is read as it is: opening
-makes the tables and writes the new number.
+Format 1 had no `changes`, `settings`, `grants` and `shared`, and no MD5 and manifest in versions. It is read as it is:
+opening makes the tables and writes the new number.
 """
 
 from __future__ import annotations
@@ -299,6 +300,11 @@ def account_settings_key(account: int) -> bytes:
 def container_settings_key(container_id: int) -> bytes:
     """Key of a container's `Settings`."""
     return b"c" + SERIAL.pack(container_id)
+
+
+def change_key(container_id: int, serial: int) -> bytes:
+    """Key in `changes`: a container's names in the order of their newest versions."""
+    return SERIAL.pack(container_id) + SERIAL.pack(serial)
 
 
 def content_key(leaf_keys: bytes) -> bytes:

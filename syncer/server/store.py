@@ -25,9 +25,11 @@ from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.gc import GcResult
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from syncer.protocol.changes import ChangesPage
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow, VersionRow
-from syncer.server import containers, contents, listings, objects, subtrees, sweep
+from syncer.server import containers, contents, history, listings, objects, subtrees, sweep
+from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
 from syncer.server.conditions import (
@@ -40,6 +42,7 @@ from syncer.server.conditions import (
 from syncer.server.containers import AccountSummary
 from syncer.server.contents import LeafVanished, Prepared
 from syncer.server.folder import ServerFolder
+from syncer.server.history import ChangesOrder
 from syncer.server.listings import Selection
 from syncer.server.objects import Draft, Place, TransferOrder
 from syncer.server.refusals import NotModified, PreconditionFailed
@@ -113,12 +116,14 @@ class Store:
         except BaseException:
             self._blocks.close()
             raise
-        self._commits = Commits(self._catalogue, clock_us)
+        self.bell: Final = Bell()
+        self._commits = Commits(self._catalogue, clock_us, self.bell.ring)
         self.block_size: Final = self._blocks.block_size
         self.token_file: Final = folder.token
 
     def close(self) -> None:
         """Finish what is queued and close everything."""
+        self.bell.close()
         self._commits.close()
         self._catalogue.close()
         self._blocks.close()
@@ -174,6 +179,11 @@ class Store:
                 raise NotModified("Not modified")
             rows = listings.select(view, record, wanted)
         return ContainerView(record=record, settled_us=settled_time(record.modified_us, floor_us)), rows
+
+    def changes(self, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
+        """A container's id (for `bell`) and what changed in it since a version; see `history.changes`."""
+        with self._catalogue.reading() as view:
+            return history.changes(view, account, container, order)
 
     # --- reading objects
 

@@ -21,7 +21,7 @@ from blockfs.blocks.ids import ID_SIZE
 from syncer.server import contents
 from syncer.server.catalogue import Catalogue, Change, Reading
 from syncer.server.commits import Commits
-from syncer.server.schema import ID, SERIAL, NameRecord, VersionRecord
+from syncer.server.schema import ID, SERIAL, NameRecord, VersionRecord, change_key
 
 _BATCH: Final = 1000  # rows deleted in one transaction: some 10 ms, which is what a request may have to wait
 
@@ -173,6 +173,7 @@ def _remove_some(change: Change, container_id: int) -> int:
     removed = 0
     for key, row in keys:
         newest = 0 if row is None else row.newest
+        change.delete("changes", change_key(container_id, newest))
         while newest and removed < _BATCH:
             previous = change.existing_version(newest).previous
             change.delete("versions", SERIAL.pack(newest))

@@ -18,7 +18,7 @@ from syncer.server.refusals import BadRequest
 VERSION_SEGMENT: Final = "v1"  # may stand before the account, as in Pithos; no account is called so
 MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
 
-UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public", "changes", "base_version", "since_version"})
+UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public", "base_version", "since_version"})
 """Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
 thing, e.g. delete one object instead of a subtree: refused."""
 
@@ -55,6 +55,10 @@ class Target:
         return Level.CONTAINER if self.container else Level.ACCOUNT
 
 
+_ONLY_OF: Final = {"changes": Level.CONTAINER}
+"""Parameters of our extensions, and what they are about: refused elsewhere, for the same reason."""
+
+
 def parse_target(raw_path: bytes, query: bytes) -> Target:
     """Read a URL.
 
@@ -76,12 +80,16 @@ def parse_target(raw_path: bytes, query: bytes) -> Target:
     container, slash, name = rest.partition(b"/")
     if slash and not container:
         raise BadRequest("Unsafe container name: it is empty")
-    return Target(
+    target = Target(
         account=_container(account, "account"),
         container=_container(container, "container") if container else "",
         name=_object(name) if name else "",
         parameters=_parameters(query),
     )
+    misplaced = [name for name, level in _ONLY_OF.items() if name in target.parameters and target.level is not level]
+    if misplaced:
+        raise BadRequest(f"The parameter {misplaced[0]!r} is for a URL of a {_ONLY_OF[misplaced[0]].value}")
+    return target
 
 
 def parse_reference(raw: str) -> tuple[str, str]:

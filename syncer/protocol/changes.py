@@ -1,0 +1,128 @@
+"""What changed in a container since one of its versions, in JSON: our extension `changes`. Pure.
+
+`{"identity": UUID, "version": N, "timestamp": "seconds", "more": false, "count": OBJECTS, "bytes": BYTES, "objects":
+[rows as in a listing], "deleted": ["name", …]}`. The first three are the cursor for the next question. `count` and
+`bytes` are those of the whole container at that version: whoever adds the changes to what was there before can tell
+whether it is complete. With `more`, the reply shows the changes up to its version only; ask again from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from syncer.protocol.headers import HeaderError, parse_timestamp, timestamp_text
+from syncer.protocol.jsontext import MALFORMED
+from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, encode_objects
+
+MAX_SERIAL: Final = (1 << 64) - 1
+MAX_WAIT_S: Final = 300
+"""Longest wait for a change; a request for more is cut to it. Proxies in between may allow less."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesPage:
+    """Changes of one container, up to a version.
+
+    Attributes:
+        identity: UUID text of the container's life.
+        version: The changes up to here are told; the next question begins here.
+        modified_us: Time of that version: proves that the serial was not given out twice (a restored backup).
+        more: There are later ones already; nothing can be said of the whole yet.
+        object_count: Objects in the container.
+        bytes_used: Sum of their sizes.
+        objects: What exists and is new or changed, each name once, in the order of the changes.
+        deleted: Names that no longer exist, each once.
+    """
+
+    identity: str
+    version: int
+    modified_us: int
+    more: bool
+    object_count: int
+    bytes_used: int
+    objects: Sequence[ObjectRow]
+    deleted: Sequence[str]
+
+
+class _Wire(msgspec.Struct):
+    """The reply."""
+
+    identity: str
+    version: int
+    timestamp: str
+    more: bool
+    count: int
+    bytes_used: int = msgspec.field(name="bytes")
+    objects: msgspec.Raw
+    deleted: list[str]
+
+
+_DECODER: Final = msgspec.json.Decoder(_Wire)
+
+
+def encode_changes(page: ChangesPage) -> bytes:
+    """Write a reply."""
+    return msgspec.json.encode(
+        _Wire(
+            identity=page.identity,
+            version=page.version,
+            timestamp=timestamp_text(page.modified_us),
+            more=page.more,
+            count=page.object_count,
+            bytes_used=page.bytes_used,
+            objects=msgspec.Raw(encode_objects(page.objects)),
+            deleted=list(page.deleted),
+        )
+    )
+
+
+def decode_changes(body: bytes, since: int) -> ChangesPage:
+    """Read a reply.
+
+    Args:
+        body: JSON text.
+        since: The version that was asked about: whatever the reply tells is later.
+
+    Raises:
+        ListingError: Not such a reply, or one that contradicts itself. Never a part of it: it is evidence for
+            deletions.
+    """
+    try:
+        wire = _DECODER.decode(body)
+        page = ChangesPage(
+            identity=wire.identity,
+            version=wire.version,
+            modified_us=parse_timestamp(wire.timestamp),
+            more=wire.more,
+            object_count=wire.count,
+            bytes_used=wire.bytes_used,
+            objects=decode_objects(bytes(wire.objects)),
+            deleted=wire.deleted,
+        )
+    except (*MALFORMED, HeaderError) as error:
+        raise ListingError(f"not an answer about changes: {error}") from None
+    problem = _contradiction(page, since)
+    if problem is not None:
+        raise ListingError(f"an answer about changes that contradicts itself: {problem}")
+    return page
+
+
+def _contradiction(page: ChangesPage, since: int) -> str | None:
+    """What can't be in an honest reply."""
+    if not since <= page.version <= MAX_SERIAL:
+        return f"version {page.version} is not later than {since}"
+    if page.more and page.version == since:
+        return "there is more, but nothing was told"
+    names = [row.name for row in page.objects] + list(page.deleted)
+    if len(set(names)) != len(names):
+        return "a name occurs twice"
+    outside = [row.state.version for row in page.objects if not since < row.state.version <= page.version]
+    if outside:
+        return f"version {outside[0]} is not between {since} and {page.version}"
+    if page.object_count < 0 or page.bytes_used < 0:
+        return "the container has less than nothing"
+    return None

@@ -1,0 +1,101 @@
+"""HTTP for `?changes`: answer, or wait for the first change without holding a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+
+import anyio
+from anyio import to_thread
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from syncer.protocol import changes, headers
+from syncer.protocol.changes import ChangesPage
+from syncer.server.calls import JSON, Call, reply
+from syncer.server.history import ChangesOrder
+from syncer.server.refusals import BadRequest
+
+
+async def get_changes(call: Call) -> Response:
+    """GET /account/container?changes&since=V&wait=S."""
+    order, wait_s = _order(call), _wait_s(call)
+    if wait_s == 0:
+        _, page = await _look(call, order)
+    else:
+        page = await _unless_gone(call, _changed(call, order, wait_s))
+    return reply(200, changes.encode_changes(page), content_type=JSON)
+
+
+async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -> ChangesPage:
+    """Wait for the answer only as long as somebody waits for it."""
+
+    async def gone() -> None:
+        while (await call.request.receive())["type"] != "http.disconnect":
+            pass  # a GET has no body: nothing but the client's going can arrive
+
+    tasks = asyncio.ensure_future(answer), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return tasks[0].result()
+        raise ClientDisconnect
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _look(call: Call, order: ChangesOrder) -> tuple[int, ChangesPage]:
+    return await to_thread.run_sync(call.store.changes, call.target.account, call.target.container, order)
+
+
+async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPage:
+    """What changed, as soon as anything has, or nothing after the time."""
+    bell = call.store.bell
+    container_id, page = await _look(call, order)
+    if _tells(page):
+        return page
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(woken.set)
+
+    deadline = time.monotonic() + wait_s
+    with bell.listening(container_id, wake):
+        while True:
+            # After the listening has begun: what was committed before is seen, all else rings.
+            _, page = await _look(call, order)
+            if _tells(page) or bell.closed:
+                return page
+            with anyio.move_on_after(deadline - time.monotonic()) as scope:
+                await woken.wait()
+            if scope.cancelled_caught:
+                return page
+            woken.clear()
+
+
+def _tells(page: ChangesPage) -> bool:
+    return bool(page.objects or page.deleted)
+
+
+def _order(call: Call) -> ChangesOrder:
+    parameters = call.target.parameters
+    if "since" not in parameters:
+        raise BadRequest("changes: expected since=VERSION, 0 for all that there is")
+    _, _, limit = call.page()
+    timestamp = parameters.get("timestamp")
+    return ChangesOrder(
+        since=headers.parse_decimal("since", parameters["since"]),
+        modified_us=None if timestamp is None else headers.parse_timestamp(timestamp),
+        identity=parameters.get("identity"),
+        limit=limit,
+    )
+
+
+def _wait_s(call: Call) -> float:
+    wanted = headers.parse_decimal("wait", call.target.parameters.get("wait", "0"))
+    return float(min(wanted, changes.MAX_WAIT_S))

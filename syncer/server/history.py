@@ -1,0 +1,92 @@
+"""What changed in a container since one of its versions: the extension `changes`, on one snapshot.
+
+Each name that ever existed has one row in `changes`, at the serial of its newest version, a deletion included. So the
+answer costs what changed, however many objects there are, and it is complete for every version that the container ever
+had: nothing is pruned before the container itself is deleted.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from dataclasses import dataclass
+from itertools import islice
+
+from syncer.protocol.changes import ChangesPage
+from syncer.protocol.listing import ObjectRow
+from syncer.server import containers, objects
+from syncer.server.catalogue import Reading
+from syncer.server.refusals import Gone
+from syncer.server.schema import ContainerRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesOrder:
+    """What a client wants to know.
+
+    Attributes:
+        since: The version it knows.
+        modified_us: Time of that version, as it was told; None: not checked.
+        identity: UUID text of the container that it knows; None: not checked.
+        limit: At most so many rows.
+    """
+
+    since: int
+    modified_us: int | None
+    identity: str | None
+    limit: int
+
+
+def changes(view: Reading, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
+    """The container's id, and what changed in it.
+
+    Raises:
+        NotFound: There is no such container.
+        Gone: Another container, or a version that it never had.
+    """
+    _, record = containers.existing(view, account, container)
+    identity = str(uuids.UUID(bytes=record.uuid))
+    _require_known(view, record, identity, order)
+    rows = list(islice(view.changed_names(record.container_id, order.since), order.limit + 1))
+    more = len(rows) > order.limit
+    found: list[ObjectRow] = []
+    deleted: list[str] = []
+    version, modified_us = record.version, record.modified_us
+    for serial, name in rows[: order.limit]:
+        state = view.existing_version(serial)
+        if state.deleted:
+            deleted.append(name)
+        else:
+            found.append(ObjectRow(name=name, state=objects.state_of(serial, state)))
+        if more:
+            version, modified_us = serial, state.modified_us
+    page = ChangesPage(
+        identity=identity,
+        version=version,
+        modified_us=modified_us,
+        more=more,
+        object_count=record.object_count,
+        bytes_used=record.bytes_used,
+        objects=found,
+        deleted=deleted,
+    )
+    return record.container_id, page
+
+
+def _require_known(view: Reading, record: ContainerRecord, identity: str, order: ChangesOrder) -> None:
+    """Refuse a cursor of another container, or of another past: a restored backup gives serials out again.
+
+    Raises:
+        Gone: It is.
+    """
+    if order.identity is not None and order.identity != identity:
+        raise Gone("This is another container than the one you know; list it")
+    if order.since > record.version:
+        raise Gone(f"This container has not had version {order.since} yet; list it")
+    if order.modified_us is None or order.since == 0:
+        return
+    known = record.modified_us
+    if order.since != record.version:
+        version = view.version(order.since)
+        known = -1 if version is None else version.modified_us
+    if known != order.modified_us:
+        raise Gone(f"Version {order.since} is not the one that you know; list the container")
