@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from datetime import UTC, datetime
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size, parse_duration
+from syncer.cli import columns
 from syncer.cli.opening import copy_name, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.core.model import RelPath
@@ -162,17 +160,19 @@ def _fields(linked: LinkedRoot, kept: Kept) -> dict[str, JsonValue]:
 
 
 def _show(linked: LinkedRoot, entries: list[Kept]) -> None:
-    title = f"{shown(linked.path)}: {len(entries)} versions"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for heading in ("id", "deleted", "days left", "size", "path"):
-        table.add_column(heading, no_wrap=True, overflow="ignore", justify="right" if "s" in heading[:1] else "left")
     now = time.time()
-    for kept in entries:
-        left_s = max(0.0, kept.made_s + linked.record.keep_trash_s - now)
-        size = format_size(kept.size_bytes) if kept.kind == "file" else kept.kind
-        path = shown(kept.fallback) + " (place unknown)" if kept.origin is None else shown(kept.origin)
-        table.add_row(kept.ident, _time(kept.made_s), f"{left_s / 86400:.0f}", size, path)
-    Console(file=sys.stdout, highlight=False, markup=False).print(table)
+    rows = [
+        (
+            kept.ident,
+            _time(kept.made_s),
+            f"{max(0.0, kept.made_s + linked.record.keep_trash_s - now) / 86400:.0f}",
+            format_size(kept.size_bytes) if kept.kind == "file" else kept.kind,
+            shown(kept.fallback) + " (place unknown)" if kept.origin is None else shown(kept.origin),
+        )
+        for kept in entries
+    ]
+    title = f"{shown(linked.path)}: {len(entries)} versions"
+    columns.show(title, ("id", "deleted", ">days left", ">size", "path"), rows)
 
 
 def _time(seconds: float) -> str:

@@ -127,6 +127,13 @@ def parse_conflict_name(name: bytes) -> ConflictName | None:
     return None
 
 
+def plain_name(name: ConflictName, number: int = 1) -> bytes:
+    """A name for a conflict copy that shall be an ordinary file for good: `stem (HOST UTC).ext`, no conflict name."""
+    counter = f" {number}" if number > 1 else ""
+    end = f" ({name.host} {name.utc}{counter})".encode("utf-8", "surrogateescape") + name.extension
+    return _cut(name.stem, NAME_BYTES - len(end)) + end
+
+
 def is_copy_of(candidate: bytes, node: Node) -> bool:
     """True if `candidate` is a conflict name made for `node`'s name and content, by whomever and whenever."""
     stem, extension = split_extension(node.name, node.kind)

@@ -183,6 +183,11 @@ class TrashCan:
         return open_directory(self._root, path)
 
 
+def kind_of(mode: int) -> str:
+    """Word for a file type: file, symlink, directory, other."""
+    return _KINDS.get(stat.S_IFMT(mode), "other")
+
+
 def find_kept(entries: list[Kept], ident: str) -> Kept:
     """The entry that a user means by the beginning of its `ident`.
 
@@ -232,7 +237,7 @@ def _look(trash: int, name: bytes) -> Kept | None:
         made_s=entry.made_s,
         origin=origin,
         fallback=ITEM if origin is None else origin.rpartition(b"/")[2],
-        kind=_KINDS.get(stat.S_IFMT(item.mode), "other"),
+        kind=kind_of(item.mode),
         size_bytes=item.size_bytes if stat.S_ISREG(item.mode) else 0,
         settled=entry.expect is None,
     )
@@ -256,7 +261,7 @@ def _old_form(name: bytes, mode: int, size_bytes: int) -> Kept | None:
         made_s=int(made),
         origin=None,
         fallback=lost,
-        kind=_KINDS.get(stat.S_IFMT(mode), "other"),
+        kind=kind_of(mode),
         size_bytes=size_bytes if stat.S_ISREG(mode) else 0,
         settled=True,
         folder=False,
