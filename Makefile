@@ -33,7 +33,7 @@ bench:
 	@scripts/bootstrap fio rsync
 	@.venv/bin/python -m benchmarks
 
-# About an hour: the harnesses of the tests at full count, docs/dev/soak.md.
+# An hour and a half: the harnesses of the tests at full count, docs/dev/soak.md.
 soak: test-bootstrap
 	@.venv/bin/python -m tests.soak
 

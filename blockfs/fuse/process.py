@@ -35,6 +35,7 @@ from blockfs.fuse.counters import Counters
 from blockfs.fuse.dying import end_dying
 from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.handler import MountHandler
+from blockfs.fuse.queue import shorten_queue
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import log_to, open_log
@@ -50,6 +51,8 @@ ENDING_TIMEOUT_S: Final = 30.0  # for the process of an earlier mount that has u
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = structlog.get_logger()
+
+_GIL_INTERVAL_S: Final = 0.0005  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +189,7 @@ def _serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[]
         BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
     """
     frontends = _frontend_module()
+    sys.setswitchinterval(_GIL_INTERVAL_S)
     filesystem = _opened(options)
     sound = False
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
@@ -228,6 +232,7 @@ def _serve_mounted(
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
     mounted = True
     try:
+        shorten_queue(options.mountpoint)
         end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))

@@ -13,6 +13,13 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 MNT_FORCE: Final = 1  # abort the connection to a FUSE server that does not answer
 MNT_DETACH: Final = 2  # take the mount out of the tree now, end it when the last open file is closed
 
+# The calls of the mount API that has no wrappers in older libcs; one number on all architectures (linux/mount.h).
+_FSOPEN: Final = 430
+_FSCONFIG: Final = 431
+_FSMOUNT: Final = 432
+_CLOEXEC: Final = 1
+_CONFIG_CREATE: Final = 6
+
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
@@ -48,6 +55,26 @@ def umount2(mountpoint: bytes, flags: int = 0) -> None:
     """
     if _libc.umount2(ctypes.c_char_p(mountpoint), flags) != 0:
         raise _last_error(mountpoint)
+
+
+def detached_mount(filesystem_type: bytes) -> int:
+    """Mount a filesystem that needs no source, in no place: only the returned directory descriptor leads into it.
+
+    Raises:
+        OSError: EPERM without CAP_SYS_ADMIN, ENODEV for a type that the kernel does not have.
+    """
+    context = _libc.syscall(_FSOPEN, ctypes.c_char_p(filesystem_type), _CLOEXEC)
+    if context < 0:
+        raise _last_error(filesystem_type)
+    try:
+        if _libc.syscall(_FSCONFIG, context, _CONFIG_CREATE, None, None, 0) != 0:
+            raise _last_error(filesystem_type)
+        mount = int(_libc.syscall(_FSMOUNT, context, _CLOEXEC, 0))
+        if mount < 0:
+            raise _last_error(filesystem_type)
+        return mount
+    finally:
+        os.close(context)
 
 
 def die_with_parent() -> None:

@@ -15,6 +15,7 @@ from typing import Final
 FILESYSTEM_TYPE: Final = "fuse.blocksync"
 """Type of our mounts; their source is the absolute path of the volume."""
 
+_DEVICE: Final = re.compile(rb"[0-9]+:[0-9]+")
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 
 
@@ -26,12 +27,14 @@ class Mount:
         root: Path inside the filesystem that is mounted here; not "/" for bind mounts of a subdirectory.
         mountpoint: Absolute path.
         source: What is mounted; for our type the absolute path of the volume.
+        device_minor: Number of the filesystem; for FUSE that of its connection.
     """
 
     root: bytes
     mountpoint: bytes
     filesystem_type: str
     source: bytes
+    device_minor: int
 
     def inside(self, path: bytes) -> bytes:
         """A real absolute path on it, relative to the root of the filesystem; a bind mount shows a part of it only."""
@@ -45,13 +48,14 @@ def parse(text: bytes) -> list[Mount]:
     for line in text.split(b"\n"):
         fields, separator, tail = line.partition(b" - ")
         before, after = fields.split(b" "), tail.split(b" ")
-        if separator and len(before) >= 6 and len(after) >= 2:
+        if separator and len(before) >= 6 and len(after) >= 2 and _DEVICE.fullmatch(before[2]):
             mounts.append(
                 Mount(
                     root=_unescaped(before[3]),
                     mountpoint=_unescaped(before[4]),
                     filesystem_type=os.fsdecode(after[0]),
                     source=_unescaped(after[1]),
+                    device_minor=int(before[2].partition(b":")[2]),
                 )
             )
     return mounts

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.fuse.queue import CONGESTION_THRESHOLD, MAX_BACKGROUND
+from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
 from tests.conftest import Mounted
 from tests.system.machines import BLOCKSYNC, Machines
@@ -34,6 +36,19 @@ def test_a_mount_shows_its_type_and_volume(mounted: Mounted) -> None:
     (mount,) = [mount for mount in read_mounts() if mount.mountpoint == os.fsencode(mounted.path)]
     assert mount.filesystem_type == "fuse.blocksync"
     assert mount.source == os.fsencode(mounted.volume)
+
+
+def test_the_kernel_keeps_the_queue_of_background_requests_short(mounted: Mounted) -> None:
+    (mount,) = [mount for mount in read_mounts() if mount.mountpoint == os.fsencode(mounted.path)]
+    control = detached_mount(b"fusectl")
+    try:
+        limits = {}
+        for name in ("max_background", "congestion_threshold"):
+            with open(os.open(f"{mount.device_minor}/{name}", os.O_RDONLY, dir_fd=control), "rb") as file:
+                limits[name] = int(file.read())
+    finally:
+        os.close(control)
+    assert limits == {"max_background": MAX_BACKGROUND, "congestion_threshold": CONGESTION_THRESHOLD}
 
 
 @pytest.mark.parametrize(

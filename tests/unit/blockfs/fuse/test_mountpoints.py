@@ -48,8 +48,8 @@ def test_a_dead_mount_of_another_kind_is_left_alone(tmp_path: Path, monkeypatch:
 
 
 def test_only_the_topmost_mount_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = mountinfo.Mount(root=b"/", mountpoint=b"/m", filesystem_type="fuse.blocksync", source=b"/v")
-    other = mountinfo.Mount(root=b"/", mountpoint=b"/m", filesystem_type="tmpfs", source=b"tmpfs")
+    ours = mountinfo.Mount(root=b"/", mountpoint=b"/m", filesystem_type="fuse.blocksync", source=b"/v", device_minor=0)
+    other = mountinfo.Mount(root=b"/", mountpoint=b"/m", filesystem_type="tmpfs", source=b"tmpfs", device_minor=0)
     monkeypatch.setattr(mountpoints, "read_mounts", lambda: [ours, other])
     assert mountpoints.mount_at(b"/m") is None
     monkeypatch.setattr(mountpoints, "read_mounts", lambda: [other, ours])

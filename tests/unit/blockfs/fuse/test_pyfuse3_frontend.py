@@ -249,3 +249,22 @@ def test_a_new_name_gets_the_room_of_what_was_just_removed(
     monkeypatch.setattr(filesystem.namespace._room, "check", check)
     call(operations.mkdir, ROOT, b"d", 0o755, CONTEXT)
     assert len(commits) == 1
+
+
+def test_large_writes_leave_the_loop_alone_while_somebody_waits_for_an_fsync(
+    operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fh, _ = created(operations, b"f")
+    write, inline = filesystem.files.write, []
+
+    def noted(*arguments: Any, **keywords: Any) -> int:
+        inline.append(threading.current_thread() is threading.main_thread())
+        return write(*arguments, **keywords)
+
+    monkeypatch.setattr(filesystem.files, "write", noted)
+    large, small = bytes(1 << 20), bytes(4096)
+    call(operations.write, fh, 0, large)
+    call(operations.fsync, fh, datasync=False)
+    call(operations.write, fh, 0, large)
+    call(operations.write, fh, 0, small)
+    assert inline == [True, False, True]

@@ -16,12 +16,12 @@ def escaped(path: bytes) -> bytes:
 
 
 def mount(mountpoint: bytes, source: bytes = b"/v") -> Mount:
-    return Mount(root=b"/", mountpoint=mountpoint, filesystem_type="fuse.blocksync", source=source)
+    return Mount(root=b"/", mountpoint=mountpoint, filesystem_type="fuse.blocksync", source=source, device_minor=0)
 
 
 def test_the_manual_pages_example_is_understood() -> None:
     assert parse(LINE) == [
-        Mount(root=b"/mnt1", mountpoint=b"/mnt2", filesystem_type="ext3", source=b"/dev/root"),
+        Mount(root=b"/mnt1", mountpoint=b"/mnt2", filesystem_type="ext3", source=b"/dev/root", device_minor=0),
     ]
 
 
