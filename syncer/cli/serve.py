@@ -23,7 +23,7 @@ from syncer.server.tokens import make_token_file, read_tokens
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option("--listen", default="127.0.0.1:8800", show_default=True, help="HOST:PORT; port 0: any free one.")
 @click.option(
-    "--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT. Default: DIRECTORY/token, made."
+    "--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT [QUOTA]. Default: DIRECTORY/token, made."
 )
 @click.option("--block-size", help="For a new DIRECTORY: a power of two, 4KiB to 4MiB.  [default: 64KiB]")
 @click.option("--json", "as_json", is_flag=True, help="Say that it is ready as a JSON line.")
@@ -46,6 +46,7 @@ def command(
         if given is None:
             make_token_file(store.token_file)
         tokens = given or read_tokens(store.token_file)
+        store.set_quotas(tokens.quotas)
         token_path = token_file or store.token_file
         with process.bind(listen) as listener:
             address = process.url(listener)

@@ -9,6 +9,7 @@ from typing import Final
 MAX_RANGES: Final = 1024  # a header of some 30 KB; each costs a look at the block list
 
 _RANGE: Final = re.compile(r"(\d*)-(\d*)", re.ASCII)
+_CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d+)-(\d*)|\*)/(\d+|\*)", re.ASCII)
 _POSITION_DIGITS: Final = 19
 _UNIT: Final = "bytes="
 
@@ -62,6 +63,31 @@ def _parse(text: str, size_bytes: int) -> range:
 def _position(digits: str) -> int:
     """A byte position or count. Of longer numbers than any object needs, the first digits are large enough."""
     return int(digits.lstrip("0")[:_POSITION_DIGITS] or "0")
+
+
+def parse_content_range(value: str) -> tuple[int | None, int | None, int | None]:
+    """Read the Content-Range of a POST: where its bytes go.
+
+    Args:
+        value: `bytes FIRST-LAST/SIZE`, `bytes FIRST-/SIZE` (as many as come) or `bytes */SIZE` (behind the end); SIZE
+            is the object's, or `*`.
+
+    Returns:
+        The first byte's position (None: behind the end), how many bytes (None: as many as come), the object's size
+        (None: any).
+
+    Raises:
+        RangeError: Another form.
+    """
+    match = _CONTENT_RANGE.fullmatch(value.strip())
+    if match is None:
+        raise RangeError(f"expected bytes FIRST-LAST/*, or bytes */* to append, got {value[:100]!r}")
+    first, last, size = match.groups()
+    start = None if first is None else _position(first)
+    length = _position(last) + 1 - (start or 0) if last else None
+    if length is not None and length < 1:
+        raise RangeError(f"the range {value[:100]!r} ends before it begins")
+    return start, length, None if size == "*" else _position(size)
 
 
 def range_header(start: int, length: int) -> str:

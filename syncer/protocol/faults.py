@@ -37,11 +37,13 @@ class Fault:
         code: HTTP status.
         message: For a person, one line.
         details: More of it, or "".
+        name: The body's key; "" for the one of the status. Pithos calls what Astakos refuses just `fault`.
     """
 
     code: int
     message: str
     details: str = ""
+    name: str = ""
 
 
 class _Wire(msgspec.Struct):
@@ -56,7 +58,7 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, _Wire])
 
 def encode_fault(fault: Fault) -> bytes:
     """Write an error body."""
-    name = _NAMES.get(fault.code, "fault")
+    name = fault.name or _NAMES.get(fault.code, "fault")
     body = {name: {"code": fault.code, "message": fault.message, "details": fault.details}}
     return msgspec.json.encode(body)
 
@@ -76,6 +78,7 @@ def decode_fault(code: int, body: bytes) -> Fault | None:
         faults = _DECODER.decode(body)
     except MALFORMED:
         return None
-    for wire in faults.values():
-        return Fault(code=code, message=wire.message, details=wire.details or "")
+    for name, wire in faults.items():
+        usual = name == _NAMES.get(code, "fault")
+        return Fault(code=code, message=wire.message, details=wire.details or "", name="" if usual else name)
     return None

@@ -24,6 +24,10 @@ CONTAINER_BLOCK_HASH: Final = "X-Container-Block-Hash"
 CONTAINER_OBJECT_COUNT: Final = "X-Container-Object-Count"
 CONTAINER_BYTES_USED: Final = "X-Container-Bytes-Used"
 CONTAINER_VERSIONING: Final = "X-Container-Policy-Versioning"
+"""`auto`: older versions stay; `none`: they don't."""
+CONTAINER_QUOTA: Final = "X-Container-Policy-Quota"
+"""Bytes, 0: no bound."""
+CONTAINER_META_PREFIX: Final = "X-Container-Meta-"
 CONTAINER_IDENTITY: Final = "X-Container-Identity"
 """Extension: UUID text of this container's life. Another one means: deleted and made again, or another server."""
 CONTAINER_VERSION: Final = "X-Container-Version"
@@ -37,7 +41,10 @@ EXTENSIONS: Final = "X-Blocksync-Extensions"
 EXTENSION_CHANGES: Final = "changes"
 
 ACCOUNT_CONTAINER_COUNT: Final = "X-Account-Container-Count"
+ACCOUNT_OBJECT_COUNT: Final = "X-Account-Object-Count"
 ACCOUNT_BYTES_USED: Final = "X-Account-Bytes-Used"
+ACCOUNT_QUOTA: Final = "X-Account-Policy-Quota"
+ACCOUNT_META_PREFIX: Final = "X-Account-Meta-"
 
 OBJECT_HASH: Final = "X-Object-Hash"
 OBJECT_UUID: Final = "X-Object-UUID"
@@ -45,9 +52,13 @@ OBJECT_VERSION: Final = "X-Object-Version"
 OBJECT_VERSION_TIMESTAMP: Final = "X-Object-Version-Timestamp"
 OBJECT_MODIFIED_BY: Final = "X-Object-Modified-By"
 OBJECT_META_PREFIX: Final = "X-Object-Meta-"
+OBJECT_BYTES: Final = "X-Object-Bytes"
+"""On a POST of a part: where the object ends afterwards at the latest."""
 
 COPY_FROM: Final = "X-Copy-From"
 MOVE_FROM: Final = "X-Move-From"
+SOURCE_OBJECT: Final = "X-Source-Object"
+SOURCE_ACCOUNT: Final = "X-Source-Account"
 SOURCE_VERSION: Final = "X-Source-Version"
 DESTINATION: Final = "Destination"
 
@@ -171,22 +182,27 @@ def unquote_value(text: str) -> str:
         raise HeaderError(f"header value {text[:100]!r} is not percent-encoded UTF-8") from None
 
 
-def meta_headers(meta: Mapping[str, str]) -> dict[str, str]:
-    """Object metadata as headers.
+def meta_headers(meta: Mapping[str, str], prefix: str = OBJECT_META_PREFIX) -> dict[str, str]:
+    """Metadata as headers.
 
     Args:
         meta: By lower-case key. An empty value removes the key in a POST with `?update`.
+        prefix: Whose: an object's, a container's or an account's.
     """
-    return {OBJECT_META_PREFIX + quote(key, safe="").title(): quote_value(value) for key, value in meta.items()}
+    return {prefix + quote(key, safe="").title(): quote_value(value) for key, value in meta.items()}
 
 
-def meta_from_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Object metadata from headers, keys in lower case.
+def meta_from_headers(headers: Iterable[tuple[str, str]], prefix: str = OBJECT_META_PREFIX) -> dict[str, str]:
+    """Metadata from headers, keys in lower case.
+
+    Args:
+        headers: Names and values.
+        prefix: Whose: an object's, a container's or an account's.
 
     Raises:
         HeaderError: Too many items, an empty or too long key, a too long value, broken quoting.
     """
-    prefix = OBJECT_META_PREFIX.lower()
+    prefix = prefix.lower()
     meta: dict[str, str] = {}
     for name, value in headers:
         if not name.lower().startswith(prefix):

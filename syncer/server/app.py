@@ -20,7 +20,7 @@ from syncer.protocol.headers import HeaderError
 from syncer.server import container_calls, identity, object_calls
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
-from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, Refusal, Unauthorized
+from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, OverQuota, Refusal, Unauthorized
 from syncer.server.store import Store
 from syncer.server.target import Level, parse_target
 from syncer.server.tokens import Tokens
@@ -31,12 +31,13 @@ HANDLERS: Final[dict[Level, dict[str, Handler]]] = {
     Level.ACCOUNT: {
         "HEAD": container_calls.head_account,
         "GET": container_calls.list_containers,
+        "POST": container_calls.post_account,
     },
     Level.CONTAINER: {
         "HEAD": container_calls.head_container,
         "GET": container_calls.list_objects,
         "PUT": container_calls.put_container,
-        "POST": container_calls.post_blocks,
+        "POST": container_calls.post_container,
         "DELETE": container_calls.delete_container,
     },
     Level.OBJECT: {
@@ -122,6 +123,9 @@ def _refused(refusal: Refusal) -> Response:
         return reply(409, hashmap.encode_ids(refusal.ids), content_type=JSON)
     if isinstance(refusal, NotModified):
         return reply(304, fields=refusal.headers)
+    if isinstance(refusal, OverQuota) and refusal.details:
+        fault = Fault(code=refusal.status, message=refusal.message, details=refusal.details, name="fault")
+        return reply(refusal.status, faults.encode_fault(fault), content_type=JSON)
     return _fault(refusal.status, refusal.message, refusal.headers)
 
 

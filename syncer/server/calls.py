@@ -15,9 +15,11 @@ from syncer.protocol import headers
 from syncer.protocol.headers import HeaderError
 from syncer.protocol.listing import MAX_ROWS
 from syncer.server.conditions import Conditions
-from syncer.server.objects import Place, merged_meta
+from syncer.server.incoming import Incoming
+from syncer.server.objects import Place
 from syncer.server.refusals import BadRequest, TooLarge
-from syncer.server.store import Incoming, Store
+from syncer.server.settings import merged_meta
+from syncer.server.store import Store
 from syncer.server.target import Target
 
 JSON: Final = "application/json; charset=utf-8"
@@ -68,18 +70,35 @@ class Call:
         return self.target.parameters.get("delimiter", "")
 
     @property
+    def is_update(self) -> bool:
+        """Whether metadata that a POST does not name stay."""
+        return "update" in self.target.parameters
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of the body; None if it does not say (chunks)."""
+        if self.header("Transfer-Encoding") is not None:
+            return None
+        return headers.parse_decimal("Content-Length", self.header("Content-Length") or "0")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no body."""
+        return self.length == 0
+
+    @property
     def is_short(self) -> bool:
         """Whether the body comes in one piece."""
-        announced = self.header("Content-Length")
-        return announced is not None and headers.parse_decimal("Content-Length", announced) <= _PIECE_BYTES
+        length = self.length
+        return length is not None and length <= _PIECE_BYTES
 
     def header(self, name: str) -> str | None:
         """A header's value."""
         found: str | None = self.request.headers.get(name)
         return found
 
-    def serial(self, name: str) -> int | None:
-        """A header's value as a version serial.
+    def number(self, name: str) -> int | None:
+        """A header's value as a number, e.g. a version serial.
 
         Raises:
             HeaderError: Not a decimal number.
@@ -99,17 +118,17 @@ class Call:
         return Conditions(
             if_match=None if match is None else headers.parse_etags(match),
             if_none_match=None if none_match is None else headers.parse_etags(none_match),
-            if_version=self.serial(headers.IF_OBJECT_VERSION),
+            if_version=self.number(headers.IF_OBJECT_VERSION),
             if_unmodified_since=None if since is None else headers.parse_http_date(since),
         )
 
-    def meta(self) -> dict[str, str]:
-        """X-Object-Meta-* of the request.
+    def meta(self, prefix: str = headers.OBJECT_META_PREFIX) -> dict[str, str]:
+        """X-Object-Meta-* of the request, or those of another prefix.
 
         Raises:
             HeaderError: Too many or too long.
         """
-        return headers.meta_from_headers(self.request.headers.items())
+        return headers.meta_from_headers(self.request.headers.items(), prefix)
 
     def own_meta(self) -> dict[str, str]:
         """The same for a new version: an empty value is as good as none."""
@@ -173,19 +192,31 @@ class Call:
         """The whole body; see `read_body`."""
         return await read_body(self.request, limit_bytes)
 
-    async def receive(self, limit_bytes: int, finish: Callable[[Incoming], Result], *, md5: bool = False) -> Result:
+    async def receive(
+        self,
+        limit_bytes: int,
+        finish: Callable[[Incoming], Result],
+        *,
+        check: Callable[[], None] | None = None,
+        md5: bool = False,
+    ) -> Result:
         """Store the body's blocks as they come, then finish in the same thread call as the last of them.
 
         Args:
             limit_bytes: Longest body that is taken.
             finish: What to do with it all; the blocks are held until it returns.
+            check: Refuses what `finish` would refuse, before anything is stored; a long body is not even read.
             md5: Compute that of the body.
         """
+        if check is not None and not self.is_short:
+            await to_thread.run_sync(check)
         incoming: Incoming | None = None
 
         def take(piece: bytes, last: bool) -> Result | None:
             nonlocal incoming
             if incoming is None:
+                if check is not None and self.is_short:
+                    check()
                 incoming = self.store.receive(md5=md5)
             incoming.feed(piece)
             return finish(incoming) if last else None

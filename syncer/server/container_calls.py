@@ -12,14 +12,17 @@ from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.changes_calls import get_changes
 from syncer.server.listings import Selection
 from syncer.server.refusals import BadRequest
+from syncer.server.settings import NO_SETTINGS, SettingsOrder
 from syncer.server.store import ContainerView
 
 MAX_POST_BYTES: Final = 64 << 20
 """Blocks of one POST: what a lost connection makes the client send again."""
 
 _EXTENSIONS: Final = ", ".join(sorted({headers.EXTENSION_CHANGES}))
-_REFUSED_PREFIXES: Final = ("x-container-meta-", "x-container-policy-")
-_ALWAYS_SO: Final = (headers.CONTAINER_VERSIONING.lower(), "auto")
+_POLICY_PREFIX: Final = "x-container-policy-"
+_POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
+_VERSIONING: Final = {"auto": True, "none": False}
+_GROUP_PREFIX: Final = "x-account-group-"
 
 
 async def head_account(call: Call) -> Response:
@@ -27,11 +30,24 @@ async def head_account(call: Call) -> Response:
     found = await to_thread.run_sync(call.store.account, call.target.account)
     fields = {
         headers.ACCOUNT_CONTAINER_COUNT: str(found.containers),
+        headers.ACCOUNT_OBJECT_COUNT: str(found.objects),
         headers.ACCOUNT_BYTES_USED: str(found.bytes_used),
+        headers.ACCOUNT_QUOTA: str(found.settings.quota_bytes),
+        **headers.meta_headers(found.settings.meta, headers.ACCOUNT_META_PREFIX),
     }
     if found.modified_us:
         fields["Last-Modified"] = headers.http_date(found.modified_us)
     return reply(204, fields=fields)
+
+
+async def post_account(call: Call) -> Response:
+    """POST /account: its metadata; with ?update those not named stay."""
+    names = [name for name in call.request.headers if name.startswith(_GROUP_PREFIX)]
+    if names:
+        raise BadRequest(f"This server does not support groups of accounts ({names[0]!r})")
+    order = SettingsOrder(meta=call.meta(headers.ACCOUNT_META_PREFIX), replaces_meta=not call.is_update)
+    await to_thread.run_sync(call.store.set_account, call.target.account, order)
+    return reply(202)
 
 
 async def list_containers(call: Call) -> Response:
@@ -86,14 +102,8 @@ def _selection(call: Call) -> Selection:
 
 async def put_container(call: Call) -> Response:
     """PUT /account/container: 201 made, 202 there already."""
-    refused = [
-        name
-        for name, value in call.request.headers.items()
-        if name.startswith(_REFUSED_PREFIXES) and (name, value) != _ALWAYS_SO
-    ]
-    if refused:
-        raise BadRequest(f"This server does not support the header {refused[0]!r}")
-    made = await to_thread.run_sync(call.store.create_container, call.target.account, call.target.container)
+    order = _settings_order(call, replaces_meta=False)
+    made = await to_thread.run_sync(call.store.create_container, call.target.account, call.target.container, order)
     found = await to_thread.run_sync(call.store.container, call.target.account, call.target.container)
     return reply(201 if made else 202, fields=_container_fields(call, found))
 
@@ -107,10 +117,35 @@ async def delete_container(call: Call) -> Response:
     return reply(204)
 
 
-async def post_blocks(call: Call) -> Response:
-    """POST /account/container?update: store the body's blocks; answers their ids."""
-    if "update" not in call.target.parameters:
-        raise BadRequest("Container metadata are not supported; to store blocks, POST with ?update&format=json")
+async def post_container(call: Call) -> Response:
+    """POST /account/container: settings when there is no body, else blocks."""
+    order = _settings_order(call, replaces_meta=not call.is_update)
+    if call.is_empty and (call.header("Content-Type") != headers.FILE_TYPE or order != NO_SETTINGS):
+        await to_thread.run_sync(call.store.set_container, call.target.account, call.target.container, order)
+        return reply(202)
+    if order != NO_SETTINGS:
+        raise BadRequest("To store blocks, POST with ?update&format=json and without metadata and policies")
+    return await _post_blocks(call)
+
+
+def _settings_order(call: Call, *, replaces_meta: bool) -> SettingsOrder:
+    """X-Container-Meta-* and X-Container-Policy-* of a request."""
+    for name in call.request.headers:
+        if name.startswith(_POLICY_PREFIX) and name not in _POLICIES:
+            raise BadRequest(f"This server does not support the header {name!r}")
+    versioning = call.header(headers.CONTAINER_VERSIONING)
+    if versioning is not None and versioning not in _VERSIONING:
+        raise BadRequest(f"{headers.CONTAINER_VERSIONING}: expected auto or none, got {versioning[:40]!r}")
+    return SettingsOrder(
+        quota_bytes=call.number(headers.CONTAINER_QUOTA),
+        keeps_history=None if versioning is None else _VERSIONING[versioning],
+        meta=call.meta(headers.CONTAINER_META_PREFIX),
+        replaces_meta=replaces_meta,
+    )
+
+
+async def _post_blocks(call: Call) -> Response:
+    """Store the body's blocks; answers their ids."""
     if call.header("Content-Type") != headers.FILE_TYPE:
         raise BadRequest(f"Content-Type: expected exactly {headers.FILE_TYPE}; nothing was stored")
     account = call.target.account
@@ -131,7 +166,9 @@ def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
         headers.CONTAINER_BYTES_USED: str(record.bytes_used),
         headers.CONTAINER_IDENTITY: found.identity,
         headers.CONTAINER_VERSION: str(record.version),
-        headers.CONTAINER_VERSIONING: "auto",
+        headers.CONTAINER_QUOTA: str(found.settings.quota_bytes),
+        headers.CONTAINER_VERSIONING: "auto" if found.settings.keeps_history else "none",
+        **headers.meta_headers(found.settings.meta, headers.CONTAINER_META_PREFIX),
         headers.CONTAINER_VERSION_TIMESTAMP: headers.timestamp_text(record.modified_us),
         headers.ATOMIC_CONDITIONS: "1",
         headers.EXTENSIONS: _EXTENSIONS,

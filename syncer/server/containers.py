@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from syncer.protocol.listing import ContainerRow
 from syncer.server.catalogue import Change, Reading
 from syncer.server.refusals import Conflict, NotFound
-from syncer.server.schema import ID, SERIAL, ContainerRecord
+from syncer.server.schema import ID, SERIAL, ContainerRecord, Settings, container_settings_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +16,10 @@ class AccountSummary:
     """What HEAD of an account tells."""
 
     containers: int
+    objects: int
     bytes_used: int
     modified_us: int
+    settings: Settings
 
 
 def existing(view: Reading, account: str, container: str) -> tuple[int, ContainerRecord]:
@@ -31,6 +33,12 @@ def existing(view: Reading, account: str, container: str) -> tuple[int, Containe
     if account_id is None or record is None:
         raise NotFound("Container does not exist")
     return account_id, record
+
+
+def exists(view: Reading, account: str, container: str) -> bool:
+    """Whether there is such a container."""
+    account_id = view.account(account)
+    return account_id is not None and view.container(account_id, container) is not None
 
 
 def all_of(view: Reading, account: str, after: str = "", prefix: str = "") -> Iterator[ContainerRow]:
@@ -55,9 +63,16 @@ def summary(view: Reading, account: str) -> AccountSummary:
     rows = list(all_of(view, account))
     return AccountSummary(
         containers=len(rows),
+        objects=sum(row.count for row in rows),
         bytes_used=sum(row.size_bytes for row in rows),
         modified_us=max((row.modified_us for row in rows), default=0),
+        settings=view.account_settings(view.account(account)),
     )
+
+
+def bytes_used(view: Reading, account: int) -> int:
+    """Sum of the sizes of an account's current objects."""
+    return sum(ContainerRecord.decode(raw).bytes_used for _, raw in view.rows("containers", ID.pack(account)))
 
 
 def create(change: Change, account: str, container: str, uuid: bytes) -> bool:
@@ -101,6 +116,7 @@ def delete(change: Change, account: str, container: str) -> None:
         raise Conflict("Container is not empty")
     change.delete("containers", ID.pack(account_id) + container.encode("utf-8"))
     change.touched.add(record.container_id)
+    change.delete("settings", container_settings_key(record.container_id))
     change.put("doomed", SERIAL.pack(record.container_id), b"")
 
 

@@ -114,7 +114,12 @@ def require_possession(
     missing: set[BlockId] = set(named)
     if account is not None:
         prefix = ID.pack(account)
-        missing = {block_id for block_id in named if view.get("possessions", prefix + block_id) is None}
+        brought = frozenset(prepared.uploaded)
+        missing = {
+            block_id
+            for block_id in named
+            if block_id not in brought and view.get("possessions", prefix + block_id) is None
+        }
     missing.update(blocks.missing([block_id for block_id in named if block_id not in missing], hold))
     if missing:
         raise MissingBlocks([block_id for block_id in named if block_id in missing])

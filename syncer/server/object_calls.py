@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from typing import Final
 
@@ -16,18 +17,20 @@ from syncer.protocol.byteranges import RangeError
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions
-from syncer.server.objects import Place, TransferOrder
+from syncer.server.incoming import Incoming
+from syncer.server.objects import Place, Source, TransferOrder
 from syncer.server.refusals import BadRequest, LengthRequired, RangeNotSatisfiable, Unprocessable
-from syncer.server.store import Incoming, ObjectView
+from syncer.server.store import ObjectView
 from syncer.server.target import parse_reference
+from syncer.server.updates import UpdateOrder
+
+_REFUSED_ON_PUT: Final = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
+"""Of a POST. On a PUT they would replace the whole object by a part of it."""
 
 _REFUSED_ON_WRITE: Final = (
     "X-Object-Manifest",
     "X-Object-Sharing",
     "X-Object-Public",
-    "X-Source-Object",
-    "X-Object-Bytes",
-    "Content-Range",
 )
 """Of Pithos, not supported yet. Ignoring them would store something else than was meant."""
 
@@ -58,7 +61,7 @@ async def head_object(call: Call) -> Response:
 
 async def put_object(call: Call) -> Response:
     """PUT /account/container/object: content, hashmap, or from another object."""
-    _refuse_unsupported(call)
+    _refuse_unsupported(call, _REFUSED_ON_PUT)
     if call.header(headers.MOVE_FROM) is not None:
         return await _put_transfer(call, headers.MOVE_FROM, _move)
     if call.header(headers.COPY_FROM) is not None:
@@ -71,11 +74,67 @@ async def put_object(call: Call) -> Response:
 async def post_object(call: Call) -> Response:
     """POST /account/container/object: metadata; with ?update those not named stay."""
     _refuse_unsupported(call)
-    if call.header("Content-Type") == headers.FILE_TYPE:
-        raise BadRequest("Changing a part of an object is not supported; PUT its hashmap")
-    meta, conditions, update = call.meta(), call.conditions(), "update" in call.target.parameters
+    if _changes_content(call):
+        return await _post_part(call)
+    meta, conditions, update = call.meta(), call.conditions(), call.is_update
     state = await to_thread.run_sync(lambda: call.store.set_meta(call.place, meta, conditions, update=update))
     return _written(202, state)
+
+
+def _changes_content(call: Call) -> bool:
+    """Whether a POST is about a part of the content: as in Pithos, the body's type or a source says so."""
+    about_content = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
+    return call.header("Content-Type") == headers.FILE_TYPE or any(
+        call.header(name) is not None for name in about_content
+    )
+
+
+async def _post_part(call: Call) -> Response:
+    """New bytes over a part of an object, behind its end, or from another object."""
+    order = _update_order(call)
+    source = call.header(headers.SOURCE_OBJECT)
+    if source is not None:
+        call.refuse_announced(0)
+        container, name = parse_reference(source)
+        found = Source(
+            place=replace(call.place, container=container, name=name), version=call.number(headers.SOURCE_VERSION)
+        )
+        state = await to_thread.run_sync(lambda: call.store.update_content(call.place, order, found))
+        return _written(204, state)
+    length = call.length
+    if length is not None and order.length not in {None, length}:
+        raise BadRequest(f"The body has {length} bytes, but Content-Range {order.length}")
+
+    def check() -> None:
+        if length is not None:
+            call.store.check_update(call.place, order, length)
+
+    def finish(incoming: Incoming) -> ObjectState:
+        if order.length not in {None, incoming.size_bytes}:
+            raise BadRequest(f"The body has {incoming.size_bytes} bytes, but Content-Range {order.length}")
+        return call.store.update_content(call.place, order, incoming)
+
+    limit = hashmap.MAX_BLOCKS * call.store.block_size
+    return _written(204, await call.receive(limit, finish, check=check))
+
+
+def _update_order(call: Call) -> UpdateOrder:
+    where = call.header("Content-Range")
+    if where is None:
+        raise BadRequest("Missing Content-Range header: where the bytes go; bytes */* appends")
+    try:
+        offset, length, total = byteranges.parse_content_range(where)
+    except RangeError as error:
+        raise RangeNotSatisfiable(str(error)) from None
+    return UpdateOrder(
+        offset=offset,
+        length=length,
+        total=total,
+        cut=call.number(headers.OBJECT_BYTES),
+        meta=call.meta(),
+        keeps_meta=call.is_update,
+        conditions=call.conditions(),
+    )
 
 
 async def move_object(call: Call) -> Response:
@@ -171,8 +230,6 @@ async def _put_content(call: Call) -> Response:
     place, conditions, meta = call.place, call.conditions(), call.own_meta()
     content_type = call.content_type() or headers.FILE_TYPE
     expected_md5 = call.header("ETag")
-    if not call.is_short:  # a long body is not read in vain
-        await to_thread.run_sync(call.store.check_write, place, conditions)
 
     def finish(incoming: Incoming) -> ObjectState:
         if incoming.md5 is not None and expected_md5 is not None:
@@ -182,7 +239,9 @@ async def _put_content(call: Call) -> Response:
         return call.store.put_content(place, incoming, content_type=content_type, meta=meta, conditions=conditions)
 
     limit = hashmap.MAX_BLOCKS * call.store.block_size
-    return _written(201, await call.receive(limit, finish, md5=expected_md5 is not None))
+    length = call.length
+    check = partial(call.store.check_write, place, conditions, length)
+    return _written(201, await call.receive(limit, finish, check=check, md5=True))
 
 
 async def _put_hashmap(call: Call) -> Response:
@@ -206,7 +265,7 @@ async def _transfer_to(call: Call, transfer: Transfer) -> Response:
         raise BadRequest(f"{call.request.method} needs the header {headers.DESTINATION}: /CONTAINER/OBJECT")
     order = TransferOrder(
         source=call.conditions(),
-        destination=Conditions(if_version=call.serial(headers.IF_DESTINATION_VERSION)),
+        destination=Conditions(if_version=call.number(headers.IF_DESTINATION_VERSION)),
         content_type=call.content_type(),
         meta=call.meta(),
     )
@@ -216,7 +275,7 @@ async def _transfer_to(call: Call, transfer: Transfer) -> Response:
 async def _put_transfer(call: Call, source_header: str, transfer: Transfer) -> Response:
     """From where a header says. If-* are about the destination here, which is what the URL names."""
     order = TransferOrder(
-        source=Conditions(if_version=call.serial(headers.IF_SOURCE_VERSION)),
+        source=Conditions(if_version=call.number(headers.IF_SOURCE_VERSION)),
         destination=call.conditions(),
         content_type=call.content_type(),
         meta=call.meta(),
@@ -232,7 +291,7 @@ async def _move(call: Call, source: Place, destination: Place, order: TransferOr
 
 async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
     call.refuse_announced(0)
-    version = call.serial(headers.SOURCE_VERSION)
+    version = call.number(headers.SOURCE_VERSION)
     state = await to_thread.run_sync(
         lambda: call.store.copy(source, destination, order, version=version, delimiter=call.delimiter)
     )
@@ -245,8 +304,8 @@ def _place(call: Call, reference: str) -> Place:
     return replace(call.place, container=container, name=name)
 
 
-def _refuse_unsupported(call: Call) -> None:
-    for name in _REFUSED_ON_WRITE:
+def _refuse_unsupported(call: Call, more: tuple[str, ...] = ()) -> None:
+    for name in (*_REFUSED_ON_WRITE, *more):
         if call.header(name) is not None:
             raise BadRequest(f"This server does not support the header {name!r}")
 

@@ -7,18 +7,20 @@ name stays readable and the container's version rises.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
-from syncer.protocol.headers import MAX_META_ITEMS, ObjectState
+from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import VersionRow
 from syncer.server import containers, contents
 from syncer.server.catalogue import Change, Reading
 from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
 from syncer.server.contents import NO_CONTENT, Prepared
-from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
-from syncer.server.schema import ContainerRecord, NameRecord, VersionRecord
+from syncer.server.quotas import require_room, require_room_in
+from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed, Refusal
+from syncer.server.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord
+from syncer.server.settings import merged_meta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An object whose bytes are put into another one.
+
+    Attributes:
+        place: Which.
+        version: Which version of it; None for the current one.
+    """
+
+    place: Place
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A new content for an object.
 
@@ -39,12 +54,22 @@ class Draft:
         content_type: Of the object.
         meta: All its metadata: those it had are dropped, as in Pithos.
         fresh_uuid: For an object that does not exist yet.
+        md5: Of the content, None where it is not known.
+        manifest: See `VersionRecord`.
+        based_on: The version that the content was made from must still be the current one; None: any.
     """
 
     content: Prepared
     content_type: str
     meta: Mapping[str, str]
     fresh_uuid: bytes
+    md5: bytes | None = None
+    manifest: str = ""
+    based_on: int | None = None
+
+
+class Overtaken(Refusal):
+    """Somebody else wrote what a draft is based on. Never leaves the server: make the draft again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +81,14 @@ class TransferOrder:
         destination: Conditions on what is under its new name.
         content_type: A new one, None to keep it.
         meta: Metadata that are added or replaced.
+        has_room: The quotas were looked at already, for all objects of a subtree together.
     """
 
     source: Conditions = UNCONDITIONAL
     destination: Conditions = UNCONDITIONAL
     content_type: str | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
+    has_room: bool = False
 
     def applied_to(self, record: VersionRecord) -> VersionRecord:
         """A version with the new type and metadata.
@@ -93,6 +120,11 @@ class Found:
     def state(self) -> ObjectState | None:
         """The current version as replies tell it."""
         return None if self.version is None or self.row is None else state_of(self.row.newest, self.version)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the object, 0 for none."""
+        return 0 if self.version is None else self.version.size_bytes
 
     def existing(self) -> tuple[NameRecord, VersionRecord]:
         """Row and current version of an object that must exist.
@@ -178,10 +210,15 @@ def put(change: Change, place: Place, draft: Draft, conditions: Conditions) -> O
     Raises:
         NotFound: There is no such container.
         PreconditionFailed: A condition doesn't hold.
+        OverQuota: There is no room for it.
         LeafVanished: Prepare the content again.
+        Overtaken: Make the draft again.
     """
     found = look(change, place)
     require(conditions, found)
+    if draft.based_on is not None and (found.row is None or draft.based_on != found.row.newest):
+        raise Overtaken("the object has changed")
+    require_room_for(change, found, draft.content.size_bytes)
     contents.require_leaves(change, found.account_id, draft.content)
     content = contents.store(change, found.account_id, draft.content)
     record = VersionRecord(
@@ -196,6 +233,8 @@ def put(change: Change, place: Place, draft: Draft, conditions: Conditions) -> O
         content_type=draft.content_type,
         modified_by=place.account,
         meta=draft.meta,
+        md5=draft.md5,
+        manifest=draft.manifest,
     )
     return _append(change, place, found, record)
 
@@ -260,6 +299,8 @@ def move(change: Change, source: Place, destination: Place, order: TransferOrder
     target = look(change, destination)
     require(order.destination, target)
     record = order.applied_to(current)
+    if not order.has_room:
+        require_room_for_transfers(change, [(found, target)], moves=True)
     _bury(change, source, found)
     target = look(change, destination)  # the container may be the same one, and has changed
     return _install(change, destination, target, record)
@@ -288,6 +329,8 @@ def copy(
     _, original = read_version(change, source, version)
     target = look(change, destination)
     require(order.destination, target)
+    if not order.has_room:
+        require_room_for(change, target, original.size_bytes)
     uuid = fresh_uuid if target.version is None else target.version.uuid
     return _install(change, destination, target, replace(order.applied_to(original), uuid=uuid))
 
@@ -315,16 +358,35 @@ def require(conditions: Conditions, found: Found) -> None:
         raise PreconditionFailed(f"Precondition failed: {now}")
 
 
-def merged_meta(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, str]:
-    """Metadata with some items replaced; empty values remove theirs.
+def require_room_for(view: Reading, found: Found, size_bytes: int) -> None:
+    """Go on with a new content of so many bytes, or refuse.
 
     Raises:
-        BadRequest: Too many items.
+        OverQuota: A quota is too small.
     """
-    merged = {key: value for key, value in {**old, **new}.items() if value}
-    if len(merged) > MAX_META_ITEMS:
-        raise BadRequest(f"at most {MAX_META_ITEMS} metadata items, not {len(merged)}")
-    return merged
+    require_room_in(view, found.account_id, found.container, size_bytes - found.size_bytes)
+
+
+def require_room_for_transfers(view: Reading, pairs: Iterable[tuple[Found, Found]], *, moves: bool) -> None:
+    """Go on with moves or copies of current objects, or refuse.
+
+    Args:
+        view: The transaction.
+        pairs: What is at each source and at its destination.
+        moves: The sources go away.
+
+    Raises:
+        OverQuota: A quota is too small.
+    """
+    growth: dict[int, tuple[ContainerRecord, int]] = {}
+    account = 0
+    for source, target in pairs:
+        account = target.account_id
+        changes = [(target.container, source.size_bytes - target.size_bytes)]
+        for container, more in [*changes, (source.container, -source.size_bytes)] if moves else changes:
+            _, before = growth.get(container.container_id, (container, 0))
+            growth[container.container_id] = (container, before + more)
+    require_room(view, account, growth)
 
 
 def _slot(change: Change, row: NameRecord | None) -> int:
@@ -334,6 +396,9 @@ def _slot(change: Change, row: NameRecord | None) -> int:
 def _append(change: Change, place: Place, found: Found, record: VersionRecord) -> ObjectState:
     """Make a version the current one of its name."""
     serial = change.next_serial()
+    if found.row is not None and not change.container_settings(found.container.container_id).keeps_history:
+        _forget(change, found.row.newest)
+        record = replace(record, previous=0)
     change.put_version(serial, record)
     row = NameRecord(slot=record.slot, newest=serial, deleted=record.deleted)
     change.put_name(found.container.container_id, place.name, row)
@@ -349,6 +414,14 @@ def _append(change: Change, place: Place, found: Found, record: VersionRecord) -
     )
     change.put_container(found.account_id, place.container, container)
     return state_of(serial, record)
+
+
+def _forget(change: Change, serial: int) -> None:
+    """Remove a version and all before it. The sweep then finds what nobody names any more."""
+    while serial:
+        previous = change.existing_version(serial).previous
+        change.delete("versions", SERIAL.pack(serial))
+        serial = previous
 
 
 def _bury(change: Change, place: Place, found: Found) -> int:

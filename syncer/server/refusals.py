@@ -98,6 +98,18 @@ class TooLarge(Refusal):
     status = 413
 
 
+class OverQuota(TooLarge):
+    """413: it would exceed a quota. Two forms, as in Pithos: the container's in the message, the account's in details.
+
+    Attributes:
+        details: "" for a container's.
+    """
+
+    def __init__(self, message: str, details: str = "") -> None:
+        self.details = details
+        super().__init__(message)
+
+
 class RangeNotSatisfiable(Refusal):
     """416."""
 

@@ -7,12 +7,11 @@ that nobody names (collected later), never a name without its blocks.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final, Self
@@ -28,11 +27,12 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow, VersionRow
-from syncer.server import containers, contents, history, listings, objects, subtrees, sweep
+from syncer.server import containers, contents, history, listings, objects, settings, subtrees, sweep
 from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
 from syncer.server.conditions import (
+    UNCONDITIONAL,
     Conditions,
     Verdict,
     judge_read,
@@ -43,11 +43,14 @@ from syncer.server.containers import AccountSummary
 from syncer.server.contents import LeafVanished, Prepared
 from syncer.server.folder import ServerFolder
 from syncer.server.history import ChangesOrder
+from syncer.server.incoming import Incoming
 from syncer.server.listings import Selection
-from syncer.server.objects import Draft, Place, TransferOrder
+from syncer.server.objects import Draft, Overtaken, Place, Source, TransferOrder
 from syncer.server.refusals import NotModified, PreconditionFailed
-from syncer.server.schema import ContainerRecord
+from syncer.server.schema import ContainerRecord, Settings
+from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
 from syncer.server.sweep import SweepResult
+from syncer.server.updates import Edit, Part, UpdateOrder
 
 GRACE_US: Final = 24 * 3600 * 1_000_000
 """How long an uploaded block stays without a version that names it: an upload of 1 TiB takes a day at 100 Mbit/s."""
@@ -61,10 +64,12 @@ class ContainerView:
 
     Attributes:
         record: Its row.
+        settings: What was set for it.
         settled_us: Its time of change, for Last-Modified; see `conditions.settled_time`.
     """
 
     record: ContainerRecord
+    settings: Settings
     settled_us: int
 
     @property
@@ -84,6 +89,31 @@ class ObjectView:
 
     state: ObjectState
     leaf_keys: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A new version but for its content; see `Draft`."""
+
+    place: Place
+    conditions: Conditions
+    content_type: str
+    meta: Mapping[str, str]
+    md5: bytes | None = None
+    manifest: str = ""
+    based_on: int | None = None
+
+    def draft(self, content: Prepared, fresh_uuid: bytes) -> Draft:
+        """With the content."""
+        return Draft(
+            content=content,
+            content_type=self.content_type,
+            meta=self.meta,
+            fresh_uuid=fresh_uuid,
+            md5=self.md5,
+            manifest=self.manifest,
+            based_on=self.based_on,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,10 +177,32 @@ class Store:
         with self._catalogue.reading() as view:
             return list(islice(containers.all_of(view, account, marker, prefix), limit))
 
-    def create_container(self, account: str, container: str) -> bool:
-        """Make a container; False if it exists."""
+    def create_container(self, account: str, container: str, order: SettingsOrder = NO_SETTINGS) -> bool:
+        """Make a container; False if it exists. Its settings are changed either way."""
         fresh = uuids.uuid4().bytes
-        return self._commits.run(lambda change: containers.create(change, account, container, fresh))
+
+        def act(change: Change) -> bool:
+            order.applied_to(Settings())  # refuses before anything is written
+            if containers.exists(change, account, container):
+                settings.set_for_container(change, account, container, order)
+                return False
+            containers.create(change, account, container, fresh)
+            settings.set_for_container(change, account, container, order)
+            return True
+
+        return self._commits.run(act)
+
+    def set_container(self, account: str, container: str, order: SettingsOrder) -> None:
+        """Change a container's settings."""
+        self._commits.run(lambda change: settings.set_for_container(change, account, container, order))
+
+    def set_quotas(self, quotas: Mapping[str, int]) -> None:
+        """Set the quotas of accounts, bytes by name; 0 for none. Those not named keep theirs: nobody can use them."""
+        self._commits.run(lambda change: settings.set_quotas(change, quotas))
+
+    def set_account(self, account: str, order: SettingsOrder) -> None:
+        """Change an account's settings."""
+        self._commits.run(lambda change: settings.set_for_account(change, account, order))
 
     def delete_container(self, account: str, container: str) -> None:
         """Delete an empty container and, later, its history."""
@@ -161,7 +213,8 @@ class Store:
         floor_us = self._commits.floor_us()  # before the snapshot
         with self._catalogue.reading() as view:
             _, record = containers.existing(view, account, container)
-        return ContainerView(record=record, settled_us=settled_time(record.modified_us, floor_us))
+            found = view.container_settings(record.container_id)
+        return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us))
 
     def listing(
         self, account: str, container: str, wanted: Selection, *, since: int | None = None
@@ -178,7 +231,8 @@ class Store:
             if listing_is_unchanged(since, record.modified_us):
                 raise NotModified("Not modified")
             rows = listings.select(view, record, wanted)
-        return ContainerView(record=record, settled_us=settled_time(record.modified_us, floor_us)), rows
+            found = view.container_settings(record.container_id)
+        return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us)), rows
 
     def changes(self, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
         """A container's id (for `bell`) and what changed in it since a version; see `history.changes`."""
@@ -274,15 +328,24 @@ class Store:
             self._commits.run(lambda change: contents.record_uploads(change, change.make_account(account), distinct))
         return ids
 
-    def check_write(self, place: Place, conditions: Conditions) -> None:
-        """Refuse early what the commit would refuse, before a body is read. The commit decides again.
+    def check_write(self, place: Place, conditions: Conditions, size_bytes: int | None) -> None:
+        """Refuse early what the commit would refuse, before a body is read or stored. The commit decides again.
+
+        Args:
+            place: What is to be written.
+            conditions: On it.
+            size_bytes: Of the new content; None if that is not known yet.
 
         Raises:
             NotFound: There is no such container.
             PreconditionFailed: A condition doesn't hold.
+            OverQuota: There is no room for it.
         """
         with self._catalogue.reading() as view:
-            objects.require(conditions, objects.look(view, place))
+            found = objects.look(view, place)
+            objects.require(conditions, found)
+            if size_bytes is not None:
+                objects.require_room_for(view, found, size_bytes)
 
     def put_content(
         self,
@@ -292,17 +355,21 @@ class Store:
         content_type: str,
         meta: Mapping[str, str],
         conditions: Conditions,
+        manifest: str = "",
     ) -> ObjectState:
         """Make an object, or a new version, of content that was received.
 
         Raises:
             NotFound: There is no such container.
             PreconditionFailed: A condition doesn't hold.
+            OverQuota: There is no room for it.
         """
         block_list = incoming.finish()
         self._blocks.sync()  # before the commit that names them
+        md5 = None if incoming.md5 is None else incoming.md5.digest()
+        wanted = _Wanted(place=place, conditions=conditions, content_type=content_type, meta=meta)
         return self._commit_content(
-            place, block_list, conditions, content_type=content_type, meta=meta, uploaded=tuple(block_list), hold=None
+            replace(wanted, md5=md5, manifest=manifest), block_list, uploaded=tuple(block_list), hold=None
         )
 
     def put_hashmap(
@@ -320,45 +387,128 @@ class Store:
             NotFound: There is no such container.
             PreconditionFailed: A condition doesn't hold.
             MissingBlocks: Blocks that the account has not sent; nothing was written.
+            OverQuota: There is no room for it.
             BadRequest: The size cuts the last block short.
         """
+        wanted = _Wanted(place=place, conditions=conditions, content_type=content_type, meta=meta)
         with self._blocks.hold() as hold:
-            return self._commit_content(
-                place, block_list, conditions, content_type=content_type, meta=meta, uploaded=(), hold=hold
-            )
+            return self._commit_content(wanted, block_list, uploaded=(), hold=hold)
+
+    def update_content(self, place: Place, order: UpdateOrder, source: Incoming | Source) -> ObjectState:
+        """Put new bytes over a part of an object, behind its end, or cut it.
+
+        If somebody else writes meanwhile, it is done again on what they wrote: of several appends all are there.
+
+        Args:
+            place: Which object.
+            order: Where, and under which conditions.
+            source: The new bytes: a body that was received, or another object.
+
+        Raises:
+            NotFound: There is no such container or object, or no such source.
+            PreconditionFailed: A condition doesn't hold.
+            OverQuota: There is no room for it.
+            RangeNotSatisfiable: The offset is behind the end, or the object has another size than was said.
+            BadRequest: The source is shorter than the range.
+        """
+        with self._blocks.hold() as hold:
+            new = source.finish() if isinstance(source, Incoming) else self._source(source, hold)
+            while True:
+                old = self.open_object(place, version=None, conditions=UNCONDITIONAL)
+                self._require(place, order.conditions)
+                edit = order.edit(old.state.size_bytes, new.size_bytes, self.block_size)
+                block_list, brought = self._composed(old, new, edit, hold)
+                self._blocks.sync()
+                uploaded = brought if not isinstance(source, Incoming) else [*brought, *new]
+                wanted = _Wanted(
+                    place=place,
+                    conditions=order.conditions,
+                    content_type=old.state.content_type,
+                    meta=merged_meta((old.state.meta or {}) if order.keeps_meta else {}, order.meta),
+                    based_on=old.state.version,
+                )
+                try:
+                    return self._commit_content(wanted, block_list, uploaded=uploaded, hold=hold)
+                except Overtaken:
+                    continue
+
+    def check_update(self, place: Place, order: UpdateOrder, available: int) -> None:
+        """Refuse early what `update_content` would refuse; like `check_write`.
+
+        Args:
+            place: Which object.
+            order: What is to be done.
+            available: New bytes that will come.
+        """
+        with self._catalogue.reading() as view:
+            found = objects.look(view, place)
+            objects.require(order.conditions, found)
+            _, current = found.existing()
+            objects.require_room_for(view, found, order.edit(current.size_bytes, available, self.block_size).size)
+
+    def _source(self, source: Source, hold: EpochHold) -> BlockList:
+        """Another object's block list. Its blocks stay while the hold lasts."""
+        opened = self.open_object(source.place, version=source.version, conditions=UNCONDITIONAL)
+        found = self.block_list(opened)
+        self._blocks.missing(found, hold)
+        return found
+
+    def block_list(self, opened: ObjectView) -> BlockList:
+        """An object's block list as a whole."""
+        ids = b"".join(self.id_runs(opened))
+        return BlockList(block_size=self.block_size, size_bytes=opened.state.size_bytes, ids=ids)
+
+    def _composed(
+        self, old: ObjectView, new: BlockList, edit: Edit, hold: EpochHold
+    ) -> tuple[BlockList, list[BlockId]]:
+        """The block list after an edit, and the blocks that had to be composed for it."""
+        before = self.block_list(old)
+        ids = bytearray(before.ids[: edit.blocks * ID_SIZE].ljust(edit.blocks * ID_SIZE, b"\0"))
+        brought = []
+        for index in edit.changed():
+            parts = edit.parts(index)
+            whole = edit.whole_block(parts, new.size_bytes)
+            if whole is not None:
+                block_id = new[whole]
+            else:
+                data = b"".join(self._bytes(new if part.is_new else before, part) for part in parts)
+                block_id = self._blocks.put(data, hold)
+                brought.append(block_id)
+            ids[index * ID_SIZE : (index + 1) * ID_SIZE] = block_id
+        return BlockList(block_size=self.block_size, size_bytes=edit.size, ids=bytes(ids)), brought
+
+    def _bytes(self, blocks: BlockList, part: Part) -> bytes:
+        """Some bytes of one or two blocks."""
+        return b"".join(
+            self._blocks.read(blocks[span.index], span.start, span.length)
+            for span in spans(part.start, part.length, self.block_size)
+        )
+
+    def _require(self, place: Place, conditions: Conditions) -> None:
+        with self._catalogue.reading() as view:
+            objects.require(conditions, objects.look(view, place))
 
     def _commit_content(
-        self,
-        place: Place,
-        block_list: BlockList,
-        conditions: Conditions,
-        *,
-        content_type: str,
-        meta: Mapping[str, str],
-        uploaded: Sequence[BlockId],
-        hold: EpochHold | None,
+        self, wanted: _Wanted, block_list: BlockList, *, uploaded: Sequence[BlockId], hold: EpochHold | None
     ) -> ObjectState:
         fresh = uuids.uuid4().bytes
         while True:
-            content = self._prepare(place, block_list, conditions, uploaded, hold)
-            draft = Draft(content=content, content_type=content_type, meta=meta, fresh_uuid=fresh)
+            content = self._prepare(wanted, block_list, uploaded, hold)
+            draft = wanted.draft(content, fresh)
+            act = partial(objects.put, place=wanted.place, draft=draft, conditions=wanted.conditions)
             try:
-                return self._commits.run(partial(objects.put, place=place, draft=draft, conditions=conditions))
+                return self._commits.run(act)
             except LeafVanished:
                 continue  # swept between our look and the commit: the next look finds it gone and checks its ids
 
     def _prepare(
-        self,
-        place: Place,
-        block_list: BlockList,
-        conditions: Conditions,
-        uploaded: Sequence[BlockId],
-        hold: EpochHold | None,
+        self, wanted: _Wanted, block_list: BlockList, uploaded: Sequence[BlockId], hold: EpochHold | None
     ) -> Prepared:
         """Look at a block list; with a hold, also at who may name its blocks."""
         with self._catalogue.reading() as view:
-            found = objects.look(view, place)
-            objects.require(conditions, found)  # early: a 412 says more than a list of missing blocks
+            found = objects.look(view, wanted.place)
+            objects.require(wanted.conditions, found)  # early: a 412 says more than a list of missing blocks
+            objects.require_room_for(view, found, block_list.size_bytes)  # before blocks are asked for
             content = contents.prepare(view, found.account_id, block_list, uploaded)
             if hold is not None:
                 contents.require_possession(view, found.account_id, content, self._blocks, hold)
@@ -385,7 +535,7 @@ class Store:
         def act(change: Change) -> ObjectState:
             one = partial(objects.move, change)
             if delimiter:
-                return subtrees.transfer(change, source, destination, delimiter, order, one)
+                return subtrees.transfer(change, source, destination, delimiter, order, one, moves=True)
             return one(source, destination, order)
 
         return self._commits.run(act)
@@ -410,7 +560,7 @@ class Store:
                 return objects.copy(change, old, new, how, version=wanted, fresh_uuid=uuids.uuid4().bytes)
 
             if delimiter:
-                return subtrees.transfer(change, source, destination, delimiter, order, one)
+                return subtrees.transfer(change, source, destination, delimiter, order, one, moves=False)
             return one(source, destination, order)
 
         return self._commits.run(act)
@@ -430,51 +580,3 @@ class Store:
         swept = sweep.sweep(self._catalogue, self._commits, uploaded_before_us=before_us, offset=offset)
         collected = gc.collect(self._blocks, lambda: sweep.live_blocks(self._catalogue), stop=stop)
         return Collected(catalogue=swept, blocks=collected)
-
-
-class Incoming:
-    """Content on its way in: blocks are stored as they fill, so that memory holds one block and one piece.
-
-    Attributes:
-        size_bytes: Taken so far.
-        md5: Of that, if it was asked for.
-    """
-
-    def __init__(self, blocks: BlockDirectory, *, md5: bool) -> None:
-        self._blocks = blocks
-        self._hold = blocks.hold()
-        self._rest = bytearray()
-        self._ids: list[BlockId] = []
-        self.size_bytes = 0
-        self.md5 = hashlib.md5(usedforsecurity=False) if md5 else None
-
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes; may wait for the disk."""
-        self.size_bytes += len(data)
-        if self.md5 is not None:
-            self.md5.update(data)
-        if self._rest:
-            self._rest += data
-            data = bytes(self._rest)
-            self._rest.clear()
-        size = self._blocks.block_size
-        whole = len(data) // size * size
-        self._ids += [self._blocks.put(data[at : at + size], self._hold) for at in range(0, whole, size)]
-        self._rest += data[whole:]
-
-    def finish(self) -> BlockList:
-        """All of it, as a block list. The blocks are not durable yet."""
-        if self._rest:
-            self._ids.append(self._blocks.put(bytes(self._rest), self._hold))
-            self._rest.clear()
-        return BlockList(block_size=self._blocks.block_size, size_bytes=self.size_bytes, ids=b"".join(self._ids))
-
-    def close(self) -> None:
-        """Let go of the blocks: after the commit, or when there will be none."""
-        self._hold.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

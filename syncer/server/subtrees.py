@@ -55,7 +55,14 @@ def empty(change: Change, account: str, container: str) -> None:
 
 
 def transfer(
-    change: Change, source: Place, destination: Place, delimiter: str, order: TransferOrder, act: Transfer
+    change: Change,
+    source: Place,
+    destination: Place,
+    delimiter: str,
+    order: TransferOrder,
+    act: Transfer,
+    *,
+    moves: bool,
 ) -> ObjectState:
     """Move or copy an object and all below it; those below keep their metadata.
 
@@ -66,6 +73,7 @@ def transfer(
         delimiter: What separates it from those below.
         order: For the object itself.
         act: Moves or copies one object.
+        moves: Which of them.
 
     Returns:
         The object's new version, or that of the last one below it if it doesn't exist.
@@ -73,6 +81,7 @@ def transfer(
     Raises:
         NotFound: No such container, or nothing there.
         PreconditionFailed: A condition doesn't hold.
+        OverQuota: There is no room for all of it.
         BadRequest: The destination lies below the source, or a name would become too long.
     """
     inside = destination.container == source.container and destination.name.startswith(source.name + delimiter)
@@ -87,15 +96,18 @@ def transfer(
         problem = object_name_problem(new.name)
         if problem is not None:
             raise BadRequest(f"Unsafe object name {new.name[:100]!r}: {problem}")
+    objects.require(order.source, found)
+    objects.require(order.destination, target)
+    if found.version is None and not below:
+        raise NotFound("Object does not exist")
+    pairs = [(objects.look(change, old), objects.look(change, new)) for old, new in below]
+    objects.require_room_for_transfers(change, [(found, target), *pairs], moves=moves)
+    plain = TransferOrder(has_room=True)
     if found.version is None:
-        objects.require(order.source, found)
-        objects.require(order.destination, target)
-        if not below:
-            raise NotFound("Object does not exist")
-        return [act(old, new, TransferOrder()) for old, new in below][-1]
-    state = act(source, destination, order)
+        return [act(old, new, plain) for old, new in below][-1]
+    state = act(source, destination, replace(order, has_room=True))
     for old, new in below:
-        act(old, new, TransferOrder())
+        act(old, new, plain)
     return state
 
 

@@ -88,18 +88,20 @@ class Client:
 
 
 @contextmanager
-def server_in_thread(folder: Path) -> Iterator[str]:
+def server_in_thread(folder: Path, tokens: str = TOKENS) -> Iterator[str]:
     """Serve a folder; yields HOST:PORT."""
-    with Store(ServerFolder.open(str(folder), block_size=BLOCK)) as store, serving(store) as address:
+    with Store(ServerFolder.open(str(folder), block_size=BLOCK)) as store, serving(store, tokens) as address:
         yield address
 
 
 @contextmanager
-def serving(store: Store) -> Iterator[str]:
+def serving(store: Store, tokens: str = TOKENS) -> Iterator[str]:
     """Serve a store; yields HOST:PORT."""
+    known = parse_tokens(tokens, "test")
+    store.set_quotas(known.quotas)
     listener = process.bind("127.0.0.1:0")
     ready = threading.Event()
-    server = process.Server(App(store, parse_tokens(TOKENS, "test")), ready.set)
+    server = process.Server(App(store, known), ready.set)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -128,11 +130,11 @@ class ServerProcess:
         self.address = self.ready_line.removeprefix("listening on http://")
 
     @classmethod
-    def serve(cls, folder: Path, *options: str) -> Self:
+    def serve(cls, folder: Path, *options: str, tokens: str = TOKENS) -> Self:
         """`blocksync serve` as a user starts it."""
-        tokens = folder.parent / "tokens"
-        tokens.write_text(TOKENS)
-        fixed = ("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", str(BLOCK))
+        file = folder.parent / "tokens"
+        file.write_text(tokens)
+        fixed = ("--listen", "127.0.0.1:0", "--token-file", str(file), "--block-size", str(BLOCK))
         return cls([BLOCKSYNC, "serve", str(folder), *fixed, *options])
 
     @classmethod

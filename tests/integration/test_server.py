@@ -616,9 +616,10 @@ def test_odd_but_safe_names_work(alice: Client, c: str) -> None:
 def test_what_is_not_supported_is_refused_and_not_ignored(alice: Client, c: str, header: str) -> None:
     assert alice("PUT", f"/{c}/f", b"x", **{header: "x"}).status == 400
     assert alice("DELETE", f"/{c}/f?until=7").status == 400
-    assert alice("PUT", f"/{c}", X_Container_Policy_Quota="1").status == 400
-    assert alice("PUT", f"/{c}", X_Container_Policy_Versioning="auto").status == 202
-    assert alice("PUT", f"/{c}", X_Container_Policy_Versioning="auto", X_Container_Meta_K="v").status == 400
+    assert alice("PUT", f"/{c}", X_Container_Policy_Project="p").status == 400
+    assert alice("PUT", f"/{c}", X_Container_Policy_Versioning="sometimes").status == 400
+    assert alice("PUT", f"/{c}", X_Container_Policy_Quota="-1").status == 400
+    assert alice("POST", "?update", X_Account_Group_Friends="bob").status == 400
 
 
 def test_a_method_that_does_nothing_says_what_would(alice: Client, c: str) -> None:

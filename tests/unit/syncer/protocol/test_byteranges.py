@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol.byteranges import MAX_RANGES, Multipart, RangeError, parse_ranges, range_header
+from syncer.protocol.byteranges import (
+    MAX_RANGES,
+    Multipart,
+    RangeError,
+    parse_content_range,
+    parse_ranges,
+    range_header,
+)
 
 
 @pytest.mark.parametrize(
@@ -79,3 +86,17 @@ def test_a_multipart_body_is_read_back_part_by_part(data: bytes, draw: st.DataOb
     assert [one["Content-Range"] for one in found] == [f"bytes {p.start}-{p.stop - 1}/{len(data)}" for p in parts]
     if b"\r" not in data and b"\n" not in data:  # the parser of mail takes line ends for its own
         assert [one.get_payload(decode=True) for one in found] == [data[p.start : p.stop] for p in parts]
+
+
+@given(st.integers(0, 10**18), st.integers(1, 10**18), st.none() | st.integers(0, 10**18))
+def test_a_content_range_survives(start: int, length: int, size: int | None) -> None:
+    text = f"bytes {start}-{start + length - 1}/{'*' if size is None else size}"
+    assert parse_content_range(text) == (start, length, size)
+
+
+def test_a_content_range_may_leave_things_out() -> None:
+    assert parse_content_range("bytes */*") == (None, None, None)
+    assert parse_content_range("bytes 7-/*") == (7, None, None)
+    for bad in ("", "bytes", "bytes 3-2/*", "bytes -2/*", "bytes 1-2", "bits 0-1/*", "bytes 0-1/x"):
+        with pytest.raises(RangeError):
+            parse_content_range(bad)
