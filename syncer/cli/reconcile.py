@@ -20,7 +20,9 @@ from syncer.cli.telling import Teller, worst
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Report
+from syncer.engine.scoped import Scoping
 from syncer.errors import SafetyStopError, SyncerError
+from syncer.local.directory import LocalDirectory
 from syncer.remote.parallel import first_error
 from syncer.remote.pithos import open_pithos
 from syncer.state.statedb import StateDB
@@ -106,7 +108,8 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
     try:
         remote = open_pithos(linked.record.url, linked.token())
         try:
-            options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent)
+            scoping = Scoping(local=local, state=books) if isinstance(local, LocalDirectory) else None
+            options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)
             with teller.working():
                 await Cycle(local, remote, books, teller, options, report).run()
         finally:

@@ -37,7 +37,9 @@ from syncer.core.paths import path_in
 _DIGEST_CHARACTERS = 16  # 64 bits: it names one plan to a person, it is not a signature
 
 
-def make_plan(base: BaseIndex, local: Identified, remote: Identified, policy: Policy, fresh: Fresh) -> Plan:
+def make_plan(
+    base: BaseIndex, local: Identified, remote: Identified, policy: Policy, fresh: Fresh, *, beside: int = 0
+) -> Plan:
     """Plan one cycle.
 
     Args:
@@ -46,6 +48,7 @@ def make_plan(base: BaseIndex, local: Identified, remote: Identified, policy: Po
         remote: `identify_remote` of a complete listing.
         policy: Host, time, names.
         fresh: The same source of numbers that `identify` used.
+        beside: Nodes that both sides have and that are left out here (`scope.Scoped`): the guard counts them.
     """
     merged = merge(base.tree, local.tree, remote.tree, policy, fresh)
     local, remote = relabel(local, merged.relabel_local), relabel(remote, merged.relabel_remote)
@@ -63,8 +66,8 @@ def make_plan(base: BaseIndex, local: Identified, remote: Identified, policy: Po
         forget=_forget(base, local, remote, targets),
         notes=_notes(base, merged, targets, local, remote),
         deletions=(
-            _deletions(Side.LOCAL, local.tree, targets.local, local_actions),
-            _deletions(Side.REMOTE, remote.tree, targets.remote, remote_actions),
+            _deletions(Side.LOCAL, local.tree, targets.local, local_actions, beside),
+            _deletions(Side.REMOTE, remote.tree, targets.remote, remote_actions, beside),
         ),
         digest=plan_digest(chain(local_actions, remote_actions)),
         local_state=local,
@@ -120,9 +123,9 @@ def _forget(base: BaseIndex, local: Identified, remote: Identified, targets: Tar
     )
 
 
-def _deletions(side: Side, tree: Tree, target: Tree, actions: Iterable[Action]) -> Deletions:
+def _deletions(side: Side, tree: Tree, target: Tree, actions: Iterable[Action], beside: int) -> Deletions:
     deleted = sum(1 for action in actions if isinstance(action, Trash) and action.absorbed_by is None)
-    return Deletions(side=side, nodes_before=len(tree), nodes_after=len(target), deleted=deleted)
+    return Deletions(side=side, nodes_before=len(tree) + beside, nodes_after=len(target) + beside, deleted=deleted)
 
 
 def _notes(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 import msgspec
@@ -13,12 +14,19 @@ from syncer.core.ledger import BaseChange
 from syncer.core.model import Content, LocalTag, Nid, RelPath
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.report import Report
+from syncer.local.root import Origin
+from syncer.local.survey import Digests
+from syncer.remote.client import Cursor
+from syncer.state.rows import RowReader
 from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import StateDB
 
 _CONTAINER: Final = "container"
 _CHECKPOINT: Final = "checkpoint"
 _LAST_CYCLE: Final = "last-cycle"
+_CURSOR: Final = "remote-cursor"
+_DIGESTS: Final = "directory-digests"
+_HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
 class LastCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +80,39 @@ class Books:
         """Remember it."""
         self._database.meta_set({_CHECKPOINT: checkpoint})
 
+    # --- cycles that look at a part (engine/scoped.py)
+
+    def rows(self) -> AbstractContextManager[RowReader]:
+        """The base rows one by one."""
+        return self._database.rows()
+
+    def cursor(self) -> Cursor | None:
+        """Where the server's changes were last known completely."""
+        raw = self._database.meta_get(_CURSOR)
+        return None if raw is None else msgspec.json.decode(raw, type=Cursor)
+
+    def set_cursor(self, cursor: Cursor | None) -> None:
+        """Remember it."""
+        self._database.meta_set({_CURSOR: None if cursor is None else msgspec.json.encode(cursor)})
+
+    def digests(self) -> Digests:
+        """Of the local directories that are as the base says."""
+        return Digests(self._database.meta_get(_DIGESTS) or b"")
+
+    def set_digests(self, digests: Digests) -> None:
+        """Remember them."""
+        self._database.meta_set({_DIGESTS: digests.raw})
+
+    def holders(self, contents: Collection[Content]) -> dict[Content, list[Origin]]:
+        """Local files with these contents, by what the base says; a few of each."""
+        found: dict[Content, list[Origin]] = {}
+        with self._database.rows() as rows:
+            for content, row in rows.holding(contents):
+                origins = found.setdefault(content, [])
+                if len(origins) < _HOLDERS and row.local is not None and (path := rows.path(row)) is not None:
+                    origins.append(Origin(path=path, tag=row.local, content=content))
+        return found
+
     def known(self, tag: LocalTag) -> Content | None:
         """What a large local file that is not in the base yet was found to contain (`local.root.ContentMemory`)."""
         return self._database.known_content(tag)
@@ -88,7 +129,7 @@ class Books:
     def forget_sides(self) -> None:
         """For `link --relink`: the next cycle merges both sides anew and deletes nothing."""
         self._database.clear()
-        self._database.meta_set({_CONTAINER: None, _CHECKPOINT: None, _LAST_CYCLE: None})
+        self._database.meta_set({_CONTAINER: None, _CHECKPOINT: None, _LAST_CYCLE: None, _CURSOR: None, _DIGESTS: None})
 
     def last_cycle(self) -> LastCycle | None:
         """How the last cycle went."""

@@ -7,7 +7,7 @@ recorded before the error goes on, and what is not even that is found again by t
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,9 +18,9 @@ from syncer.core.base import BaseIndex
 from syncer.core.identify import identify_local, identify_remote
 from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.merge import Policy
-from syncer.core.model import Action, Kind, Nid, NoteKind, Plan, Side
+from syncer.core.model import Action, Content, Create, Kind, Nid, NoteKind, Plan, RelPath, RemoteStat, Side, Update
 from syncer.core.plan import make_plan
-from syncer.core.safety import check_container, guard
+from syncer.core.safety import ContainerIdentity, check_container, guard
 from syncer.engine.apply import LocalWorker
 from syncer.engine.foreign import keep_beside
 from syncer.engine.observe import container_identity, resolve_changed
@@ -28,10 +28,11 @@ from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder, State
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
+from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import LocalFiles
 from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnsafeNameError
-from syncer.local.root import BusyError, LocalRoot, Observation
-from syncer.remote.client import CloudClient, ForeignVersion, Listing
+from syncer.local.root import BusyError, LocalRoot, Observation, Origin
+from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
 
 _WORKERS: Final = 8  # actions of one side at once: small files wait for round trips and fsyncs most of the time
 
@@ -59,12 +60,37 @@ class Options:
         dry_run: Plan only.
         consent: Digest of the plan whose deletions are agreed to.
         step: Fault points of the crash tests.
+        scoping: How to look at a part of the tree; None: always at all of it.
     """
 
     policy: Policy
     dry_run: bool = False
     consent: str | None = None
     step: Callable[[str], None] = field(default=_no_step)
+    scoping: Scoping | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """Both sides as they were seen.
+
+    Attributes:
+        base: What was agreed on, of what was looked at.
+        objects: The remote side.
+        refused: Objects that can't be synced.
+        seen: The local side.
+        cursor: The remote side's state, if the server names one.
+        beside: Nodes that were not looked at, because they are as the base says.
+        directories: Local directories that were looked at; None: all.
+    """
+
+    base: BaseIndex
+    objects: Sequence[RemoteStat]
+    refused: Sequence[RefusedName]
+    seen: Observation
+    cursor: Cursor | None
+    beside: int = 0
+    directories: Sequence[RelPath] | None = None
 
 
 class Cycle:
@@ -110,45 +136,82 @@ class Cycle:
         return self.report
 
     async def _run(self) -> None:
-        listing = await self._list()
-        base = await trio.to_thread.run_sync(self._state.load_base)
-        stats = await resolve_changed(self._remote, listing.objects, base)
-        seen = await self._local.observe(base, self._state.checkpoint())
+        look = await self._part() or await self._whole()
         fresh = self._state.allocator()
 
         def decide() -> Plan:
-            local = identify_local(seen.stats, frozenset(seen.unknown), base, fresh)
-            return make_plan(base, local, identify_remote(stats, base, fresh), self._options.policy, fresh)
+            local = identify_local(look.seen.stats, frozenset(look.seen.unknown), look.base, fresh)
+            remote = identify_remote(look.objects, look.base, fresh)
+            return make_plan(look.base, local, remote, self._options.policy, fresh, beside=look.beside)
 
         plan = await trio.to_thread.run_sync(decide)
-        self._tell(plan, seen, listing)
+        self._tell(plan, look.seen, look.refused)
         guard(plan, self._options.consent)
         self._listener.planned(plan)
         if self._options.dry_run:
             for action in (*plan.remote, *plan.local):
                 self.report.count(action)
             return
-        await self._carry_out(plan, base, seen)
+        await self._carry_out(plan, look)
         undone = self.report.undone or self.report.failures or plan.local_state.frozen or plan.remote_state.frozen
-        if not undone and seen.checkpoint is not None:
+        if not undone and look.seen.checkpoint is not None:
             # A later observation from here relies on it: everything seen so far is in the base rows.
-            await trio.to_thread.run_sync(self._state.set_checkpoint, seen.checkpoint)
+            await trio.to_thread.run_sync(self._state.set_checkpoint, look.seen.checkpoint)
+        if self._options.scoping is not None and look.cursor is not None:
+            await remember(self._options.scoping, look.cursor, look.directories, complete=not undone)
+
+    async def _part(self) -> _Look | None:
+        """Both sides where something may have changed; None if that can't be told."""
+        scoping = self._options.scoping
+        found = None
+        if scoping is not None:
+            found = await look_at_part(scoping, self._remote, check=self._check)
+        if found is None:
+            return None
+        await self._keep_container(container_identity(found.changes.info, found.changes.cursor.version))
+        return _Look(
+            base=found.scoped.base,
+            objects=found.scoped.remote,
+            refused=found.changes.refused,
+            seen=found.seen,
+            cursor=found.changes.cursor,
+            beside=found.scoped.beside,
+            directories=found.directories,
+        )
+
+    def _check(self, changes: Changes) -> None:
+        self._check_container(container_identity(changes.info, changes.cursor.version))
+
+    async def _whole(self) -> _Look:
+        """Both sides, all of them."""
+        listing = await self._list()
+        base = await trio.to_thread.run_sync(self._state.load_base)
+        stats = await resolve_changed(self._remote, listing.objects, base)
+        seen = await self._local.observe(base, self._state.checkpoint())
+        return _Look(base=base, objects=stats, refused=listing.refused, seen=seen, cursor=listing.cursor)
 
     async def _list(self) -> Listing:
         """The complete remote side, from the container that was linked."""
         listing = await self._remote.list_objects()
-        found, linked = container_identity(listing), self._state.container()
-        if linked is not None:
-            check_container(linked, found)
-        if found != linked and not self._options.dry_run:
-            await trio.to_thread.run_sync(self._state.set_container, found)
+        found = container_identity(listing.info, listing.max_version)
+        self._check_container(found)
+        await self._keep_container(found)
         return listing
 
-    def _tell(self, plan: Plan, seen: Observation, listing: Listing) -> None:
+    async def _keep_container(self, found: ContainerIdentity) -> None:
+        if found != self._state.container() and not self._options.dry_run:
+            await trio.to_thread.run_sync(self._state.set_container, found)
+
+    def _check_container(self, found: ContainerIdentity) -> None:
+        linked = self._state.container()
+        if linked is not None:
+            check_container(linked, found)
+
+    def _tell(self, plan: Plan, seen: Observation, refused_names: Sequence[RefusedName]) -> None:
         """Report everything that is left alone, before anything is done."""
         self.report.digest = plan.digest
         self.report.take_notes(plan, seen.problems)
-        for refused in listing.refused:
+        for refused in refused_names:
             reason = f"the server's object can't be synced: {refused.reason}"
             self.report.failures.append(Failure(path=refused.name.encode("utf-8", "surrogateescape"), reason=reason))
         self.report.conflicts = sum(1 for note in plan.notes if note.kind is NoteKind.CONFLICT)
@@ -157,11 +220,11 @@ class Cycle:
         for path, text in self.report.notes:
             self._listener.noted(path, text)
 
-    async def _carry_out(self, plan: Plan, base: BaseIndex, seen: Observation) -> None:
+    async def _carry_out(self, plan: Plan, look: _Look) -> None:
         step = self._options.step
-        ledger = Ledger(base, plan)
-        files = LocalFiles(ledger, plan)
-        recorder = Recorder(self._state, self._local, seen.clock_ns, step)
+        ledger = Ledger(look.base, plan)
+        files = LocalFiles(ledger, plan, await self._beside(plan, look))
+        recorder = Recorder(self._state, self._local, look.seen.clock_ns, step)
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step)
         puller = LocalWorker(self._remote, self._local, ledger, files, step)
         try:
@@ -177,6 +240,14 @@ class Cycle:
         for path in (*puller.copies, *late):
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
+
+    async def _beside(self, plan: Plan, look: _Look) -> Mapping[Content, Sequence[Origin]]:
+        """Files outside the part that is looked at, from which something could be taken that is to be pulled."""
+        wanted = {action.content for action in plan.local if isinstance(action, Create | Update) and action.content}
+        if self._options.scoping is None or not wanted or not look.beside:
+            return {}
+        wanted |= await self._options.scoping.local.kept_contents()
+        return await trio.to_thread.run_sync(self._options.scoping.state.holders, wanted)
 
     async def _side(
         self,

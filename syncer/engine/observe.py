@@ -8,19 +8,16 @@ from typing import Final
 from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, RemoteStat
 from syncer.core.safety import ContainerIdentity
-from syncer.remote.client import CloudClient, Listing
+from syncer.remote.client import CloudClient, ContainerInfo
 from syncer.remote.parallel import for_each
 
 _RESOLVERS: Final = 8  # HEAD requests at once, only on servers whose listings carry no metadata
 
 
-def container_identity(listing: Listing) -> ContainerIdentity:
-    """What the listed container is recognised by."""
+def container_identity(info: ContainerInfo, version: int) -> ContainerIdentity:
+    """What a container is recognised by."""
     return ContainerIdentity(
-        uuid=listing.info.identity,
-        version=listing.max_version,
-        block_size=listing.info.block_size,
-        block_hash=listing.info.block_hash,
+        uuid=info.identity, version=version, block_size=info.block_size, block_hash=info.block_hash
     )
 
 

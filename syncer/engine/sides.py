@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from syncer.core.ledger import Ledger
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
@@ -13,8 +13,16 @@ from syncer.local.root import Origin
 class LocalFiles:
     """The local files as the ledger has them now, findable by content."""
 
-    def __init__(self, ledger: Ledger, plan: Plan) -> None:
+    def __init__(self, ledger: Ledger, plan: Plan, beside: Mapping[Content, Sequence[Origin]] | None = None) -> None:
+        """Take the books of a cycle.
+
+        Args:
+            ledger: What is where.
+            plan: What it began with.
+            beside: Files that are not in the plan's trees, because only a part of the root is looked at.
+        """
         self._ledger = ledger
+        self._beside = beside or {}
         self._by_content: dict[Content, list[Nid]] = {}
         for nid, node in plan.local_state.tree.items():
             if node.content is not None:
@@ -35,11 +43,12 @@ class LocalFiles:
 
     def holders(self, content: Content) -> Sequence[Origin]:
         """Files that hold a content now."""
-        return [
+        found = [
             Origin(path=stat.path, tag=stat.tag, content=content)
             for nid in self._by_content.get(content, ())
             if (stat := self.stat(nid)) is not None and stat.content == content
         ]
+        return [*found, *self._beside.get(content, ())]
 
 
 def local_tag(ledger: Ledger, nid: Nid) -> LocalTag:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -17,11 +18,12 @@ from typing import Final
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content
 
 _INDEX_LIMIT: Final = 2_000_000  # entries of about 60 bytes: 120 MB at most; 122 GiB of files at 64 KiB
 _DIGEST: Final = 32  # bytes of SHA-256 over the ids, before them in the file
+_NAME: Final = re.compile(r"([0-9a-f]{64})\.([0-9a-f]+)", re.ASCII)
 _PREFIX: Final = 8  # bytes of an id in the index: a false match costs one read and one hash
 
 
@@ -63,6 +65,12 @@ class BlockLists:
         except (FileNotFoundError, ValueError):
             return None
 
+    def contents(self) -> set[Content]:
+        """The contents whose lists are kept."""
+        with os.scandir(self._folder) as entries:
+            names = [entry.name for entry in entries]
+        return {content for name in names if (content := _parse(name)) is not None}
+
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget every list that is not of one of these contents."""
         long = (content for content in contents if block_count(content.size_bytes, self._block_size) > 1)
@@ -74,6 +82,14 @@ class BlockLists:
 
     def _path(self, content: Content) -> str:
         return os.path.join(self._folder, f"{content.object_hash.hex()}.{content.size_bytes:x}")
+
+
+def _parse(name: str) -> Content | None:
+    """The content that a file of the cache is named after; None for other files."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return Content(size_bytes=int(match[2], 16), object_hash=ObjectHash(bytes.fromhex(match[1])))
 
 
 class BlockIndex:

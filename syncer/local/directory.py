@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
@@ -49,6 +49,7 @@ from syncer.local.root import (
     content_of,
 )
 from syncer.local.scan import scan
+from syncer.local.survey import Surveyor
 from syncer.local.syscalls import status
 from syncer.local.trash import KEEP_S, Trash
 
@@ -151,23 +152,52 @@ class LocalDirectory:
         clock_ns = await self._run(self._private.clock_ns)
         returned = await self._run(self._trash.review)
         found = await self._run(scan, self._root)
-        known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
-        stats: list[FileStat] = []
-        to_hash: list[FileStat] = []
-        for stat in found.stats:
-            content = known.get(stat.tag) if stat.kind is Kind.FILE else None
-            if stat.kind is Kind.FILE and content is None:
-                to_hash.append(stat)
-            else:
-                stats.append(replace(stat, content=content))
-        stats += await self._hash_all(to_hash, found.problems, clock_ns)
+        stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
-        self._sources.know(sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash)))
+        self._sources.know(_longest_first(contents))
         await self._run(self._lists.keep_only, contents)
         reason = "somebody still wrote to it after it was displaced; it is kept here"
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
         return Observation(stats=stats, unknown=found.unknown, problems=found.problems, clock_ns=clock_ns)
+
+    # --- observing a part (engine/scoped.py)
+
+    @property
+    def surveyor(self) -> Surveyor:
+        """Finds out where to look."""
+        return Surveyor(self._root)
+
+    async def begin(self) -> int:
+        """The filesystem's own time, before anything is looked at."""
+        return await self._run(self._private.clock_ns)
+
+    async def kept_contents(self) -> set[Content]:
+        """Contents whose block lists are at hand: their blocks can be found in the files that have them."""
+        return await self._run(self._lists.contents)
+
+    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
+        """Complete what was listed of some directories; of unchanged files the base knows the content."""
+        problems: list[Problem] = []
+        found, _ = await self._with_contents(stats, base, problems, clock_ns)
+        contents = {stat.content for stat in found if stat.content is not None}
+        self._sources.know(_longest_first(contents | await self.kept_contents()))
+        return Observation(stats=found, unknown=[], problems=problems, clock_ns=clock_ns)
+
+    async def _with_contents(
+        self, seen: list[FileStat], base: BaseIndex, problems: list[Problem], clock_ns: int
+    ) -> tuple[list[FileStat], list[FileStat]]:
+        """All with their contents, and those of them that had to be hashed, without."""
+        known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
+        stats: list[FileStat] = []
+        to_hash: list[FileStat] = []
+        for stat in seen:
+            content = stat.content or (known.get(stat.tag) if stat.kind is Kind.FILE else None)
+            if stat.kind is Kind.FILE and content is None:
+                to_hash.append(stat)
+            else:
+                stats.append(replace(stat, content=content))
+        return stats + await self._hash_all(to_hash, problems, clock_ns), to_hash
 
     async def _hash_all(self, stats: list[FileStat], problems: list[Problem], clock_ns: int) -> list[FileStat]:
         hashed: list[FileStat] = []
@@ -390,3 +420,8 @@ class LocalDirectory:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
+
+
+def _longest_first(contents: Iterable[Content]) -> list[Content]:
+    """The order in which contents are indexed until the index is full."""
+    return sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash))

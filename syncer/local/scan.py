@@ -50,7 +50,7 @@ def scan(root: int) -> Scan:
     while pending:
         path = pending.pop()
         try:
-            pending += _list_directory(root, path, home, found)
+            pending += list_directory(root, path, home, found)
         except (OSError, LocalChangedError) as error:
             if not path:
                 raise
@@ -58,7 +58,7 @@ def scan(root: int) -> Scan:
     return found
 
 
-def _list_directory(root: int, path: RelPath, home: int, found: Scan) -> list[RelPath]:
+def list_directory(root: int, path: RelPath, home: int, found: Scan) -> list[RelPath]:
     """Report one directory's entries; return the directories among them."""
     descriptor = open_directory(root, path)
     try:

@@ -246,6 +246,18 @@ def decode_row(nid: Nid, raw: bytes) -> BaseRow:
     return BaseRow(nid=nid, node=node, local=local, remote=remote)
 
 
+def content_in(raw: bytes) -> Content | None:
+    """The content in a row, without the rest: for a look at all rows."""
+    flags, _, _, length = _HEAD.unpack_from(raw)
+    if not flags & _HAS_CONTENT:
+        return None
+    at = _HEAD.size + length
+    at += _MODE.size if flags & _HAS_MODE else 0
+    at += _TIME.size if flags & _HAS_MTIME else 0
+    size_bytes, object_hash = _CONTENT.unpack_from(raw, at)
+    return Content(size_bytes=size_bytes, object_hash=ObjectHash(object_hash))
+
+
 def _read_remote(reader: _Reader) -> RemoteTag:
     (version,), (size_bytes,) = reader.unpack(_NUMBER), reader.unpack(_NUMBER)
     return RemoteTag(uuid=reader.text().decode(), version=version, etag=reader.text().decode(), size_bytes=size_bytes)

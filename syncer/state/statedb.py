@@ -25,6 +25,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError
+from syncer.state.rows import RowReader
 from syncer.state.schema import (
     FORMAT,
     INODE_KEY,
@@ -224,6 +225,12 @@ class StateDB:
                 (nid,) = NID_KEY.unpack(key)
                 rows.append(decode_row(Nid(nid), bytes(raw)))
         return BaseIndex(rows)
+
+    @contextlib.contextmanager
+    def rows(self) -> Iterator[RowReader]:
+        """The base rows one by one, as of one moment. Keep it short: no page is reused while it is open."""
+        with self._read() as txn:
+            yield RowReader(txn, self._tables)
 
     def row(self, nid: Nid) -> BaseRow | None:
         """One base row."""

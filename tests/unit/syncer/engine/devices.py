@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,11 +14,16 @@ from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.merge import Policy
-from syncer.core.model import Action, BaseRow, Nid, Plan, RelPath
+from syncer.core.model import Action, BaseRow, Content, Nid, Plan, RelPath
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure, Report
+from syncer.engine.scoped import Scoping
+from syncer.local.root import Origin
+from syncer.local.survey import Digests
+from syncer.remote.client import Cursor
 from syncer.remote.memory import MemoryClient, MemoryContainer
+from tests.unit.syncer.core.test_scope import MemoryRows
 from tests.unit.syncer.local.folders import Place, new_place
 
 
@@ -29,6 +35,8 @@ class MemoryState:
     last: int = 0
     identity: ContainerIdentity | None = None
     mark: bytes | None = None
+    remote_cursor: Cursor | None = None
+    settled: Digests = field(default_factory=Digests)
 
     def load_base(self) -> BaseIndex:
         return BaseIndex(self.base.values())
@@ -58,6 +66,32 @@ class MemoryState:
 
     def set_checkpoint(self, checkpoint: bytes) -> None:
         self.mark = checkpoint
+
+    @contextmanager
+    def rows(self) -> Iterator[MemoryRows]:
+        yield MemoryRows(self.base)
+
+    def cursor(self) -> Cursor | None:
+        return self.remote_cursor
+
+    def set_cursor(self, cursor: Cursor | None) -> None:
+        self.remote_cursor = cursor
+
+    def digests(self) -> Digests:
+        return self.settled
+
+    def set_digests(self, digests: Digests) -> None:
+        self.settled = digests
+
+    def holders(self, contents: Collection[Content]) -> dict[Content, list[Origin]]:
+        index = BaseIndex(self.base.values())
+        found: dict[Content, list[Origin]] = {}
+        for nid, row in index.rows.items():
+            content = row.node.content
+            if content in contents and content is not None and row.local is not None:
+                origin = Origin(path=index.paths[nid], tag=row.local, content=content)
+                found.setdefault(content, []).append(origin)
+        return found
 
 
 @dataclass
@@ -95,6 +129,7 @@ class Device:
     container: MemoryContainer
     state: MemoryState = field(default_factory=MemoryState)
     ears: Ears = field(default_factory=Ears)
+    partly: bool = True  # cycles look only where something may have changed
 
     @property
     def path(self) -> Path:
@@ -120,7 +155,9 @@ class Device:
             root = self.place.open()
             if step is not None:
                 root.step = step
+            scoping = Scoping(local=root, state=self.state) if self.partly else None
             options = Options(
+                scoping=scoping,
                 policy=Policy(host=self.name, utc="20260101T000000Z"),
                 consent=consent,
                 dry_run=dry_run,

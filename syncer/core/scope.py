@@ -1,0 +1,276 @@
+"""Which part of the tree a cycle has to think about, if what changed on both sides is known. Pure.
+
+The planner is given the restriction of base and observations to a *scope*: every node that changed on a side, whoever
+could be the same node or want the same name, and the directories above. Outside of it both sides are as the base says,
+so nothing there needs an action, and no action inside depends on it:
+
+- all children of a directory in which something changed are in it: names that are taken, conflict copies, folded names;
+- so are the base nodes with the inode or the uuid of something that is new in its place: it may have moved from there;
+- and everything below a directory that is new, gone or another one on a side.
+
+Memory and time follow the changes and the directories that they are in, not the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from syncer.core.base import BaseIndex
+from syncer.core.identify import evidence
+from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat
+from syncer.core.paths import split
+
+
+class Rows(Protocol):
+    """The base rows, asked one by one. Their order does not matter."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        ...
+
+    def row(self, nid: Nid) -> BaseRow | None:
+        """One row."""
+        ...
+
+    def children(self, parent: Nid) -> Sequence[BaseRow]:
+        """The rows in a directory."""
+        ...
+
+    def at(self, parent: Nid, name: bytes) -> Sequence[BaseRow]:
+        """The rows in a slot; more than one only after a crash."""
+        ...
+
+    def with_inode(self, tag: LocalTag) -> Sequence[BaseRow]:
+        """The rows of an inode; hard links have several."""
+        ...
+
+    def with_uuid(self, uuid: str) -> Sequence[BaseRow]:
+        """The rows of a remote object."""
+        ...
+
+
+class UnscopableError(Exception):
+    """No part of the base stands for itself (it was torn by a crash, or lacks evidence): plan the whole tree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoped:
+    """What the planner gets instead of everything.
+
+    Attributes:
+        base: The rows in the scope.
+        local: What is in the scope on the local side: seen there, or unchanged by what the base says.
+        remote: The same of the remote side.
+        beside: Base rows that are not in the scope. Both sides have all of them.
+    """
+
+    base: BaseIndex
+    local: list[FileStat]
+    remote: list[RemoteStat]
+    beside: int
+
+
+class Scope:
+    """Grows with each report of a change; `finish` closes it. Used once."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._all = rows
+        self._rows: dict[Nid, BaseRow] = {}
+        self._found: dict[RelPath, Nid | None] = {RelPath(b""): ROOT}
+        self._whole: set[Nid] = set()  # all their children are in the scope
+        self._listed: set[Nid] = set()  # their entries were seen: who is not among them is not there
+        self._opened: set[Nid] = set()  # what was below them is not there any more: it was seen elsewhere, or is gone
+        self._seen: dict[RelPath, FileStat] = {}
+        self._changed: dict[RelPath, RemoteStat] = {}
+        self._uuids: set[str] = set()
+        self._deleted: set[RelPath] = set()
+
+    # --- the local side
+
+    def listed(self, path: RelPath, entries: Iterable[FileStat], *, whole: bool = False) -> list[RelPath]:
+        """Take the complete listing of a local directory in which something may have changed.
+
+        Args:
+            path: The directory.
+            entries: What is in it.
+            whole: It is itself new or another one, so all directories in it must be listed, too.
+
+        Returns:
+            Directories in it that must be listed as `whole`.
+        """
+        nid = self.find(path)
+        known = {} if nid is None else {row.node.name: row for row in self._children(nid)}
+        if nid is not None:
+            self._listed.add(nid)
+        below: list[RelPath] = []
+        for stat in entries:
+            self._seen[stat.path] = stat
+            row = known.pop(split(stat.path)[1], None)
+            same = row is not None and _is_same(row, stat)
+            if not same:
+                self._arrived(stat)
+                if row is not None:
+                    self._open(row)
+            if stat.kind is Kind.DIRECTORY and (whole or not same):
+                below.append(stat.path)
+        for row in known.values():
+            self._open(row)
+        return below
+
+    def _arrived(self, stat: FileStat) -> None:
+        """Somebody new is there: it may have come from anywhere."""
+        for row in self._all.with_inode(stat.tag):
+            self._add(row)
+            if row.node.kind is Kind.DIRECTORY and stat.kind is Kind.DIRECTORY:
+                self._open(row)
+
+    def _open(self, row: BaseRow) -> None:
+        """It is not there any more, or is another one: nor is anything that was below it."""
+        self._opened.add(row.nid)
+        self._subtree(row)
+
+    # --- the remote side
+
+    def changed(self, objects: Iterable[RemoteStat], deleted: Iterable[RelPath]) -> None:
+        """Take what was written on the server, and the names that are gone."""
+        for stat in objects:
+            nid = self.find(stat.path)
+            row = self._all.row(nid) if nid else None
+            if row is not None and row.remote == stat.tag:
+                continue  # an echo of our own write
+            self._changed[stat.path] = stat
+            self._uuids.add(stat.tag.uuid)
+            if row is None:
+                self._around(stat.path)
+            else:
+                self._disturbed(row)
+            for other in self._all.with_uuid(stat.tag.uuid) if stat.tag.uuid else ():
+                if other.nid != nid:
+                    self._disturbed(other)
+        for path in deleted:
+            nid = self.find(path)
+            row = self._all.row(nid) if nid else None
+            if row is not None:
+                self._deleted.add(path)
+                self._disturbed(row)
+
+    def _disturbed(self, row: BaseRow) -> None:
+        self._add(row)
+        self._children(row.node.parent)
+        if row.node.kind is Kind.DIRECTORY:
+            self._subtree(row)
+
+    def _around(self, path: RelPath) -> None:
+        """What could want the same name, or the name of a directory above that has none in the base yet."""
+        while path:
+            path, _ = split(path)
+            nid = self.find(path)
+            if nid is not None:
+                self._children(nid)
+                return
+
+    # --- both
+
+    def find(self, path: RelPath) -> Nid | None:
+        """The base node at a path; None if there is none."""
+        if path not in self._found:
+            above, name = split(path)
+            parent = self.find(above)
+            rows = self._all.at(parent, name) if parent is not None else ()
+            if len(rows) > 1:
+                raise UnscopableError(path)
+            self._found[path] = rows[0].nid if rows else None
+        return self._found[path]
+
+    def finish(self) -> Scoped:
+        """The scope as it is now."""
+        base = BaseIndex(self._rows.values())
+        if len(base.paths) != len(base):
+            raise UnscopableError
+        gone: dict[Nid, bool] = {ROOT: False}
+        local, remote = list(self._seen.values()), list(self._changed.values())
+        for nid, row in self._rows.items():
+            path = base.paths[nid]
+            if row.local is None or row.remote is None:
+                raise UnscopableError(path)
+            if path not in self._seen and row.node.parent not in self._listed and not self._is_gone(nid, gone):
+                local.append(_as_known(row, path, row.local))
+            replaced = path in self._changed or path in self._deleted or row.remote.uuid in self._uuids
+            if not replaced:
+                node = row.node
+                remote.append(
+                    RemoteStat(
+                        path=path,
+                        kind=node.kind,
+                        meta=node.meta,
+                        content=node.content,
+                        target=node.target,
+                        tag=row.remote,
+                    )
+                )
+        return Scoped(base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows))
+
+    def _is_gone(self, nid: Nid, known: dict[Nid, bool]) -> bool:
+        trail: list[Nid] = []
+        while nid not in known:
+            trail.append(nid)
+            if nid in self._opened:
+                break
+            nid = self._rows[nid].node.parent
+        answer = known.get(nid, True)
+        known.update(dict.fromkeys(trail, answer))
+        return answer
+
+    def _add(self, row: BaseRow) -> None:
+        """A row and the directories above it."""
+        at: BaseRow | None = row
+        while at is not None and at.nid not in self._rows:
+            self._rows[at.nid] = at
+            if at.node.parent == ROOT:
+                return
+            parent = at.node.parent
+            at = self._rows.get(parent) or self._all.row(parent)
+            if at is None:
+                raise UnscopableError(parent)
+
+    def _children(self, nid: Nid) -> Sequence[BaseRow]:
+        rows = self._all.children(nid)
+        if nid not in self._whole:
+            self._whole.add(nid)
+            if nid != ROOT:
+                row = self._all.row(nid)
+                if row is None:
+                    raise UnscopableError(nid)
+                self._add(row)
+            for row in rows:
+                self._add(row)
+        return rows
+
+    def _subtree(self, row: BaseRow) -> None:
+        self._add(row)
+        stack = [row] if row.node.kind is Kind.DIRECTORY else []
+        while stack:
+            at = stack.pop()
+            if at.nid in self._whole:
+                below: Iterable[BaseRow] = self._all.children(at.nid)
+            else:
+                below = self._children(at.nid)
+            stack += [child for child in below if child.node.kind is Kind.DIRECTORY]
+
+
+def is_unchanged(row: BaseRow, stat: FileStat) -> bool:
+    """Whether an entry is exactly what the base row says of it: its evidence, and the mode of a directory."""
+    if row.local != evidence(stat.kind, stat.tag) or row.node.kind is not stat.kind:
+        return False
+    return stat.kind is not Kind.DIRECTORY or row.node.meta.mode == stat.meta.mode
+
+
+def _is_same(row: BaseRow, stat: FileStat) -> bool:
+    return row.node.kind is stat.kind and row.local is not None and row.local.inode == stat.tag.inode
+
+
+def _as_known(row: BaseRow, path: RelPath, tag: LocalTag) -> FileStat:
+    node = row.node
+    return FileStat(path=path, kind=node.kind, meta=node.meta, content=node.content, target=node.target, tag=tag)

@@ -1,0 +1,196 @@
+"""Observe and plan only the part of the tree in which something may have changed (`core.scope`).
+
+What must be known for that: the local directories in which something may have changed (told by whoever watches, else
+found by a survey), and the server's own list of what changed since a cursor. The cursor is stored only after a cycle
+that left nothing undone, so whatever was left is among the changes again. If any of it can't be had, the whole tree is
+looked at, as in a first cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import trio
+
+from syncer.core.base import BaseIndex
+from syncer.core.model import Content, FileStat, RelPath
+from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
+from syncer.local.root import Observation, Origin
+from syncer.local.survey import Digests, Surveyor
+from syncer.remote.client import Changes, CloudClient, Cursor
+
+_MIN_SHARE: Final = 2
+"""A scope of more than half the base is no gain: then everything is looked at, which also renews what is remembered."""
+
+_MIN_ROWS: Final = 1000  # below, everything costs some 30 ms
+
+
+class PartialRoot(Protocol):
+    """A local root of which parts can be looked at."""
+
+    @property
+    def surveyor(self) -> Surveyor:
+        """Blocking looks at directories."""
+        ...
+
+    async def begin(self) -> int:
+        """The filesystem's own time, before anything is looked at."""
+        ...
+
+    async def kept_contents(self) -> AbstractSet[Content]:
+        """Contents whose block lists are at hand."""
+        ...
+
+    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
+        """Complete listed entries by their contents."""
+        ...
+
+
+class PartialState(Protocol):
+    """What is kept of a root between cycles for that. Blocking."""
+
+    def rows(self) -> AbstractContextManager[Rows]:
+        """The base rows one by one."""
+        ...
+
+    def cursor(self) -> Cursor | None:
+        """Where the server's changes were last known completely."""
+        ...
+
+    def set_cursor(self, cursor: Cursor | None) -> None:
+        """Remember it."""
+        ...
+
+    def digests(self) -> Digests:
+        """Of the local directories that are as the base says."""
+        ...
+
+    def set_digests(self, digests: Digests) -> None:
+        """Remember them."""
+        ...
+
+    def holders(self, contents: Collection[Content]) -> Mapping[Content, Sequence[Origin]]:
+        """Local files with these contents, by what the base says."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoping:
+    """How parts are looked at.
+
+    Attributes:
+        local: The root.
+        state: What is remembered.
+        dirt: Directories in which something may have changed; None: survey all.
+    """
+
+    local: PartialRoot
+    state: PartialState
+    dirt: Collection[RelPath] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What a cycle goes on with.
+
+    Attributes:
+        scoped: The scope.
+        seen: Its local side, with contents.
+        changes: The server's changes.
+        directories: Local directories that were looked at.
+    """
+
+    scoped: Scoped
+    seen: Observation
+    changes: Changes
+    directories: tuple[RelPath, ...]
+
+
+async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable[[Changes], None]) -> Part | None:
+    """Observe what may have changed.
+
+    Args:
+        scoping: Where and how.
+        remote: The server.
+        check: Raises if it is not the container that was linked.
+
+    Returns:
+        None if the whole tree must be looked at.
+    """
+    cursor = await trio.to_thread.run_sync(scoping.state.cursor)
+    if cursor is None:
+        return None
+    clock_ns = await scoping.local.begin()
+    changes = await remote.changes(cursor)
+    if changes is None:
+        return None
+    check(changes)
+    try:
+        scoped, directories = await trio.to_thread.run_sync(_scope, scoping, changes)
+    except UnscopableError:
+        return None
+    if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
+        return None
+    seen = await scoping.local.observe_part(scoped.local, scoped.base, clock_ns)
+    return Part(scoped=replace(scoped, local=[]), seen=seen, changes=changes, directories=directories)
+
+
+def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, ...]]:
+    surveyor = scoping.local.surveyor
+    dirt = scoping.dirt
+    if dirt is None:
+        survey = surveyor.survey(scoping.state.digests())
+        if survey.parked:
+            raise UnscopableError
+        dirt = survey.dirty
+    with scoping.state.rows() as rows:
+        scope = Scope(rows)
+        looked: dict[RelPath, None] = {}
+        # Parents first, and what is new is listed whole at once: so nothing is listed twice.
+        for path in sorted(dirt):
+            pending = [(path, False)]
+            while pending:
+                at, whole = pending.pop()
+                if at in looked or not (whole or _exists(surveyor, scope, at)):
+                    continue
+                looked[at] = None
+                pending += [(below, True) for below in scope.listed(at, surveyor.listing(at), whole=whole)]
+        scope.changed(changes.objects, map(RelPath, changes.deleted))
+        return scope.finish(), tuple(looked)
+
+
+def _exists(surveyor: Surveyor, scope: Scope, path: RelPath) -> bool:
+    """A dirty directory that is gone by now, or that the base does not know, is told by the one above it."""
+    return scope.find(path) is not None and surveyor.is_directory(path)
+
+
+async def remember(
+    scoping: Scoping, cursor: Cursor | None, directories: Iterable[RelPath] | None, *, complete: bool
+) -> None:
+    """After a cycle: keep what makes the next one partial.
+
+    Args:
+        scoping: Where.
+        cursor: The server's state that this cycle began with.
+        directories: Local ones that were looked at; None: all.
+        complete: Nothing was left undone.
+    """
+
+    def work() -> None:
+        state = scoping.state
+        # Who watches does not survey: digests that are out of date by then only cost a look.
+        if directories is None or scoping.dirt is None:
+            with state.rows() as rows:
+                settled = scoping.local.surveyor.settled(rows, directories)
+            old = Digests() if directories is None else state.digests()
+            new = old.updated(settled)
+            if new.raw != old.raw or directories is None:
+                state.set_digests(new)
+        if complete and cursor != state.cursor():
+            state.set_cursor(cursor)
+
+    await trio.to_thread.run_sync(work)

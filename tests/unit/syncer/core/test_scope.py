@@ -1,0 +1,187 @@
+"""A plan for the part in which something changed is the plan for the whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+
+from syncer.core.base import BaseIndex
+from syncer.core.identify import Fresh, identify_local, identify_remote
+from syncer.core.merge import Policy
+from syncer.core.model import Action, BaseRow, FileStat, Kind, LocalTag, Nid, Node, Plan, RelPath, RemoteTag
+from syncer.core.paths import PARK_FOLDER, path_in, split
+from syncer.core.plan import make_plan
+from syncer.core.scope import Scope, Scoped, UnscopableError, is_unchanged
+from tests.simulation.scenario import Limits, Scenario
+from tests.unit.syncer.core.trees import file, folder, local_tag
+
+POLICY = Policy(host="pc", utc="T")
+SEEDS = 4000
+
+
+class MemoryRows:
+    """`Rows` over a dict, counting what it gives out."""
+
+    def __init__(self, rows: dict[Nid, BaseRow]) -> None:
+        self.rows = rows
+        self.given: set[Nid] = set()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, nid: Nid) -> BaseRow | None:
+        self.given.add(nid)
+        return self.rows.get(nid)
+
+    def children(self, parent: Nid) -> list[BaseRow]:
+        return self._give(row for row in self.rows.values() if row.node.parent == parent)
+
+    def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
+        return self._give(row for row in self.rows.values() if row.node.slot == (parent, name))
+
+    def with_inode(self, tag: LocalTag) -> list[BaseRow]:
+        return self._give(row for row in self.rows.values() if row.local is not None and row.local.inode == tag.inode)
+
+    def with_uuid(self, uuid: str) -> list[BaseRow]:
+        return self._give(row for row in self.rows.values() if row.remote is not None and row.remote.uuid == uuid)
+
+    def _give(self, found: object) -> list[BaseRow]:
+        rows = list(found)  # type: ignore[call-overload] # a generator of rows
+        self.given.update(row.nid for row in rows)
+        return rows
+
+
+def numbers() -> Fresh:
+    last = 1 << 30
+
+    def fresh() -> Nid:
+        nonlocal last
+        last += 1
+        return Nid(last)
+
+    return fresh
+
+
+def plan_of(base: BaseIndex, local: Sequence[FileStat], remote: Sequence[object], beside: int) -> Plan:
+    fresh = numbers()
+    here = identify_local(local, frozenset(), base, fresh)
+    there = identify_remote(remote, base, fresh)  # type: ignore[arg-type] # remote stats
+    return make_plan(base, here, there, POLICY, fresh, beside=beside)
+
+
+def scoped(scenario: Scenario) -> tuple[Scoped, list[FileStat]]:
+    """The scope, by what a survey and the server's list of changes would say."""
+    stats = scenario.local.observe_local(set(), set())
+    base = BaseIndex(scenario.rows.values())
+    entries: dict[RelPath, list[FileStat]] = {RelPath(b""): []}
+    for stat in stats:
+        entries.setdefault(split(stat.path)[0], []).append(stat)
+    known: dict[RelPath, dict[RelPath, BaseRow]] = {}
+    for nid, path in base.paths.items():
+        known.setdefault(split(path)[0], {})[path] = base.rows[nid]
+    dirty = []
+    for directory in entries.keys() | known.keys():
+        rows, seen = known.get(directory, {}), entries.get(directory, [])
+        agree = all(stat.path in rows and is_unchanged(rows[stat.path], stat) for stat in seen)
+        if not agree or len(rows) != len(seen):
+            dirty.append(directory)
+    scope = Scope(MemoryRows(scenario.rows))
+    looked = set()
+    folders = {stat.path for stat in stats if stat.kind is Kind.DIRECTORY} | {RelPath(b"")}
+    for path in sorted(dirty):
+        pending = [(path, False)]
+        while pending:
+            at, whole = pending.pop()
+            if at in looked or at not in folders or not (whole or scope.find(at) is not None):
+                continue
+            looked.add(at)
+            pending += [(below, True) for below in scope.listed(at, entries.get(at, []), whole=whole)]
+    tags = {base.paths[nid]: row.remote for nid, row in base.rows.items()}
+    objects = scenario.remote.observe_remote()
+    changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
+    scope.changed(changed, tags.keys() - {stat.path for stat in objects})
+    return scope.finish(), stats
+
+
+def essence(plan: Plan) -> dict[str, object]:
+    """What a plan says, without the numbers it gives to new nodes."""
+    return {
+        "local": [_of(action) for action in plan.local],
+        "remote": [_of(action) for action in plan.remote],
+        "adopt": sorted(str(path_in(plan.local_state.tree, adopt.nid)) for adopt in plan.adopt),
+        "forget": sorted(plan.forget),
+        "notes": plan.notes,
+        "deletions": plan.deletions,
+        "digest": plan.digest,
+    }
+
+
+def _of(action: Action) -> tuple[object, ...]:
+    fields = {field.name: getattr(action, field.name) for field in dataclasses.fields(action)}
+    for name in ("nid", "parent", "copy_of", "after", "absorbed_by"):
+        if fields.get(name, 0) is not None and fields.get(name, 0) >= 1 << 30:
+            fields[name] = "new"
+    if fields["path"].startswith(PARK_FOLDER):
+        fields["path"] = "parked"
+    return type(action).__name__, *sorted((key, str(value)) for key, value in fields.items())
+
+
+def test_the_plan_of_a_part_is_the_plan_of_the_whole() -> None:
+    smaller = 0
+    for seed in range(SEEDS):
+        scenario = Scenario(seed, Limits(base_steps=14, side_steps=3, lost_base=False))
+        scenario.prepare()
+        part, stats = scoped(scenario)
+        base = BaseIndex(scenario.rows.values())
+        whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
+        again = plan_of(part.base, part.local, part.remote, part.beside)
+        assert essence(again) == essence(whole), (seed, scenario.story())
+        smaller += len(part.base) < len(base)
+    assert smaller > SEEDS // 10
+
+
+def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> None:
+    rows = wide_tree(folders=50, files=20)
+    base = BaseIndex(rows.values())
+    reader = MemoryRows(rows)
+    scope = Scope(reader)
+    inside = [path for path in base.paths.values() if path.startswith(b"d7/")]
+    by_path = {path: rows[nids[0]] for path, nids in base.by_path.items()}
+    entries = [
+        FileStat(path=path, kind=row.node.kind, meta=row.node.meta, tag=row.local or local_tag(1))
+        for path in inside
+        for row in [by_path[path]]
+    ]
+    entries[0] = dataclasses.replace(entries[0], tag=dataclasses.replace(entries[0].tag, ctime_ns=99))
+    assert scope.listed(RelPath(b"d7"), entries) == []
+    part = scope.finish()
+    assert len(part.base) == 21
+    assert part.beside == len(rows) - 21
+    assert len(reader.given) < 60
+
+
+def wide_tree(*, folders: int, files: int) -> dict[Nid, BaseRow]:
+    found: dict[Nid, BaseRow] = {}
+
+    def add(node: Node) -> Nid:
+        nid = Nid(1000 + len(found))
+        tag = RemoteTag(uuid=f"u{nid}", version=nid, etag="", size_bytes=0)
+        found[nid] = BaseRow(nid=nid, node=node, local=local_tag(nid), remote=tag)
+        return nid
+
+    for number in range(folders):
+        parent = add(folder(f"d{number}"))
+        for each in range(files):
+            add(file(f"f{each}", 7, parent=parent))
+    return found
+
+
+def test_a_torn_base_is_not_scoped() -> None:
+    rows = wide_tree(folders=1, files=1)
+    first = next(row for row in rows.values() if row.node.kind is Kind.FILE)
+    twin = dataclasses.replace(first, nid=Nid(5000))
+    scope = Scope(MemoryRows({**rows, twin.nid: twin}))
+    with pytest.raises(UnscopableError):
+        scope.find(RelPath(b"d0/f0"))
