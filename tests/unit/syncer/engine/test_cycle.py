@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from syncer.core.model import Kind, Meta, RelPath
+from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.errors import NoSpaceError, RemoteUnavailableError, RootIdentityError, SafetyStopError
+from syncer.local.survey import Surveyor
 from syncer.remote.client import RefusedName
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import Device, assert_at_rest, devices
@@ -412,3 +413,43 @@ def test_an_object_without_metadata_gets_defaults_and_stays_so(pair: tuple[Devic
     for device in pair:
         device.reconcile()
     assert_at_rest(first, second)
+
+
+def test_a_later_cycle_lists_neither_the_server_nor_folders_that_did_not_change(
+    pair: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = pair
+    for folder in ("a", "b", "c"):
+        first.write(f"{folder}/file", folder.encode() * 9000)
+    settle(first, second, first)
+    listed: list[bytes] = []
+    real = Surveyor.listing
+
+    def spy(self: Surveyor, path: RelPath) -> list[FileStat]:
+        listed.append(path)
+        return real(self, path)
+
+    async def refuse(operation: str, path: bytes) -> None:
+        assert operation != "list_objects"
+
+    monkeypatch.setattr(Surveyor, "listing", spy)
+    first.write("b/other", b"new")
+    assert first.reconcile(client=MemoryClient(first.container, before=refuse)).pushed == 1
+    assert listed == [b"b"]
+    listed.clear()
+    assert second.reconcile(client=MemoryClient(second.container, before=refuse)).pulled == 1
+    assert listed == []
+    assert first.everything() == second.everything()
+
+
+def test_a_part_still_takes_blocks_from_files_that_it_did_not_look_at(pair: tuple[Device, Device]) -> None:
+    first, second = pair
+    data = noise(1, 10 * BLOCK)
+    first.write("far/away", data)
+    first.write("near/x", b"x")
+    settle(first, second, first, second)
+    first.write("near/copy", data[: 6 * BLOCK] + b"end")
+    first.reconcile()
+    report = second.reconcile()
+    assert (report.pulled, report.traffic["blocks_received"]) == (1, 1)
+    assert (second.path / "near" / "copy").read_bytes() == data[: 6 * BLOCK] + b"end"

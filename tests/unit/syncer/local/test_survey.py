@@ -1,0 +1,155 @@
+"""A survey names the directories in which something is not as the base says, and no others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.core.identify import evidence
+from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, RelPath, RemoteTag
+from syncer.core.paths import PARK_FOLDER, split
+from syncer.core.scope import UnscopableError
+from syncer.local.private import PrivateFolder
+from syncer.local.scan import scan
+from syncer.local.survey import Digests, Surveyor
+from tests.unit.syncer.core.test_scope import MemoryRows
+from tests.unit.syncer.core.trees import content
+
+
+@contextmanager
+def surveyor_of(path: Path) -> Iterator[Surveyor]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        PrivateFolder(descriptor).close()
+        yield Surveyor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def rows_of(path: Path) -> dict[Nid, BaseRow]:
+    """A base that says what is there now."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        stats = sorted(scan(descriptor).stats, key=lambda stat: stat.path)
+    finally:
+        os.close(descriptor)
+    numbers, rows = {RelPath(b""): ROOT}, {}
+    for number, stat in enumerate(stats, 1):
+        above, name = split(stat.path)
+        nid = numbers[stat.path] = Nid(number)
+        node = Node(
+            parent=numbers[above],
+            name=name,
+            kind=stat.kind,
+            content=content(1) if stat.kind is Kind.FILE else None,
+            target=stat.target,
+            meta=stat.meta,
+        )
+        local = evidence(stat.kind, stat.tag)
+        tag = RemoteTag(uuid=f"u{number}", version=number, etag="", size_bytes=0)
+        rows[nid] = BaseRow(nid=nid, node=node, local=local, remote=tag)  # type: ignore[arg-type] # a local tag
+    return rows
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in ("a", "a/deep", "b"):
+        (tmp_path / folder).mkdir()
+    for file in ("top", "a/one", "a/deep/two", "b/three"):
+        (tmp_path / file).write_text(file)
+    (tmp_path / "b" / "link").symlink_to("three")
+    return tmp_path
+
+
+def settled(tree: Path, surveyor: Surveyor) -> Digests:
+    found = surveyor.settled(MemoryRows(rows_of(tree)), None)
+    assert None not in found.values()
+    return Digests().updated(found)
+
+
+def test_without_digests_everything_is_dirty_and_with_them_nothing(tree: Path) -> None:
+    with surveyor_of(tree) as surveyor:
+        first = surveyor.survey(Digests())
+        assert sorted(first.dirty) == [b"", b"a", b"a/deep", b"b"]
+        assert first.entries == 8
+        second = surveyor.survey(settled(tree, surveyor))
+        assert (second.dirty, second.entries, second.parked) == ([], 8, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "dirty"),
+    [
+        (lambda tree: (tree / "a" / "deep" / "two").write_text("other"), [b"a/deep"]),
+        (lambda tree: (tree / "b" / "new").write_text(""), [b"b"]),
+        (lambda tree: (tree / "b" / "link").unlink(), [b"b"]),
+        (lambda tree: (tree / "a" / "one").chmod(0o600), [b"a"]),
+        (lambda tree: (tree / "b").chmod(0o700), [b""]),
+        (lambda tree: (tree / "a" / "deep").rename(tree / "b" / "deep"), [b"a", b"b"]),
+        (lambda tree: (tree / "c").mkdir(), [b"", b"c"]),
+        (lambda tree: os.utime(tree / "top", ns=(1, 1)), [b""]),
+    ],
+)
+def test_a_change_makes_its_directory_dirty(tree: Path, change: object, dirty: list[bytes]) -> None:
+    with surveyor_of(tree) as surveyor:
+        known = settled(tree, surveyor)
+        change(tree)  # type: ignore[operator] # one of the functions above
+        assert sorted(surveyor.survey(known).dirty) == dirty
+
+
+def test_an_entry_whose_evidence_proves_nothing_keeps_its_directory_dirty(tree: Path) -> None:
+    rows = rows_of(tree)
+    nid, row = next((nid, row) for nid, row in rows.items() if row.node.name == b"one")
+    assert row.local is not None
+    rows[nid] = replace(row, local=replace(row.local, ctime_ns=0))
+    with surveyor_of(tree) as surveyor:
+        found = surveyor.settled(MemoryRows(rows), None)
+        known = Digests().updated(found)
+        assert surveyor.survey(known).dirty == [b"a"]
+
+
+def test_only_the_directories_asked_for_are_settled(tree: Path) -> None:
+    with surveyor_of(tree) as surveyor:
+        found = surveyor.settled(MemoryRows(rows_of(tree)), [RelPath(b"a/deep"), RelPath(b"gone")])
+        assert list(found) == [(tree / "a" / "deep").stat().st_ino]
+
+
+def test_what_lies_in_the_park_is_told(tree: Path) -> None:
+    with surveyor_of(tree) as surveyor:
+        (tree / os.fsdecode(PARK_FOLDER) / "5-x").write_text("")
+        assert surveyor.survey(Digests()).parked
+
+
+def test_a_directory_that_cant_be_listed_is_not_scoped(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with surveyor_of(tree) as surveyor:
+        known = settled(tree, surveyor)
+        real = os.scandir
+
+        def refuse(descriptor: int) -> object:
+            if os.fstat(descriptor).st_ino == (tree / "b").stat().st_ino:
+                raise PermissionError(13, "Permission denied")
+            return real(descriptor)
+
+        monkeypatch.setattr(os, "scandir", refuse)
+        assert surveyor.survey(known).dirty == [b"b"]
+        with pytest.raises(UnscopableError):
+            surveyor.listing(RelPath(b"b"))
+
+
+@given(
+    st.dictionaries(st.integers(0, 2**64 - 1), st.binary(min_size=16, max_size=16)),
+    st.dictionaries(st.integers(0, 2**64 - 1), st.none() | st.binary(min_size=16, max_size=16)),
+)
+def test_digests_are_a_map(first: dict[int, bytes], changes: dict[int, bytes | None]) -> None:
+    digests = Digests(Digests().updated(first).updated(changes).raw)
+    model = {key: value for key, value in {**first, **changes}.items() if value is not None}
+    assert len(digests) == len(model)
+    assert {key: digests.get(key) for key in first.keys() | changes.keys()} == {
+        key: model.get(key) for key in first.keys() | changes.keys()
+    }
