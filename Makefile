@@ -1,6 +1,6 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
 export PREFIX DESTDIR HELPERDIR PYTHON
-.PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak clean
+.PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop clean
 
 demo: bootstrap
 	@.venv/bin/python scripts/demo.py
@@ -37,5 +37,10 @@ bench:
 soak: test-bootstrap
 	@.venv/bin/python -m tests.soak
 
+# The clients of others against our server: kamaki 0.16 under Python 2.7, swift, rclone. Needs the package mirror and pip's index.
+interop:
+	@scripts/bootstrap rclone curl gpgv debian-archive-keyring
+	@.venv/bin/python -m tests.interop
+
 clean:
-	rm -rf .venv .guest build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf .venv .guest .interop build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

@@ -1,0 +1,84 @@
+"""python -m tests.interop [--json] [CLIENT…]: real clients of others against a real `blocksync serve`.
+
+One line a check; exit 1 if one failed. The clients are kept in .interop/ of the clone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.interop import clients, kamaki_checks
+from tests.interop.kamaki_checks import Kamaki, Scene
+from tests.interop.session import Session
+
+HOME: Final = Path(__file__).parents[2] / ".interop"
+
+Check = tuple[str, Callable[[], None]]
+
+
+def kamaki_suite(session: Session) -> Iterator[Check]:
+    """kamaki 0.16 under Python 2.7."""
+    program = clients.kamaki(HOME)
+    alice, bob = Kamaki(session, program), Kamaki(session, program, "bob")
+    for number, act in enumerate(kamaki_checks.CHECKS):
+        container = f"k{number}"
+
+        def check(act: Callable[[Scene], None] = act, container: str = container) -> None:
+            alice("container", "create", container)
+            act(Scene(alice, bob, container))
+
+        yield act.__name__, check
+
+
+SUITES: Final[dict[str, Callable[[Session], Iterator[Check]]]] = {"kamaki": kamaki_suite}
+
+
+def main() -> int:
+    """Run the checks; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.interop")
+    parser.add_argument("--json", action="store_true", help="one JSON line a check")
+    parser.add_argument("client", nargs="*", help=f"of {', '.join(SUITES)}; default: all")
+    options = parser.parse_args()
+    unknown = set(options.client) - SUITES.keys()
+    if unknown:
+        parser.error(f"no such client: {min(unknown)}")
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="interop-") as folder, Session(Path(folder)) as session:
+        for client in options.client or SUITES:
+            for name, act in SUITES[client](session):
+                began = time.monotonic()
+                problem = _problem(act)
+                failed += bool(problem)
+                _tell(client, name, problem, time.monotonic() - began, as_json=options.json)
+    return 1 if failed else 0
+
+
+def _problem(act: Callable[[], None]) -> str:
+    """What went wrong, "" for nothing."""
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever a check stumbles over is its result
+        traceback.print_exc(file=sys.stderr)
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _tell(client: str, name: str, problem: str, seconds: float, *, as_json: bool) -> None:
+    if as_json:
+        fields = {"client": client, "check": name, "ok": not problem, "problem": problem, "seconds": round(seconds, 1)}
+        print(json.dumps({"type": "check", "version": 1, **fields}), flush=True)
+        return
+    line = f"{'FAILED' if problem else 'ok':6} {client} {name} ({seconds:.1f} s)"
+    print(f"{line}: {problem.splitlines()[0]}" if problem else line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
