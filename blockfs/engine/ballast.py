@@ -17,6 +17,7 @@ import structlog
 
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory
+from blockfs.runtime.linux import syncfs
 
 _NAME: Final = b"ballast"
 BALLAST_BYTES: Final = 8 << 20
@@ -75,8 +76,9 @@ class Ballast:
             self._quota_is_used_up = isinstance(reason, QuotaError)
             try:
                 os.unlink(self._path)
-                # A host with a journal lets others have the space only once it is committed.
-                sync_directory(os.path.dirname(self._path))
+                # A host with a journal lets others have the space only once it is committed; btrfs the quota only once
+                # the whole transaction is.
+                (syncfs if self._quota_is_used_up else sync_directory)(os.path.dirname(self._path))
             except OSError:
                 return False  # there is none, or the host fails: what found no room tells of that
             log.warning("ballast.thrown_off", reason=str(reason))
