@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_head
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
+_SCRATCH_BYTES: Final = 128 << 10  # what the kernel asks for at once
 _RECENT_BYTES: Final = 16 << 20  # of decompressed blocks: 256 of 64 KiB, more than there are readers in order
 _INLINE_BYTES: Final = 128 << 10
 """Up to this length a block is decompressed where nobody may wait: 36 to 80 µs for 64 KiB, while the way through a
@@ -112,8 +114,18 @@ class SegmentReader:
         return file
 
 
+class _Scratch(threading.local):
+    """A buffer per thread: making a new one for each read, filled with NUL bytes, takes as long as the read."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_SCRATCH_BYTES))
+
+
+_scratch: Final = _Scratch()
+
+
 def _read_cached(fd: int, length: int, offset: int) -> bytes:
-    buffer = bytearray(length)
+    buffer = _scratch.view[:length] if length <= _SCRATCH_BYTES else memoryview(bytearray(length))
     try:
         count = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
     except OSError as error:  # EAGAIN: cold; EOPNOTSUPP: this filesystem can't tell; EIO: the slow path says what it is

@@ -46,6 +46,8 @@ class Reader:
             offset: First byte.
             length: Bytes, at least 1; the caller has cut the range at the end of the file.
         """
+        if not generations:
+            return self._sealed(ino, offset, length)
         block_size = self._stores.block_size
         newest_first = generations[::-1]
         segments: list[Segment] = []
@@ -61,8 +63,17 @@ class Reader:
                 self._stores.staging.acquire(segment.source)
         return segments
 
-    def _sealed(self, ino: int, offset: int, length: int) -> Iterator[Segment]:
+    def _sealed(self, ino: int, offset: int, length: int) -> list[Segment]:
         """Blocks and holes of a range; adjacent holes are one segment, over any distance."""
+        index, start = divmod(offset, self._stores.block_size)
+        if start + length > self._stores.block_size:
+            return list(self._sealed_blocks(ino, offset, length))
+        leaf_index, within = divmod(index, LEAF_IDS)
+        ids = self._stores.tree.leaf(ino, leaf_index) or b""
+        block_id = ids[within * ID_SIZE : (within + 1) * ID_SIZE]
+        return [Segment(BlockId(block_id) if block_id and block_id != ZERO_BLOCK else None, start, length)]
+
+    def _sealed_blocks(self, ino: int, offset: int, length: int) -> Iterator[Segment]:
         tree, block_size = self._stores.tree, self._stores.block_size
         end = offset + length
         hole = 0
