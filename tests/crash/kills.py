@@ -146,6 +146,8 @@ class Victim:
 
     def remember(self, folder: Path) -> None:
         """From now on these files must stay as they are; old ones go."""
+        if not folder.is_dir():
+            return  # killed before the first commit: nobody had fsynced its name, nor anything in it
         self.earlier.append((folder, digests(folder)))
         if len(self.earlier) > KEPT:
             shutil.rmtree(self.earlier.popleft()[0])
