@@ -57,7 +57,13 @@ def open_local(
     record = root.record
     if record.folder is None:
         assert record.volume_uuid is not None
-        return BlockfsRoot(root.path, record.volume_uuid, from_snapshot=from_snapshot, keep_trash_s=record.keep_trash_s)
+        return BlockfsRoot(
+            root.path,
+            record.volume_uuid,
+            lists=root.lists,
+            from_snapshot=from_snapshot,
+            keep_trash_s=record.keep_trash_s,
+        )
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
         raise UsageError(text)

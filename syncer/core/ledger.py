@@ -78,6 +78,7 @@ class Ledger:
 
     def __init__(self, base: BaseIndex, plan: Plan) -> None:
         self._plan = plan
+        self._rows = base.rows
         self._base = dict(base.tree)
         self._recorded = set(base.rows)
         self._waiting: dict[Nid, set[Nid]] = {}
@@ -91,6 +92,10 @@ class Ledger:
         path = path_in(self._sides[side].tree, nid)
         assert path is not None
         return path
+
+    def base_row(self, nid: Nid) -> BaseRow | None:
+        """What both sides agreed on before this cycle."""
+        return self._rows.get(nid)
 
     def path_after(self, action: Action) -> RelPath:
         """Where the node will be when `action` is done now (`Trash`: where it is)."""

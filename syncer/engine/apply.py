@@ -14,6 +14,7 @@ from syncer.core.model import (
     Kind,
     Mkdir,
     Move,
+    Nid,
     Park,
     RelPath,
     RemoteTag,
@@ -23,10 +24,10 @@ from syncer.core.model import (
     Update,
 )
 from syncer.engine.lanes import Lanes
-from syncer.engine.sides import LocalFiles, local_tag
+from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted
-from syncer.remote.client import CloudClient
+from syncer.remote.client import CloudClient, OlderList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class _Source:
 
     blocks: BlockList
     fetch: Fetch
+    older: BlockList | None = None
 
 
 class LocalWorker:
@@ -116,7 +118,7 @@ class LocalWorker:
         node = self._ledger.node(Side.LOCAL, action.nid)
         old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
         source = await self._source(action)
-        async with self._lanes.lane(source.blocks):
+        async with self._lanes.lane(source.blocks, source.older):
             staged = await self._stage(action, path, source, old)
             try:
                 return await self._local.replace(path, staged, expect)
@@ -146,15 +148,26 @@ class LocalWorker:
         there = self._ledger.node(Side.REMOTE, action.nid)
         tag = self._ledger.tag(Side.REMOTE, action.nid)
         if there is not None and there.content == content and isinstance(tag, RemoteTag):
-            return await self._remote_source(self._ledger.path(Side.REMOTE, action.nid), tag, content)
+            return await self._remote_source(action.nid, tag, content)
         if isinstance(action, Create) and action.copy_of is not None:
             stat = self._files.stat(action.copy_of)
             if stat is not None and stat.content == content:
                 return _Source(blocks=await self._local.block_list(stat), fetch=_refuse(stat.path))
         raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
 
-    async def _remote_source(self, path: RelPath, tag: RemoteTag, content: Content) -> _Source:
-        blocks = await self._remote.block_list(path, tag)  # verified: it has the tag's hash and size
+    async def _older(self, nid: Nid, tag: RemoteTag) -> OlderList | None:
+        """The block list that we have of the version before."""
+        row = self._ledger.base_row(nid)
+        if row is None or row.remote is None or row.node.content is None or row.remote.version >= tag.version:
+            return None
+        if tag.size_bytes < MIN_KNOWN_BLOCKS * self._local.block_size:
+            return None
+        blocks = await self._local.known_list(row.node.content, self._files.stat(nid))
+        return None if blocks is None else OlderList(version=row.remote.version, blocks=blocks)
+
+    async def _remote_source(self, nid: Nid, tag: RemoteTag, content: Content) -> _Source:
+        path, older = self._ledger.path(Side.REMOTE, nid), await self._older(nid, tag)
+        blocks = await self._remote.block_list(path, tag, older)  # verified: it has the tag's hash and size
         if (tag.etag, tag.size_bytes) != (content.object_hash.hex(), content.size_bytes):
             raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
 
@@ -162,7 +175,7 @@ class LocalWorker:
             self._step("before fetch")
             await self._remote.read_blocks(path, tag, blocks, indexes, deliver)
 
-        return _Source(blocks=blocks, fetch=fetch)
+        return _Source(blocks=blocks, fetch=fetch, older=None if older is None else older.blocks)
 
 
 def _refuse(path: RelPath) -> Fetch:

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 
 _MAX_IDS: Final = 1 << 20  # about 100 MB as a set; a longer file (64 GiB at 64 KiB) goes alone
 
@@ -26,12 +26,18 @@ class Lanes:
         self._left = trio.Event()
 
     @asynccontextmanager
-    async def lane(self, blocks: BlockList) -> AsyncIterator[None]:
+    async def lane(self, blocks: BlockList, base: BlockList | None = None) -> AsyncIterator[None]:
         """Wait until no transfer under way shares a block with this one; inside the block it is under way itself.
 
         Nobody waits while holding a lane, so there is no deadlock.
+
+        Args:
+            blocks: What is transferred.
+            base: The receiver has this: only what differs from it counts.
         """
-        ids = blocks.unique_ids() if len(blocks) <= _MAX_IDS else None
+        ids = blocks.unique_ids() if base is None and len(blocks) <= _MAX_IDS else None
+        if base is not None and base.block_size == blocks.block_size:
+            ids = set(blocks.changed_from(base).values()) - {ZERO_BLOCK}
         while any(_share(ids, other) for other in self._active):
             await self._left.wait()
         self._active.append(ids)  # no await since the look: the pair is atomic

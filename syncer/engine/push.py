@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
+from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
@@ -27,14 +27,12 @@ from syncer.core.model import (
     Update,
 )
 from syncer.engine.lanes import Lanes
-from syncer.engine.sides import LocalFiles, remote_tag
+from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.errors import LocalChangedError
 from syncer.local.root import LocalRoot
-from syncer.remote.client import CloudClient, ForeignVersion, PutResult
+from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, PutResult
 from syncer.remote.parallel import for_each
 from syncer.remote.upload import upload_file
-
-_UPLOADERS: Final = 4  # block batches of one file at once; with several files at once the client's pool is the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +102,20 @@ class RemoteWorker:
         self._step("before upload")
         # Every block is compared with its id as it is sent, so no mixture of two versions can be put together. That the
         # file is still this version is looked at once more before anything is sent: a stale push costs traffic only.
-        async with self._lanes.lane(blocks):
+        base = await self._base(action, expect, blocks)
+        async with self._lanes.lane(blocks, None if base is None else base.blocks):
             await self._local.verify_unchanged(stat)
-            return await upload_file(self._remote, path, blocks, read, meta, expect, workers=_UPLOADERS)
+            result = await upload_file(self._remote, path, blocks, read, meta, expect, base)
+        assert action.content is not None
+        await self._local.remember_list(action.content, blocks)
+        return result
+
+    async def _base(self, action: Create | Update, expect: RemoteTag | None, blocks: BlockList) -> KnownBase | None:
+        """What is known of the version that is replaced, if the file is long enough for that to matter."""
+        if expect is None or action.content is None or len(blocks) < MIN_KNOWN_BLOCKS:
+            return None
+        old = await self._local.known_list(content_of_tag(expect))
+        return None if old is None else KnownBase(blocks=old, object_hash=action.content.object_hash)
 
     def _source(self, action: Create | Update) -> FileStat:
         """The local file that has the content to be sent: the node's own, or the one that it is to be a copy of."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
+from blockfs.blocks.ids import ObjectHash
 from syncer.core.ledger import Ledger
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.local.root import Origin
+
+MIN_KNOWN_BLOCKS: Final = 16
+"""Shorter block lists (below 1.1 KB) are sent and asked for as a whole."""
 
 
 class LocalFiles:
@@ -49,6 +54,11 @@ class LocalFiles:
             if (stat := self.stat(nid)) is not None and stat.content == content
         ]
         return [*found, *self._beside.get(content, ())]
+
+
+def content_of_tag(tag: RemoteTag) -> Content:
+    """The content of a remote version."""
+    return Content(size_bytes=tag.size_bytes, object_hash=ObjectHash(bytes.fromhex(tag.etag)))
 
 
 def local_tag(ledger: Ledger, nid: Nid) -> LocalTag:

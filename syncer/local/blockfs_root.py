@@ -26,8 +26,9 @@ from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from syncer.core.base import BaseIndex
-from syncer.core.model import FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
+from syncer.local.blocklists import BlockLists
 from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.root import Applied, BusyError, Observation, Staged, Wanted
 from syncer.local.trash import ITEM, KEEP_S, ORIGIN, new_folder
@@ -40,6 +41,9 @@ T = TypeVar("T")
 _SYNC_BYTES: Final = 64 << 20  # received blocks are made durable so often: what a killed pull at most fetches again
 SNAPSHOT: Final = b".blocksync-reconcile"
 """Name of the snapshot that a cycle pushes from. It lasts as long as the cycle; the next one removes what was left."""
+
+_KEPT_BLOCKS: Final = 256
+"""Block lists of shorter files (16 MiB in blocks of 64 KiB) are not kept: their hashmap has 18 KB at most."""
 
 _DEFAULT_MODE: Final = 0o644
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
@@ -95,13 +99,20 @@ class BlockfsRoot:
     """See `LocalRoot`."""
 
     def __init__(
-        self, path: bytes, volume_uuid: str, *, from_snapshot: bool = False, keep_trash_s: float = KEEP_S
+        self,
+        path: bytes,
+        volume_uuid: str,
+        *,
+        lists: str | None = None,
+        from_snapshot: bool = False,
+        keep_trash_s: float = KEEP_S,
     ) -> None:
         """Connect to the mount and make sure that it serves the volume that was linked.
 
         Args:
             path: The mount point.
             volume_uuid: The volume's.
+            lists: Folder for block lists of contents that both sides had; None: none are kept.
             from_snapshot: Observe and push everything as of one instant, also files that are open for writing.
             keep_trash_s: For how long displaced and deleted versions are kept.
 
@@ -126,6 +137,7 @@ class BlockfsRoot:
         except BaseException:
             self._control.close()
             raise
+        self._lists = None if lists is None else BlockLists(lists, self.block_size)
         self._connection = Connection(self._control)
         self._snapshot = SNAPSHOT if from_snapshot else None
         self._observer = VolumeObserver(path, self._root, self._connection, self.block_size, self._snapshot)
@@ -137,6 +149,11 @@ class BlockfsRoot:
 
     async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
         """Journal since the checkpoint over the base, or everything."""
+        if self._lists is not None:
+            least = _KEPT_BLOCKS * (self.block_size - 1)
+            contents = (row.node.content for row in base.rows.values())
+            agreed = [content for content in contents if content is not None and content.size_bytes >= least]
+            await self._run(self._lists.keep_only, agreed)
         return await self._run(self._observer.observe, base, checkpoint)
 
     # --- reading for a push
@@ -152,6 +169,19 @@ class BlockfsRoot:
         if blocks is None:
             raise LocalChangedError(path, _REASONS["changed"])
         return blocks
+
+    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
+        """From the cache; else from the mount, if a file still has it."""
+        found = None if self._lists is None else await self._run(self._lists.load, content)
+        if found is None and stat is not None and stat.content == content:
+            with suppress(LocalChangedError):
+                return await self.block_list(stat)
+        return found
+
+    async def remember_list(self, content: Content, blocks: BlockList) -> None:
+        """Into the cache, if it is a long one."""
+        if self._lists is not None and len(blocks) >= _KEPT_BLOCKS:
+            await self._run(self._lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """From the volume's block directory; `upload_file` hashes it once more and refuses a damaged one."""

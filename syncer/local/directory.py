@@ -156,7 +156,9 @@ class LocalDirectory:
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
         self._sources.know(_longest_first(contents))
-        await self._run(self._lists.keep_only, contents)
+        # The agreed contents stay, too: what a push or pull of a change is told apart from.
+        agreed = {row.node.content for row in base.rows.values() if row.node.content is not None}
+        await self._run(self._lists.keep_only, contents | agreed)
         reason = "somebody still wrote to it after it was displaced; it is kept here"
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
         return Observation(stats=stats, unknown=found.unknown, problems=found.problems, clock_ns=clock_ns)
@@ -268,6 +270,14 @@ class LocalDirectory:
         if content != stat.content:
             raise LocalChangedError(stat.path, "its content is another one")
         return blocks
+
+    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:  # noqa: ARG002 - its list is in the cache, or nowhere
+        """From the cache."""
+        return await self._run(self._lists.load, content)
+
+    async def remember_list(self, content: Content, blocks: BlockList) -> None:
+        """Into the cache."""
+        await self._run(self._lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""

@@ -199,6 +199,19 @@ class LocalRoot(Protocol):
         """
         ...
 
+    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
+        """The block list of a content that this root has or had, if it can be had without reading any content.
+
+        Args:
+            content: Which.
+            stat: A file that may have it now.
+        """
+        ...
+
+    async def remember_list(self, content: Content, blocks: BlockList) -> None:
+        """Keep the block list of a content that both sides have now, for `known_list` after the next change."""
+        ...
+
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """One block of an observed file, canonical, as it is now: whoever sends it compares it with its id.
 

@@ -60,10 +60,10 @@ def hashmap_chunks(block_size: int, size_bytes: int, runs: Iterable[bytes]) -> I
     separator = b""
     for run in runs:
         for at in range(0, len(run), _CHUNK_IDS * ID_SIZE):
-            yield separator + _encode_items(run[at : at + _CHUNK_IDS * ID_SIZE])
+            yield separator + encode_items(run[at : at + _CHUNK_IDS * ID_SIZE])
             separator = b","
     if not separator:
-        yield _encode_items(ZERO_BLOCK)
+        yield encode_items(ZERO_BLOCK)
     yield b"]}"
 
 
@@ -81,16 +81,11 @@ def decode_hashmap(body: bytes, block_size: int) -> BlockList:
         wire = _HASHMAP.decode(body)
     except MALFORMED as error:
         raise HashmapError(f"Invalid data formatting: {error}") from None
-    if wire.block_size not in {None, block_size}:
-        raise HashmapError(f"block size {wire.block_size} given, {block_size} expected")
-    if wire.block_hash not in {None, BLOCK_HASH}:
-        raise HashmapError(f"block hash {wire.block_hash!r} given, {BLOCK_HASH!r} expected")
-    if wire.size_bytes < 0 or block_count(wire.size_bytes, block_size) > MAX_BLOCKS:
-        raise HashmapError(f"an object of {wire.size_bytes} bytes is not acceptable: at most {MAX_BLOCKS} blocks")
-    ids = _joined(wire.hashes)
+    count = checked_count(wire.size_bytes, wire.block_size, wire.block_hash, block_size)
+    ids = joined_ids(wire.hashes)
     if wire.size_bytes == 0 and ids == ZERO_BLOCK:
         ids = b""
-    if len(ids) // ID_SIZE != block_count(wire.size_bytes, block_size):
+    if len(ids) // ID_SIZE != count:
         raise HashmapError("The object's size does not match with the object's hashmap length")
     try:
         return BlockList(block_size=block_size, size_bytes=wire.size_bytes, ids=ids)
@@ -98,10 +93,25 @@ def decode_hashmap(body: bytes, block_size: int) -> BlockList:
         raise HashmapError(str(error)) from None
 
 
+def checked_count(size_bytes: int, told_size: int | None, told_hash: str | None, block_size: int) -> int:
+    """How many blocks an object has whose size and kind of blocks somebody told.
+
+    Raises:
+        HashmapError: Another block size or hash than the server's (None: not told), or an impossible size.
+    """
+    if told_size not in {None, block_size}:
+        raise HashmapError(f"block size {told_size} given, {block_size} expected")
+    if told_hash not in {None, BLOCK_HASH}:
+        raise HashmapError(f"block hash {told_hash!r} given, {BLOCK_HASH!r} expected")
+    if size_bytes < 0 or block_count(size_bytes, block_size) > MAX_BLOCKS:
+        raise HashmapError(f"an object of {size_bytes} bytes is not acceptable: at most {MAX_BLOCKS} blocks")
+    return block_count(size_bytes, block_size)
+
+
 def encode_ids(ids: Iterable[BlockId]) -> bytes:
     """Write ids as a JSON list: the missing ones of a 409, or the stored ones of a block POST."""
     joined = b"".join(ids)
-    return b"[%s]" % (_encode_items(joined) if joined else b"")
+    return b"[%s]" % (encode_items(joined) if joined else b"")
 
 
 def decode_ids(body: bytes) -> list[BlockId]:
@@ -111,7 +121,7 @@ def decode_ids(body: bytes) -> list[BlockId]:
         HashmapError: Not such a list (a 409 with a fault instead of a list is one, too: see `faults`).
     """
     try:
-        joined = _joined(_STRINGS.decode(body))
+        joined = joined_ids(_STRINGS.decode(body))
     except MALFORMED as error:
         raise HashmapError(f"Invalid data formatting: {error}") from None
     return [BlockId(joined[at : at + ID_SIZE]) for at in range(0, len(joined), ID_SIZE)]
@@ -132,12 +142,12 @@ def join_blocks(blocks: Iterable[bytes], block_size: int) -> bytes:
     return b"".join([*(block.ljust(block_size, b"\0") for block in head), last or b"\0"])
 
 
-def _encode_items(ids: bytes) -> bytes:
+def encode_items(ids: bytes) -> bytes:
     """One or more ids as quoted, comma-separated hex."""
     return b'"%s"' % ids.hex("|", ID_SIZE).encode().replace(b"|", b'","')
 
 
-def _joined(texts: list[str]) -> bytes:
+def joined_ids(texts: list[str]) -> bytes:
     """Concatenated ids of their hex forms.
 
     All at once, 5 times as fast as one by one; only when something is wrong they are looked at singly, for the message.

@@ -39,6 +39,7 @@ CONTAINER_VERSION_TIMESTAMP: Final = "X-Container-Version-Timestamp"
 EXTENSIONS: Final = "X-Blocksync-Extensions"
 """What the server can beyond Pithos: tokens, separated by commas, on container replies."""
 EXTENSION_CHANGES: Final = "changes"
+EXTENSION_DELTA: Final = "hashmap-delta"
 
 ACCOUNT_CONTAINER_COUNT: Final = "X-Account-Container-Count"
 ACCOUNT_OBJECT_COUNT: Final = "X-Account-Object-Count"

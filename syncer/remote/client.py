@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
@@ -203,6 +203,32 @@ class MissingBlocks:
     ids: tuple[BlockId, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OlderList:
+    """A block list that we have of an older version of an object: only what differs from it need travel.
+
+    Attributes:
+        version: Which version's.
+        blocks: The list. If it is not that version's, the transfer costs more, and no harm is done.
+    """
+
+    version: int
+    blocks: BlockList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownBase:
+    """What a writer knows that spares sending a whole block list. Wrong knowledge costs traffic, and does no harm.
+
+    Attributes:
+        blocks: The block list of the version that is replaced.
+        object_hash: Of the new content, which the writer has computed already.
+    """
+
+    blocks: BlockList
+    object_hash: ObjectHash
+
+
 class CloudClient(Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
@@ -259,8 +285,13 @@ class CloudClient(Protocol):
         """The current state of one object, metadata and symlink target included; None when there is none."""
         ...
 
-    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
         """The block list of exactly that version; its Merkle root and size are verified against `tag`.
+
+        Args:
+            path: The object.
+            tag: The version.
+            older: What we have already, to save traffic.
 
         Raises:
             ConflictOnRemoteError: That version is no longer readable.
@@ -302,7 +333,7 @@ class CloudClient(Protocol):
         ...
 
     async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
     ) -> PutResult | MissingBlocks:
         """Create or replace a file by its block list. See `upload.upload_file` for the whole dance.
 
@@ -311,6 +342,7 @@ class CloudClient(Protocol):
             blocks: The new content; its block size is the container's.
             meta: Mode and mtime, stored with it.
             expect: The version that it replaces; None: there must be no object of that name.
+            base: What is known of the replaced version, to save traffic.
 
         Raises:
             ConflictOnRemoteError: The current object is not `expect`. Nothing was written.

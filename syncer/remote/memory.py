@@ -25,8 +25,10 @@ from syncer.remote.client import (
     Counters,
     Cursor,
     Deliver,
+    KnownBase,
     Listing,
     MissingBlocks,
+    OlderList,
     PutResult,
     RefusedName,
 )
@@ -255,7 +257,7 @@ class MemoryClient:
         await self.after("head", path)
         return None if found is None else self.container.stat(path, found)
 
-    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:  # noqa: ARG002 - nothing travels here
         """See CloudClient."""
         await self._enter("block_list", path)
         blocks = self._pinned(path, tag).blocks
@@ -293,7 +295,12 @@ class MemoryClient:
         return ids
 
     async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+        self,
+        path: RelPath,
+        blocks: BlockList,
+        meta: Meta,
+        expect: RemoteTag | None,
+        base: KnownBase | None = None,  # noqa: ARG002 - nothing travels here
     ) -> PutResult | MissingBlocks:
         """See CloudClient."""
         await self._enter("put_object", path)

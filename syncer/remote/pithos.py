@@ -20,7 +20,18 @@ from syncer.errors import AuthError, RemoteUnavailableError
 from syncer.protocol import headers as wire
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.listing import MAX_ROWS, ObjectRow
-from syncer.remote.client import Changes, ContainerInfo, Counters, Cursor, Deliver, Listing, MissingBlocks, PutResult
+from syncer.remote.client import (
+    Changes,
+    ContainerInfo,
+    Counters,
+    Cursor,
+    Deliver,
+    KnownBase,
+    Listing,
+    MissingBlocks,
+    OlderList,
+    PutResult,
+)
 from syncer.remote.http import HttpSettings, HttpTransport, Transport
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_read import Reader
@@ -144,9 +155,9 @@ class PithosClient:
         """See CloudClient."""
         return await self._reader.head(path)
 
-    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
         """See CloudClient."""
-        return await self._reader.block_list(path, tag)
+        return await self._reader.block_list(path, tag, older)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""
@@ -163,10 +174,10 @@ class PithosClient:
         return await self._writer.put_blocks(blocks)
 
     async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
     ) -> PutResult | MissingBlocks:
         """See CloudClient."""
-        return await self._writer.put_object(path, blocks, meta, expect)
+        return await self._writer.put_object(path, blocks, meta, expect, base)
 
     async def put_small(
         self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None

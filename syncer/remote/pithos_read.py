@@ -13,7 +13,8 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.remote.client import Deliver
+from syncer.protocol import headers as wire
+from syncer.remote.client import Deliver, OlderList
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply
 from syncer.remote.parallel import for_each
@@ -49,9 +50,10 @@ class Reader:
             stat = replace(stat, meta=full.meta)
         return await self._with_target(stat)
 
-    async def block_list(self, path: RelPath, tag: RemoteTag) -> BlockList:
+    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
         """See CloudClient.block_list."""
-        block_size = (await self._session.info()).block_size
+        info = await self._session.info()
+        block_size = info.block_size
         if tag.size_bytes <= block_size:
             # The Merkle root of one leaf is the leaf: the tag says it all, no request.
             ids = bytes.fromhex(tag.etag) if tag.size_bytes else b""
@@ -59,16 +61,21 @@ class Reader:
                 return BlockList(block_size=block_size, size_bytes=tag.size_bytes, ids=ids)
             except ValueError as error:
                 raise CorruptionError(f"{path!r} on {self._session.judge.container}: {error}") from None
-        request = self._session.make.hashmap(object_name(path), tag, block_size)
+        if wire.EXTENSION_DELTA not in info.extensions or (older and older.blocks.block_size != block_size):
+            older = None
+        judge = self._session.judge
         tries = _TRIES
         while True:
             tries -= 1
+            since = None if older is None else older.version
+            request = self._session.make.hashmap(object_name(path), tag, block_size, since)
             reply = self._of_version(path, tag, await self._session.ask(request, 200, 404))
             try:
-                return await trio.to_thread.run_sync(self._session.judge.block_list, reply, path, tag, block_size)
+                return await trio.to_thread.run_sync(judge.block_list, reply, path, tag, block_size, older)
             except CorruptionError:
                 if not tries:
                     raise
+                older = None  # what we have may not be that version's list
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient.read_block."""

@@ -23,10 +23,11 @@ from syncer.protocol import headers as wire
 from syncer.protocol.changes import ChangesPage, decode_changes
 from syncer.protocol.faults import decode_fault
 from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
+from syncer.protocol.hashmap_delta import decode_either
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.names import path_from_name
-from syncer.remote.client import ContainerInfo, Cursor, RefusedName
+from syncer.remote.client import ContainerInfo, Cursor, OlderList, RefusedName
 from syncer.remote.conditions import describe
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
 
@@ -233,14 +234,19 @@ class Judge:
         except HashmapError as error:
             self.bad(f"{self.container}: not a list of block ids: {error}")
 
-    def block_list(self, reply: Reply, path: RelPath, tag: RemoteTag, block_size: int) -> BlockList:
-        """Read a hashmap and verify it against the version it was asked for.
+    def block_list(
+        self, reply: Reply, path: RelPath, tag: RemoteTag, block_size: int, older: OlderList | None = None
+    ) -> BlockList:
+        """Read a hashmap, or what differs from an older one, and verify it against the version it was asked for.
 
         Raises:
             CorruptionError: Another content than the tag names.
         """
         try:
-            blocks = decode_hashmap(reply.body, block_size)
+            if older is None:
+                blocks = decode_hashmap(reply.body, block_size)
+            else:
+                blocks = decode_either(reply.body, block_size, older.blocks)
         except HashmapError as error:
             raise CorruptionError(f"{path!r} on {self.container}: bad block list: {error}") from None
         if blocks.size_bytes != tag.size_bytes or blocks.object_hash.hex() != tag.etag:

@@ -10,12 +10,14 @@ from urllib.parse import urlencode
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count, block_length
+from blockfs.blocks.hashing import LEAF_IDS
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.errors import UnsafeNameError
 from syncer.protocol import headers as wire
 from syncer.protocol.byteranges import range_header
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
+from syncer.protocol.hashmap_delta import Delta, encode_delta
 from syncer.protocol.listing import MAX_ROWS
 from syncer.protocol.names import MAX_OBJECT_CHARACTERS, name_from_path
 from syncer.remote.client import Cursor
@@ -88,12 +90,17 @@ class Requests:
             max_reply_bytes=MAX_LISTING_BYTES,
         )
 
-    def hashmap(self, name: str, tag: RemoteTag, block_size: int) -> Request:
-        """The hashmap of one version; the reply may be as long as its size justifies."""
+    def hashmap(self, name: str, tag: RemoteTag, block_size: int, since: int | None = None) -> Request:
+        """The hashmap of one version, or what differs from an older one; may be as long as its size justifies."""
+        query = {"hashmap": "", "format": "json", **_pin(tag.version)}
+        count = block_count(tag.size_bytes, block_size)
+        if since is not None:
+            query["since_version"] = str(since)
+            count *= 2  # splices of one id each cost some more
         return Request(
             method="GET",
-            target=self._object(name, {"hashmap": "", "format": "json", **_pin(tag.version)}),
-            max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * block_count(tag.size_bytes, block_size),
+            target=self._object(name, query),
+            max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * count,
         )
 
     def read_run(self, name: str, version: int, run: Run) -> Request:
@@ -125,6 +132,16 @@ class Requests:
             headers={**_object_headers(Kind.FILE, meta), **guard},
             body=encode_hashmap(blocks),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * max(1, len(blocks)),
+        )
+
+    def put_delta(self, name: str, block_size: int, delta: Delta, base: int, meta: Meta, guard: Guard) -> Request:
+        """Write an object by what differs from its current version."""
+        return Request(
+            method="PUT",
+            target=self._object(name, {"hashmap": "", "format": "json", "base_version": str(base)}),
+            headers={**_object_headers(Kind.FILE, meta), **guard},
+            body=encode_delta(delta, block_size),
+            max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * max(1, len(delta)) * LEAF_IDS,
         )
 
     def put_body(self, name: str, kind: Kind, data: bytes, meta: Meta, guard: Guard) -> Request:

@@ -19,8 +19,9 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError
 from syncer.protocol import headers as wire
+from syncer.protocol.hashmap_delta import delta_between
 from syncer.protocol.headers import ObjectState
-from syncer.remote.client import MissingBlocks, PutResult
+from syncer.remote.client import KnownBase, MissingBlocks, PutResult
 from syncer.remote.conditions import describe, require
 from syncer.remote.http import BadReplyError, Reply, Request
 from syncer.remote.pithos_plain import PlainServer
@@ -42,6 +43,10 @@ class _Payload:
 
     def is_in(self, state: ObjectState) -> bool:
         return same_payload(state, self.kind, self.size_bytes, self.etag, self.meta)
+
+
+class _Refused:
+    """The server makes something else of our splices: nothing was written."""
 
 
 class Writer:
@@ -70,10 +75,14 @@ class Writer:
         return [places[at] for at in range(len(blocks))]
 
     async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
     ) -> PutResult | MissingBlocks:
         """See CloudClient.put_object."""
         name = object_name(path)
+        if base is not None and expect is not None:
+            done = await self._put_delta(path, name, blocks, meta, expect, base)
+            if done is not None:
+                return done
         etag = await trio.to_thread.run_sync(blocks.object_hash.hex)
         payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
 
@@ -85,6 +94,32 @@ class Writer:
             return self._written(request, reply, path, expect)
 
         return await self._guarded(path, name, payload, expect, send)
+
+    async def _put_delta(  # put_object's arguments
+        self, path: RelPath, name: str, blocks: BlockList, meta: Meta, expect: RemoteTag, base: KnownBase
+    ) -> PutResult | MissingBlocks | None:
+        """Write what differs from `expect`; None if that saves nothing, or if what we know of `expect` is wrong."""
+        info = await self._session.info()
+        known = base.blocks.block_size == blocks.block_size == info.block_size
+        if wire.EXTENSION_DELTA not in info.extensions or not known:
+            return None
+        delta = await trio.to_thread.run_sync(delta_between, base.blocks, blocks, base.object_hash)
+        if 2 * len(delta) > len(blocks):
+            return None
+        etag = base.object_hash.hex()
+        payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
+
+        async def send(guard: Guard) -> Written | MissingBlocks | _Refused:
+            request = self._session.make.put_delta(name, blocks.block_size, delta, expect.version, meta, guard)
+            reply = await self._session.send(request)
+            if reply.status == 409:
+                return MissingBlocks(ids=self._session.judge.missing(request, reply))
+            if reply.status == 422:
+                return _Refused()
+            return self._written(request, reply, path, expect)
+
+        done: PutResult | MissingBlocks | _Refused = await self._guarded(path, name, payload, expect, send)
+        return None if isinstance(done, _Refused) else done
 
     async def put_small(
         self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None

@@ -10,7 +10,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.errors import LocalChangedError
-from syncer.remote.client import CloudClient, MissingBlocks, PutResult
+from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, PutResult
 from syncer.remote.http import BadReplyError
 from syncer.remote.parallel import for_each
 
@@ -33,8 +33,7 @@ async def upload_file(
     read: ReadBlock,
     meta: Meta,
     expect: RemoteTag | None,
-    *,
-    workers: int = 4,
+    base: KnownBase | None = None,
 ) -> PutResult:
     """Create or replace a file; only blocks that the server lacks travel.
 
@@ -42,10 +41,10 @@ async def upload_file(
         client: Where to.
         path: As what.
         blocks: The content. Of at most one block: one plain request.
-        read: Source of the blocks' bytes. Memory: `workers` batches.
+        read: Source of the blocks' bytes. Memory: four batches.
         meta: Stored with it.
         expect: The version that it replaces; None: there must be none.
-        workers: Batches at once.
+        base: What is known of that version: then only what differs from it is looked at and sent.
 
     Raises:
         ConflictOnRemoteError: The current object is not `expect`.
@@ -56,10 +55,10 @@ async def upload_file(
         whole = data[: blocks.size_bytes].ljust(blocks.size_bytes, b"\0")
         return await client.put_small(path, Kind.FILE, whole, meta, expect)
     for _ in range(_ROUNDS):
-        result = await client.put_object(path, blocks, meta, expect)
+        result = await client.put_object(path, blocks, meta, expect, base)
         if not isinstance(result, MissingBlocks):
             return result
-        await send_blocks(client, path, blocks, result.ids, read, workers=workers)
+        await send_blocks(client, path, blocks, result.ids, read, base=base)
     raise BadReplyError(f"{path!r}: after {_ROUNDS} rounds the server still lacks blocks that it accepted")
 
 
@@ -70,6 +69,7 @@ async def send_blocks(
     wanted: Sequence[BlockId],
     read: ReadBlock,
     *,
+    base: KnownBase | None = None,
     workers: int = 4,
 ) -> None:
     """Send some of a file's blocks, in batches, several at once.
@@ -80,13 +80,16 @@ async def send_blocks(
         blocks: Its content.
         wanted: Distinct ids.
         read: As for `upload_file`.
+        base: As for `upload_file`.
         workers: Batches at once.
 
     Raises:
         LocalChangedError: As for `upload_file`.
         BadReplyError: The server asks for a block that is not in the file.
     """
-    places = first_places(blocks, wanted)
+    places = {} if base is None else places_of_changes(base.blocks, blocks, wanted)
+    if len(places) != len(wanted):
+        places = first_places(blocks, wanted)  # a block of the old version, too, may have been collected
     if len(places) != len(wanted):
         raise BadReplyError(f"{path!r}: the server asks for blocks that the file does not have")
 
@@ -107,6 +110,14 @@ def first_places(blocks: BlockList, wanted: Sequence[BlockId]) -> dict[BlockId, 
             left.remove(name)
             places[name] = index
     return places
+
+
+def places_of_changes(old: BlockList, new: BlockList, wanted: Sequence[BlockId]) -> dict[BlockId, int]:
+    """The same among what differs from an older list: no look at each id of a long one."""
+    if old.block_size != new.block_size:
+        return {}
+    left = set(wanted)
+    return {name: index for index, name in reversed(new.changed_from(old).items()) if name in left}
 
 
 def batches(indexes: Sequence[int], block_size: int) -> Iterator[Sequence[int]]:

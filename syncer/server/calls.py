@@ -106,6 +106,15 @@ class Call:
         value = self.header(name)
         return None if value is None else headers.parse_decimal(name, value)
 
+    def serial_parameter(self, name: str) -> int | None:
+        """A parameter's value as a version serial; None without it.
+
+        Raises:
+            HeaderError: Not a decimal number.
+        """
+        value = self.target.parameters.get(name)
+        return None if value is None else headers.parse_decimal(name, value)
+
     def conditions(self) -> Conditions:
         """On the object that the URL names.
 

@@ -29,7 +29,7 @@ from syncer.server.refusals import BadRequest, MissingBlocks, Refusal
 from syncer.server.schema import ID, SERIAL, VersionRecord, content_key
 
 NO_CONTENT: Final = bytes(ID_SIZE)  # of an empty object
-_LEAF_LEVEL: Final = 8  # a leaf is a Merkle subtree of 2**8 ids
+LEAF_LEVEL: Final = 8  # a leaf is a Merkle subtree of 2**8 ids
 
 
 class LeafVanished(Refusal):
@@ -79,7 +79,7 @@ def prepare(view: Reading, account: int | None, blocks: BlockList, uploaded: Seq
         if row is None or account is None or view.get("account_leaves", ID.pack(account) + key) is None:
             new[key] = roots[key] + ids
     if len(keys) > 1:
-        root = root_of_level(b"".join([roots[key] for key in keys]), _LEAF_LEVEL)
+        root = root_of_level(b"".join([roots[key] for key in keys]), LEAF_LEVEL)
     else:
         root = object_hash(blocks.ids)
     return Prepared(
@@ -125,20 +125,21 @@ def require_possession(
         raise MissingBlocks([block_id for block_id in named if block_id in missing])
 
 
-def require_fit(block_list: BlockList, blocks: BlockDirectory) -> None:
+def require_fit(size_bytes: int, last: BlockId | None, blocks: BlockDirectory) -> None:
     """Check that the size doesn't cut the last block short: the hash of what can be read would not be its id.
 
     Args:
-        block_list: Blocks that are there.
-        blocks: Where they are.
+        size_bytes: Of the object.
+        last: Its last block, which is there; None for an empty object.
+        blocks: Where it is.
 
     Raises:
         BadRequest: It does.
     """
-    if not block_list.ids:
+    if last is None:
         return
-    tail_bytes = (block_list.size_bytes - 1) % block_list.block_size + 1
-    (stored_bytes,) = blocks.stored_lengths([BlockId(block_list.ids[-ID_SIZE:])])
+    tail_bytes = (size_bytes - 1) % blocks.block_size + 1
+    (stored_bytes,) = blocks.stored_lengths([last])
     if stored_bytes > tail_bytes:
         raise BadRequest(f"The last block has {stored_bytes} bytes, but the object's size leaves {tail_bytes} for it")
 
@@ -205,7 +206,12 @@ def read_leaves(view: Reading, keys: bytes) -> Iterator[bytes]:
         keys: Concatenated leaf keys.
     """
     for at in range(0, len(keys), ID_SIZE):
-        row = view.get("leaves", keys[at : at + ID_SIZE])
-        if row is None:
-            raise CorruptionError(f"the catalogue's leaf {keys[at : at + ID_SIZE].hex()} is missing")
-        yield row[ID_SIZE:]
+        yield leaf_row(view, keys[at : at + ID_SIZE])[ID_SIZE:]
+
+
+def leaf_row(view: Reading, key: bytes) -> bytes:
+    """A leaf's Merkle root, then its ids."""
+    row = view.get("leaves", key)
+    if row is None:
+        raise CorruptionError(f"the catalogue's leaf {key.hex()} is missing")
+    return row

@@ -12,7 +12,7 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import byteranges, hashmap, headers, listing
+from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing
 from syncer.protocol.byteranges import RangeError
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.server.calls import JSON, Call, reply
@@ -36,6 +36,9 @@ _REFUSED_ON_WRITE: Final = (
 
 Transfer = Callable[[Call, Place, Place, TransferOrder], Awaitable[Response]]
 """Move or copy: from, to, and what else."""
+
+_BASE_VERSION: Final = "base_version"
+_SINCE_VERSION: Final = "since_version"
 
 _HASHMAP_CHUNKS: Final = 4
 """Pieces of a hashmap that are made at once; one with fewer (up to 4096 ids) is sent as a whole, with its length."""
@@ -168,10 +171,16 @@ async def _get_hashmap(call: Call) -> Response:
     if not call.wants_json:
         raise BadRequest("A hashmap is had with ?hashmap&format=json")
 
+    since = call.serial_parameter(_SINCE_VERSION)
+
     def begin() -> tuple[ObjectView, list[bytes], Iterator[bytes]]:
         opened = _open(call)
-        runs = call.store.id_runs(opened)
-        chunks = hashmap.hashmap_chunks(call.store.block_size, opened.state.size_bytes, runs)
+        block_size, state = call.store.block_size, opened.state
+        splices = None if since is None else call.store.splices(opened, call.place, since)
+        if splices is not None:
+            chunks = hashmap_delta.delta_chunks(block_size, state.size_bytes, splices, state.object_hash)
+        else:
+            chunks = hashmap.hashmap_chunks(block_size, state.size_bytes, call.store.id_runs(opened))
         return opened, list(islice(chunks, _HASHMAP_CHUNKS)), chunks
 
     opened, first, rest = await to_thread.run_sync(begin)
@@ -249,8 +258,14 @@ async def _put_hashmap(call: Call) -> Response:
     if content_type is None:
         raise LengthRequired("Missing Content-Type header: the object's type")
     body = await call.body(hashmap.MAX_HASHMAP_BYTES)
+    base_version = call.serial_parameter(_BASE_VERSION)
 
     def put() -> ObjectState:
+        if base_version is not None:
+            delta = hashmap_delta.decode_delta(body, call.store.block_size)
+            return call.store.put_delta(
+                place, base_version, delta, content_type=content_type, meta=meta, conditions=conditions
+            )
         blocks = hashmap.decode_hashmap(body, call.store.block_size)
         return call.store.put_hashmap(place, blocks, content_type=content_type, meta=meta, conditions=conditions)
 

@@ -117,7 +117,7 @@ class RangeNotSatisfiable(Refusal):
 
 
 class Unprocessable(Refusal):
-    """422: the body has another MD5 than the request said."""
+    """422: the body has another MD5, or makes another object, than the request said."""
 
     status = 422
 

@@ -25,9 +25,10 @@ from blockfs.blocks.gc import GcResult
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from syncer.protocol.changes import ChangesPage
+from syncer.protocol.hashmap_delta import Delta, Splice
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow, VersionRow
-from syncer.server import containers, contents, history, listings, objects, settings, subtrees, sweep
+from syncer.server import containers, contents, deltas, history, listings, objects, settings, subtrees, sweep
 from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
@@ -46,7 +47,7 @@ from syncer.server.history import ChangesOrder
 from syncer.server.incoming import Incoming
 from syncer.server.listings import Selection
 from syncer.server.objects import Draft, Overtaken, Place, Source, TransferOrder
-from syncer.server.refusals import NotModified, PreconditionFailed
+from syncer.server.refusals import NotModified, PreconditionFailed, Unprocessable
 from syncer.server.schema import ContainerRecord, Settings
 from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
 from syncer.server.sweep import SweepResult
@@ -285,6 +286,26 @@ class Store:
         for first in range(0, total, step):
             yield self.ids(opened, first, min(step, total - first))
 
+    def splices(self, opened: ObjectView, place: Place, since: int) -> Iterator[Splice] | None:
+        """What differs from an older version of the object; each `next` may wait for the disk.
+
+        Returns:
+            None when that version is not known as one of this object, by name or by uuid.
+        """
+        with self._catalogue.reading() as view:
+            row, older = objects.look(view, place).row, view.version(since)
+            if older is None or older.deleted:
+                return None
+            if str(uuids.UUID(bytes=older.uuid)) != opened.state.uuid and (row is None or row.slot != older.slot):
+                return None
+            old_keys = contents.leaf_keys(view, older, self.block_size)
+
+        def read(key: bytes) -> bytes:
+            with self._catalogue.reading() as view:
+                return contents.leaf_row(view, key)[ID_SIZE:]
+
+        return deltas.splices(old_keys, opened.leaf_keys, read)
+
     def content(self, opened: ObjectView, start: int, length: int) -> Iterator[bytes]:
         """A byte range of an object, in pieces of about 1 MiB; each `next` may wait for the disk.
 
@@ -488,13 +509,56 @@ class Store:
         with self._catalogue.reading() as view:
             objects.require(conditions, objects.look(view, place))
 
+    def put_delta(
+        self,
+        place: Place,
+        base_version: int,
+        delta: Delta,
+        *,
+        content_type: str,
+        meta: Mapping[str, str],
+        conditions: Conditions,
+    ) -> ObjectState:
+        """Make a new version of an object out of its current one.
+
+        Raises:
+            NotFound: There is no such container.
+            PreconditionFailed: A condition doesn't hold, or `base_version` is not the current version.
+            MissingBlocks: As for put_hashmap.
+            OverQuota: There is no room for it.
+            BadRequest: The size cuts the last block short.
+            Unprocessable: The result is not what the client thinks.
+        """
+        if conditions.if_version not in {None, base_version} or base_version == 0:
+            raise PreconditionFailed(f"Precondition failed: it can't be at {base_version} and {conditions.if_version}")
+        on_base = replace(conditions, if_version=base_version)
+        wanted = _Wanted(place=place, conditions=on_base, content_type=content_type, meta=meta)
+
+        def prepare() -> Prepared:
+            with self._catalogue.reading() as view:
+                found = objects.look(view, place)
+                objects.require(on_base, found)
+                objects.require_room_for(view, found, delta.size_bytes)
+                _, base = found.existing()
+                content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
+                if delta.object_hash not in {None, content.object_hash}:
+                    raise Unprocessable(f"The splices make an object with hash {content.object_hash.hex()}")
+                contents.require_possession(view, found.account_id, content, self._blocks, hold)
+                contents.require_fit(content.size_bytes, deltas.last_id(view, content), self._blocks)
+            return content
+
+        with self._blocks.hold() as hold:
+            return self._commit_prepared(wanted, prepare)
+
     def _commit_content(
         self, wanted: _Wanted, block_list: BlockList, *, uploaded: Sequence[BlockId], hold: EpochHold | None
     ) -> ObjectState:
+        return self._commit_prepared(wanted, partial(self._prepare, wanted, block_list, uploaded, hold))
+
+    def _commit_prepared(self, wanted: _Wanted, prepare: Callable[[], Prepared]) -> ObjectState:
         fresh = uuids.uuid4().bytes
         while True:
-            content = self._prepare(wanted, block_list, uploaded, hold)
-            draft = wanted.draft(content, fresh)
+            draft = wanted.draft(prepare(), fresh)
             act = partial(objects.put, place=wanted.place, draft=draft, conditions=wanted.conditions)
             try:
                 return self._commits.run(act)
@@ -512,7 +576,8 @@ class Store:
             content = contents.prepare(view, found.account_id, block_list, uploaded)
             if hold is not None:
                 contents.require_possession(view, found.account_id, content, self._blocks, hold)
-                contents.require_fit(block_list, self._blocks)  # after it: tells only about blocks of the account
+                last = BlockId(block_list.ids[-ID_SIZE:]) if block_list.ids else None
+                contents.require_fit(block_list.size_bytes, last, self._blocks)  # after it: only of own blocks
         return content
 
     def set_meta(self, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool) -> ObjectState:

@@ -18,7 +18,7 @@ from syncer.server.refusals import BadRequest
 VERSION_SEGMENT: Final = "v1"  # may stand before the account, as in Pithos; no account is called so
 MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
 
-UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public", "base_version", "since_version"})
+UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public"})
 """Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
 thing, e.g. delete one object instead of a subtree: refused."""
 
@@ -55,8 +55,10 @@ class Target:
         return Level.CONTAINER if self.container else Level.ACCOUNT
 
 
-_ONLY_OF: Final = {"changes": Level.CONTAINER}
+_ONLY_OF: Final = {"changes": Level.CONTAINER, "base_version": Level.OBJECT, "since_version": Level.OBJECT}
 """Parameters of our extensions, and what they are about: refused elsewhere, for the same reason."""
+
+_OF_HASHMAPS: Final = frozenset({"base_version", "since_version"})
 
 
 def parse_target(raw_path: bytes, query: bytes) -> Target:
@@ -89,6 +91,8 @@ def parse_target(raw_path: bytes, query: bytes) -> Target:
     misplaced = [name for name, level in _ONLY_OF.items() if name in target.parameters and target.level is not level]
     if misplaced:
         raise BadRequest(f"The parameter {misplaced[0]!r} is for a URL of a {_ONLY_OF[misplaced[0]].value}")
+    if "hashmap" not in target.parameters and not _OF_HASHMAPS.isdisjoint(target.parameters):
+        raise BadRequest(f"The parameters {' and '.join(sorted(_OF_HASHMAPS))} go with ?hashmap")
     return target
 
 

@@ -1,0 +1,241 @@
+"""Changed files whose older block list is known: what travels, also when that knowledge is wrong or the server lies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import ZERO_BLOCK
+from syncer.errors import ConflictOnRemoteError, CorruptionError
+from syncer.remote.client import CloudClient, Counters, KnownBase, OlderList, PutResult
+from syncer.remote.http import HttpSettings, HttpTransport, Reply, Request
+from syncer.remote.memory import MemoryContainer
+from syncer.remote.pithos import PithosClient
+from syncer.remote.retry import Retry
+from syncer.remote.upload import upload_file
+from syncer.remote.url import parse_url
+from tests.contract.remotes import (
+    BLOCK,
+    META,
+    QUICK,
+    FakeRemote,
+    Loss,
+    MemoryRemote,
+    Remote,
+    ServeRemote,
+    lossy,
+    must_head,
+    path,
+    run,
+    serve_process,
+)
+from tests.fakes.pithos import FakePithos
+
+BLOCKS = 300
+SALT = [0]
+
+
+@pytest.fixture(scope="module")
+def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
+    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
+        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+
+
+@pytest.fixture(params=["memory", "fake", "serve"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    found = remotes[request.param]
+    found.new_container()
+    SALT[0] += 1
+    return found
+
+
+@pytest.fixture
+def serve(remotes: dict[str, Remote]) -> ServeRemote:
+    found = remotes["serve"]
+    assert isinstance(found, ServeRemote)
+    found.new_container()
+    SALT[0] += 1
+    return found
+
+
+def original() -> bytearray:
+    return bytearray(hashlib.shake_128(b"%d" % SALT[0]).digest(BLOCKS * BLOCK))
+
+
+def list_of(data: bytes) -> BlockList:
+    return MemoryContainer(block_size=BLOCK).store_all(bytes(data))
+
+
+async def upload(
+    client: CloudClient, data: bytes, before: bytes | None = None, base: BlockList | None = None
+) -> PutResult:
+    blocks = list_of(data)
+
+    async def read(index: int, _block_id: bytes) -> bytes:
+        return bytes(data[index * BLOCK : (index + 1) * BLOCK])
+
+    expect = None if before is None else (await must_head(client, "big")).tag
+    known = None if base is None else KnownBase(blocks=base, object_hash=blocks.object_hash)
+    return await upload_file(client, path("big"), blocks, read, META, expect, known)
+
+
+def changed(data: bytearray) -> bytearray:
+    new = data[:]
+    new[7 * BLOCK : 7 * BLOCK + 10] = b"0123456789"
+    return new
+
+
+def test_a_change_is_pushed_and_pulled(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        old, old_tag = original(), (await upload(client, original())).tag
+        new = changed(old)
+        before = client.counters.snapshot()
+        done = await upload(client, new, old, list_of(old))
+        pushed = client.counters.since(before)
+        assert pushed.blocks_sent == 1
+        before = client.counters.snapshot()
+        older = OlderList(version=old_tag.version, blocks=list_of(old))
+        assert await client.block_list(path("big"), done.tag, older) == list_of(new)
+        pulled = client.counters.since(before)
+        if remote.name == "serve":
+            assert pushed.bytes_sent < 1.5 * BLOCK
+            assert pushed.bytes_received + pulled.bytes_received < 1500
+            assert pushed.requests <= 4  # HEAD of the test, PUT, POST, PUT
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("size", [1, 5 * BLOCK, BLOCKS * BLOCK - 1, BLOCKS * BLOCK + 1, (BLOCKS + 700) * BLOCK + 5])
+def test_files_grow_and_shrink(remote: Remote, size: int) -> None:
+    async def scenario(client: CloudClient) -> None:
+        old, old_tag = original(), (await upload(client, original())).tag
+        new = bytes(old[:size]).ljust(size, b"\0")
+        done = await upload(client, new, old, list_of(old))
+        older = OlderList(version=old_tag.version, blocks=list_of(old))
+        assert await client.block_list(path("big"), done.tag, older) == list_of(new)
+
+    run(remote, scenario)
+
+
+def test_wrong_knowledge_does_no_harm(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        old, old_tag = original(), (await upload(client, original())).tag
+        new = changed(old)
+        wrong = list_of(old).splice(len(old), {3: block_id(b"never"), 250: ZERO_BLOCK})
+        done = await upload(client, new, old, wrong)
+        assert await client.block_list(path("big"), done.tag) == list_of(new)
+        for version in (old_tag.version, done.tag.version + 5, 0):
+            older = OlderList(version=version, blocks=wrong)
+            assert await client.block_list(path("big"), done.tag, older) == list_of(new)
+
+    run(remote, scenario)
+
+
+def test_somebody_elses_version_is_not_spliced(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        old = original()
+        first = (await upload(client, old)).tag
+        other = old[:]
+        other[:5] = b"other"
+        theirs = (await upload(client, other, old)).tag
+        new = list_of(changed(old))
+        known = KnownBase(blocks=list_of(old), object_hash=new.object_hash)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.put_object(path("big"), new, META, first, known)
+        assert (await must_head(client, "big")).tag == theirs
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("loss", Loss)
+@pytest.mark.parametrize("place", range(4))
+def test_a_push_of_splices_survives_a_lost_message(serve: ServeRemote, loss: Loss, place: int) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            client, transport = lossy(serve)
+            await client.create_container()
+            old = original()
+            await upload(client, old)
+            transport.lose(loss, place)
+            new = changed(old)
+            done = await upload(client, new, old, list_of(old))
+            transport.lose(loss, None)
+            assert (await must_head(client, "big")).tag == done.tag
+            assert await client.block_list(path("big"), done.tag) == list_of(new)
+            await client.close()
+
+    trio.run(main)
+
+
+Twist = Callable[[dict[str, object]], None]
+
+
+class LyingTransport:
+    """Changes the answers to questions for a delta."""
+
+    def __init__(self, inner: HttpTransport, twist: Twist) -> None:
+        self._inner, self._twist = inner, twist
+        self.lies = 0
+
+    async def send(self, request: Request) -> Reply:
+        reply = await self._inner.send(request)
+        if "since_version" not in request.target:
+            return reply
+        self.lies += 1
+        form = json.loads(reply.body)
+        self._twist(form)
+        return replace(reply, body=json.dumps(form).encode())
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def other_id(form: dict[str, object]) -> None:
+    form["splices"] = [[7, [block_id(b"lie").hex()]]]
+
+
+def out_of_range(form: dict[str, object]) -> None:
+    form["splices"] = [[BLOCKS, [block_id(b"lie").hex()]]]
+
+
+def overlapping(form: dict[str, object]) -> None:
+    form["splices"] = [[7, [ZERO_BLOCK.hex()] * 2], [8, [ZERO_BLOCK.hex()]]]
+
+
+def huge(form: dict[str, object]) -> None:
+    form["bytes"] = 1 << 80
+
+
+def nothing(form: dict[str, object]) -> None:
+    form["splices"] = []
+
+
+def no_json(form: dict[str, object]) -> None:
+    form.clear()
+
+
+@pytest.mark.parametrize("twist", [other_id, out_of_range, overlapping, huge, nothing, no_json])
+def test_a_lie_about_splices_is_found_and_the_whole_list_asked_for(serve: ServeRemote, twist: Twist) -> None:
+    async def main() -> None:
+        with trio.fail_after(60):
+            url, counters = parse_url(serve.url), Counters()
+            liar = LyingTransport(HttpTransport(url, serve.token, HttpSettings(), counters), twist)
+            client = PithosClient(url, liar, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
+            await client.create_container()
+            old, old_tag = original(), (await upload(client, original())).tag
+            done = await upload(client, changed(old), old, list_of(old))
+            older = OlderList(version=old_tag.version, blocks=list_of(old))
+            assert await client.block_list(path("big"), done.tag, older) == list_of(changed(old))
+            assert liar.lies == 1
+            with pytest.raises(CorruptionError):
+                await client.block_list(path("big"), replace(done.tag, etag="00" * 32), older)
+            await client.close()
+
+    trio.run(main)
