@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Final
@@ -104,6 +104,7 @@ class ObjectState:
         content_type: E.g. "application/octet-stream"; see `kind_of`.
         modified_by: Account that made it.
         meta: X-Object-Meta-* by lower-case key. None: not told (listings of plain Pithos).
+        md5: Of the content, where the server knows it. Does not make states differ.
     """
 
     size_bytes: int
@@ -114,6 +115,7 @@ class ObjectState:
     content_type: str
     modified_by: str = ""
     meta: Mapping[str, str] | None = None
+    md5: bytes | None = field(default=None, compare=False)
 
     @property
     def etag(self) -> str:

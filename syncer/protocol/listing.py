@@ -1,7 +1,7 @@
 """Listings in JSON and text: rows of objects and containers, version lists. Pure.
 
 Our rows have one key more than Synnefo's: `x_object_meta`, the object's metadata, so that a client needs no HEAD for
-each file. `hash` (an MD5 there) is always empty.
+each file. `hash` is the MD5 where the server knows it, else empty.
 """
 
 from __future__ import annotations
@@ -196,6 +196,7 @@ def _object_to_wire(row: ObjectRow) -> _ObjectWire:
         object_hash=state.etag,
         version=state.version,
         timestamp=timestamp_text(state.modified_us),
+        md5="" if state.md5 is None else state.md5.hex(),
         uuid=state.uuid,
         content_type=state.content_type,
         modified_by=state.modified_by,

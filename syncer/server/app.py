@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid as uuids
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from blockfs.errors import BlockfsError, NoSpaceError
 from syncer.errors import SyncerError
-from syncer.protocol import astakos, faults, hashmap, headers
+from syncer.protocol import astakos, faults, hashmap, headers, swift
 from syncer.protocol.faults import Fault
 from syncer.protocol.hashmap import HashmapError
 from syncer.protocol.headers import HeaderError
@@ -22,7 +23,8 @@ from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
 from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, OverQuota, Refusal, Unauthorized
 from syncer.server.store import Store
-from syncer.server.target import Level, parse_target
+from syncer.server.swift_auth import answer_login
+from syncer.server.target import SWIFT_PREFIX, Level, parse_target
 from syncer.server.tokens import Tokens
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -78,6 +80,8 @@ class App:
             status=response.status_code,
             seconds=round(time.monotonic() - began, 6),
         )
+        if scope["raw_path"].startswith(SWIFT_PREFIX):
+            response.headers[swift.TRANSACTION] = f"tx{uuids.uuid4().hex}"
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -95,6 +99,11 @@ class App:
     async def _handle(self, request: Request) -> Response:
         if request.scope["raw_path"] == astakos.TOKENS_PATH.encode():
             return await identity.answer_token_request(request, self._tokens)
+        if request.scope["raw_path"] in swift.AUTH_PATHS:
+            return answer_login(request, self._tokens)
+        if request.scope["raw_path"] == swift.INFO_PATH:
+            limit = hashmap.MAX_BLOCKS * self._store.block_size
+            return reply(200, swift.encode_info(limit), content_type=JSON)
         account = self._authenticate(request)
         target = parse_target(request.scope["raw_path"], request.scope["query_string"])
         if target.account != account:

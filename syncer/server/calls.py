@@ -11,8 +11,8 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from syncer.protocol import headers
-from syncer.protocol.headers import HeaderError
+from syncer.protocol import headers, swift
+from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import MAX_ROWS
 from syncer.server.conditions import Conditions
 from syncer.server.incoming import Incoming
@@ -70,9 +70,18 @@ class Call:
         return self.target.parameters.get("delimiter", "")
 
     @property
+    def is_swift(self) -> bool:
+        """Whether to answer as OpenStack's storage does."""
+        return self.target.is_swift
+
+    @property
     def is_update(self) -> bool:
-        """Whether metadata that a POST does not name stay."""
-        return "update" in self.target.parameters
+        """Whether metadata that a POST does not name stay. OpenStack's do, but for objects."""
+        return "update" in self.target.parameters or (self.is_swift and not self.target.name)
+
+    def object_fields(self, state: ObjectState) -> dict[str, str]:
+        """Describe a version in a reply, all but Content-Length."""
+        return swift.object_fields(state) if self.is_swift else headers.object_headers(state)
 
     @property
     def length(self) -> int | None:
@@ -129,6 +138,7 @@ class Call:
             if_none_match=None if none_match is None else headers.parse_etags(none_match),
             if_version=self.number(headers.IF_OBJECT_VERSION),
             if_unmodified_since=None if since is None else headers.parse_http_date(since),
+            by_md5=self.is_swift,
         )
 
     def meta(self, prefix: str = headers.OBJECT_META_PREFIX) -> dict[str, str]:

@@ -23,6 +23,10 @@ class Existing(Protocol):
         """Object hash in hex."""
 
     @property
+    def md5(self) -> bytes | None:
+        """Of the content, if it is known."""
+
+    @property
     def version(self) -> int:
         """Serial of the current version."""
 
@@ -48,12 +52,20 @@ class Conditions:
         if_none_match: It doesn't.
         if_version: It is at exactly this version; 0: it doesn't exist.
         if_unmodified_since: Seconds since the epoch: exists, and was not changed in a later second.
+        by_md5: The tags are MD5s, as in OpenStack's storage.
     """
 
     if_match: ETags | None = None
     if_none_match: ETags | None = None
     if_version: int | None = None
     if_unmodified_since: int | None = None
+    by_md5: bool = False
+
+    def tag_of(self, current: Existing | None) -> str | None:
+        """What entity tags are compared with; None if there is no object."""
+        if current is None or not self.by_md5:
+            return None if current is None else current.etag
+        return "" if current.md5 is None else current.md5.hex()
 
 
 UNCONDITIONAL: Final = Conditions()
@@ -66,7 +78,7 @@ def judge_read(conditions: Conditions, current: Existing) -> Verdict:
     """
     if _refused(conditions, current):
         return Verdict.FAILED
-    if conditions.if_none_match is not None and conditions.if_none_match.matches(current.etag):
+    if conditions.if_none_match is not None and conditions.if_none_match.matches(conditions.tag_of(current)):
         return Verdict.NOT_MODIFIED
     return Verdict.GO_ON
 
@@ -75,8 +87,7 @@ def judge_write(conditions: Conditions, current: Existing | None) -> Verdict:
     """Judge a request that changes an object; None: there is none under that name."""
     if _refused(conditions, current):
         return Verdict.FAILED
-    etag = None if current is None else current.etag
-    if conditions.if_none_match is not None and conditions.if_none_match.matches(etag):
+    if conditions.if_none_match is not None and conditions.if_none_match.matches(conditions.tag_of(current)):
         return Verdict.FAILED
     return Verdict.GO_ON
 
@@ -113,7 +124,7 @@ def settled_time(modified_us: int, floor_us: int) -> int:
 
 def _refused(conditions: Conditions, current: Existing | None) -> bool:
     """Conditions that read the same for reads and writes."""
-    if conditions.if_match is not None and not conditions.if_match.matches(None if current is None else current.etag):
+    if conditions.if_match is not None and not conditions.if_match.matches(conditions.tag_of(current)):
         return True
     if conditions.if_version is not None and conditions.if_version != (0 if current is None else current.version):
         return True

@@ -7,7 +7,7 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response
 
-from syncer.protocol import hashmap, headers, listing
+from syncer.protocol import hashmap, headers, listing, swift
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.changes_calls import get_changes
 from syncer.server.listings import Selection
@@ -58,7 +58,8 @@ async def list_containers(call: Call) -> Response:
         lambda: call.store.containers(call.target.account, marker=marker, prefix=prefix, limit=limit)
     )
     if wants_json:
-        return reply(200, listing.encode_containers(rows), content_type=JSON)
+        body = swift.encode_containers(rows) if call.is_swift else listing.encode_containers(rows)
+        return reply(200, body, content_type=JSON)
     return _text([row.name for row in rows], {})
 
 
@@ -85,7 +86,8 @@ async def list_objects(call: Call) -> Response:
     )
     fields = _container_fields(call, found)
     if wants_json:
-        return reply(200, listing.encode_objects(rows), content_type=JSON, fields=fields)
+        body = swift.encode_objects(rows) if call.is_swift else listing.encode_objects(rows)
+        return reply(200, body, content_type=JSON, fields=fields)
     return _text([row.name for row in rows], fields)
 
 

@@ -59,7 +59,7 @@ async def head_object(call: Call) -> Response:
     """HEAD /account/container/object."""
     opened = await to_thread.run_sync(_open, call)
     state = opened.state
-    return reply(200, fields={**headers.object_headers(state), "Content-Length": str(state.size_bytes)})
+    return reply(200, fields={**call.object_fields(state), "Content-Length": str(state.size_bytes)})
 
 
 async def put_object(call: Call) -> Response:
@@ -81,11 +81,13 @@ async def post_object(call: Call) -> Response:
         return await _post_part(call)
     meta, conditions, update = call.meta(), call.conditions(), call.is_update
     state = await to_thread.run_sync(lambda: call.store.set_meta(call.place, meta, conditions, update=update))
-    return _written(202, state)
+    return _written(call, 202, state)
 
 
 def _changes_content(call: Call) -> bool:
     """Whether a POST is about a part of the content: as in Pithos, the body's type or a source says so."""
+    if call.is_swift:
+        return False
     about_content = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
     return call.header("Content-Type") == headers.FILE_TYPE or any(
         call.header(name) is not None for name in about_content
@@ -103,7 +105,7 @@ async def _post_part(call: Call) -> Response:
             place=replace(call.place, container=container, name=name), version=call.number(headers.SOURCE_VERSION)
         )
         state = await to_thread.run_sync(lambda: call.store.update_content(call.place, order, found))
-        return _written(204, state)
+        return _written(call, 204, state)
     length = call.length
     if length is not None and order.length not in {None, length}:
         raise BadRequest(f"The body has {length} bytes, but Content-Range {order.length}")
@@ -118,7 +120,7 @@ async def _post_part(call: Call) -> Response:
         return call.store.update_content(call.place, order, incoming)
 
     limit = hashmap.MAX_BLOCKS * call.store.block_size
-    return _written(204, await call.receive(limit, finish, check=check))
+    return _written(call, 204, await call.receive(limit, finish, check=check))
 
 
 def _update_order(call: Call) -> UpdateOrder:
@@ -184,7 +186,7 @@ async def _get_hashmap(call: Call) -> Response:
         return opened, list(islice(chunks, _HASHMAP_CHUNKS)), chunks
 
     opened, first, rest = await to_thread.run_sync(begin)
-    fields = {**headers.object_headers(opened.state), "Content-Type": JSON}
+    fields = {**call.object_fields(opened.state), "Content-Type": JSON}
     if len(first) < _HASHMAP_CHUNKS:
         return reply(200, b"".join(first), fields=fields)
     return StreamingResponse(chain(first, rest), headers=fields)
@@ -197,7 +199,7 @@ async def _get_content(call: Call) -> Response:
         # The first piece comes before the headers: an unreadable block is then an error, not a torn reply.
         return (
             status,
-            {**headers.object_headers(opened.state), "Accept-Ranges": "bytes", **fields},
+            {**call.object_fields(opened.state), "Accept-Ranges": "bytes", **fields},
             next(body, b""),
             body,
         )
@@ -250,7 +252,7 @@ async def _put_content(call: Call) -> Response:
     limit = hashmap.MAX_BLOCKS * call.store.block_size
     length = call.length
     check = partial(call.store.check_write, place, conditions, length)
-    return _written(201, await call.receive(limit, finish, check=check, md5=True))
+    return _written(call, 201, await call.receive(limit, finish, check=check, md5=True))
 
 
 async def _put_hashmap(call: Call) -> Response:
@@ -269,7 +271,7 @@ async def _put_hashmap(call: Call) -> Response:
         blocks = hashmap.decode_hashmap(body, call.store.block_size)
         return call.store.put_hashmap(place, blocks, content_type=content_type, meta=meta, conditions=conditions)
 
-    return _written(201, await to_thread.run_sync(put))
+    return _written(call, 201, await to_thread.run_sync(put))
 
 
 async def _transfer_to(call: Call, transfer: Transfer) -> Response:
@@ -301,7 +303,7 @@ async def _put_transfer(call: Call, source_header: str, transfer: Transfer) -> R
 async def _move(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
     call.refuse_announced(0)
     state = await to_thread.run_sync(lambda: call.store.move(source, destination, order, delimiter=call.delimiter))
-    return _written(201, state)
+    return _written(call, 201, state)
 
 
 async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
@@ -310,7 +312,7 @@ async def _copy(call: Call, source: Place, destination: Place, order: TransferOr
     state = await to_thread.run_sync(
         lambda: call.store.copy(source, destination, order, version=version, delimiter=call.delimiter)
     )
-    return _written(201, state)
+    return _written(call, 201, state)
 
 
 def _place(call: Call, reference: str) -> Place:
@@ -325,9 +327,9 @@ def _refuse_unsupported(call: Call, more: tuple[str, ...] = ()) -> None:
             raise BadRequest(f"This server does not support the header {name!r}")
 
 
-def _written(status: int, state: ObjectState) -> Response:
+def _written(call: Call, status: int, state: ObjectState) -> Response:
     """What a write answers: the version it made. The body is empty."""
-    fields = headers.object_headers(state)
+    fields = call.object_fields(state)
     names = ("ETag", "Last-Modified", headers.OBJECT_HASH, headers.OBJECT_UUID, headers.OBJECT_VERSION)
     stamp = headers.OBJECT_VERSION_TIMESTAMP
-    return reply(status, fields={name: fields[name] for name in (*names, stamp)})
+    return reply(status, fields={name: fields[name] for name in (*names, stamp) if name in fields})

@@ -148,6 +148,7 @@ def state_of(serial: int, record: VersionRecord) -> ObjectState:
         content_type=record.content_type,
         modified_by=record.modified_by,
         meta=record.meta,
+        md5=record.md5,
     )
 
 

@@ -257,7 +257,7 @@ class Store:
             if verdict is Verdict.FAILED:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
             if verdict is Verdict.NOT_MODIFIED:
-                raise NotModified("Not modified", {"ETag": f'"{state.etag}"'})
+                raise NotModified("Not modified", {"ETag": f'"{conditions.tag_of(state)}"'})
             return ObjectView(state=state, leaf_keys=contents.leaf_keys(view, record, self.block_size))
 
     def history(self, place: Place) -> list[VersionRow]:

@@ -13,12 +13,15 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from syncer.protocol.names import container_name_problem, object_name_problem, unquote_name
+from syncer.protocol.swift import STORAGE_PATH
 from syncer.server.refusals import BadRequest
 
 VERSION_SEGMENT: Final = "v1"  # may stand before the account, as in Pithos; no account is called so
+SWIFT_PREFIX: Final = f"{STORAGE_PATH}/".encode()
+SWIFT_SEGMENT: Final = "swift"  # no account is called so either
 MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
 
-UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public"})
+UNSUPPORTED: Final = frozenset({"until", "meta", "shared", "public", "bulk-delete", "extract-archive"})
 """Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
 thing, e.g. delete one object instead of a subtree: refused."""
 
@@ -40,12 +43,14 @@ class Target:
         container: "" for an account.
         name: Object name, "" for a container.
         parameters: Of the query; the last of equal names counts.
+        is_swift: To be answered as OpenStack's storage does.
     """
 
     account: str
     container: str
     name: str
     parameters: Mapping[str, str]
+    is_swift: bool = False
 
     @property
     def level(self) -> Level:
@@ -73,8 +78,9 @@ def parse_target(raw_path: bytes, query: bytes) -> Target:
     """
     if not raw_path.startswith(b"/"):
         raise BadRequest("API endpoint not found")
-    rest = raw_path[1:]
-    if rest.partition(b"/")[0] == VERSION_SEGMENT.encode():
+    is_swift = raw_path.startswith(SWIFT_PREFIX)
+    rest = raw_path.removeprefix(SWIFT_PREFIX) if is_swift else raw_path[1:]
+    if not is_swift and rest.partition(b"/")[0] == VERSION_SEGMENT.encode():
         rest = rest.partition(b"/")[2]
     account, _, rest = rest.partition(b"/")
     if not account:
@@ -87,6 +93,7 @@ def parse_target(raw_path: bytes, query: bytes) -> Target:
         container=_container(container, "container") if container else "",
         name=_object(name) if name else "",
         parameters=_parameters(query),
+        is_swift=is_swift,
     )
     misplaced = [name for name, level in _ONLY_OF.items() if name in target.parameters and target.level is not level]
     if misplaced:
@@ -116,6 +123,8 @@ def _parameters(query: bytes) -> dict[str, str]:
     unsupported = UNSUPPORTED & parameters.keys()
     if unsupported:
         raise BadRequest(f"This server does not support the parameter {min(unsupported)!r}")
+    if parameters.get("multipart-manifest") == "put":
+        raise BadRequest("This server does not support static large objects")
     return parameters
 
 

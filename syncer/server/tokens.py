@@ -19,7 +19,7 @@ from blockfs.runtime.atomic import write_atomically
 from blockfs.runtime.units import parse_size
 from syncer.errors import NotFoundError, UsageError
 from syncer.protocol.names import container_name_problem
-from syncer.server.target import VERSION_SEGMENT
+from syncer.server.target import SWIFT_SEGMENT, VERSION_SEGMENT
 
 DEFAULT_ACCOUNT: Final = "default"
 MAX_QUOTA_BYTES: Final = 1 << 63
@@ -68,7 +68,7 @@ def parse_tokens(text: str, source: str) -> Tokens:
             raise UsageError(f"{where}: expected TOKEN ACCOUNT [QUOTA], got {len(words)} words")
         token, account = words[:2]
         problem = container_name_problem(account)
-        if problem is not None or account == VERSION_SEGMENT:
+        if problem is not None or account in {VERSION_SEGMENT, SWIFT_SEGMENT}:
             raise UsageError(f"{where}: {account!r} is no account name: {problem or 'it is part of our URLs'}")
         if token in accounts:
             raise UsageError(f"{where}: this token was given on an earlier line already")

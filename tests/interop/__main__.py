@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.interop import clients, kamaki_checks
+from tests.interop import clients, kamaki_checks, swift_checks
 from tests.interop.kamaki_checks import Kamaki, Scene
 from tests.interop.session import Session
+from tests.interop.swift_checks import Rclone, Swift
 
 HOME: Final = Path(__file__).parents[2] / ".interop"
 
@@ -38,7 +39,37 @@ def kamaki_suite(session: Session) -> Iterator[Check]:
         yield act.__name__, check
 
 
-SUITES: Final[dict[str, Callable[[Session], Iterator[Check]]]] = {"kamaki": kamaki_suite}
+def swift_suite(session: Session) -> Iterator[Check]:
+    """python-swiftclient."""
+    program = clients.swiftclient(HOME)
+    for number, act in enumerate(swift_checks.SWIFT_CHECKS):
+        swift = Swift(session, program, f"s{number}")
+
+        def check(act: Callable[[Swift], None] = act, swift: Swift = swift) -> None:
+            swift("post", swift.container)
+            act(swift)
+
+        yield act.__name__, check
+
+
+def rclone_suite(session: Session) -> Iterator[Check]:
+    """rclone's swift backend."""
+    program = clients.rclone()
+    for number, act in enumerate(swift_checks.RCLONE_CHECKS):
+        rclone = Rclone(session, program, f"r{number}")
+
+        def check(act: Callable[[Rclone], None] = act, rclone: Rclone = rclone) -> None:
+            rclone("mkdir", rclone.remote)
+            act(rclone)
+
+        yield act.__name__, check
+
+
+SUITES: Final[dict[str, Callable[[Session], Iterator[Check]]]] = {
+    "kamaki": kamaki_suite,
+    "swift": swift_suite,
+    "rclone": rclone_suite,
+}
 
 
 def main() -> int:

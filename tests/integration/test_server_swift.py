@@ -1,0 +1,158 @@
+"""OpenStack's way of asking: its login, its ETags and rows, its meaning of POST."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.live_server import Client, Reply, server_in_thread
+
+STREAM = "application/octet-stream"
+
+
+def ask(address: str, method: str, path: str, **headers: str) -> Reply:
+    connection = http.client.HTTPConnection(address, timeout=60)
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    reply = Reply(response.status, response.headers, response.read())
+    connection.close()
+    return reply
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_in_thread(tmp_path_factory.mktemp("server") / "s") as found:
+        yield found
+
+
+class Swift:
+    """A session after a login."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        login = ask(address, "GET", "/auth/v1.0", X_Auth_User="alice:anybody", X_Auth_Key="token-alice")
+        assert login.status == 204
+        self.token = login.headers["X-Auth-Token"]
+        self.base = login.headers["X-Storage-Url"].removeprefix(f"http://{address}")
+
+    def __call__(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection(self.address, timeout=60)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, self.base + path, body, {"X-Auth-Token": self.token, **fields})
+        response = connection.getresponse()
+        reply = Reply(response.status, response.headers, response.read())
+        connection.close()
+        return reply
+
+
+@pytest.fixture
+def swift(address: str) -> Iterator[Swift]:
+    session = Swift(address)
+    assert session("PUT", "/c").status == 201
+    yield session
+    session("DELETE", "/c?delimiter=/")
+    session("DELETE", "/c")
+
+
+@pytest.fixture
+def pithos(address: str) -> Iterator[Client]:
+    client = Client(address)
+    yield client
+    client.close()
+
+
+def md5(data: bytes) -> str:
+    return hashlib.md5(data).hexdigest()
+
+
+@pytest.mark.parametrize("path", ["/auth/v1.0", "/v1", "/v1.0"])
+def test_the_key_is_the_token_and_the_user_its_account(address: str, path: str) -> None:
+    reply = ask(address, "GET", path, X_Auth_User="alice", X_Auth_Key="token-alice")
+    assert (reply.status, reply.headers["X-Auth-Token"]) == (204, "token-alice")
+    assert reply.headers["X-Storage-Url"] == f"http://{address}/swift/v1/alice"
+    for user, key in (("bob", "token-alice"), ("alice", "token-bob"), ("", "token-alice"), ("alice", "")):
+        assert ask(address, "GET", path, X_Auth_User=user, X_Auth_Key=key).status == 401
+    assert ask(address, "GET", path, X_Auth_User="alice").status == 401
+    assert ask(address, "DELETE", path).status == 405
+
+
+def test_an_etag_is_the_md5(swift: Swift, pithos: Client) -> None:
+    put = swift("PUT", "/c/f", b"data")
+    head, got = swift("HEAD", "/c/f"), swift("GET", "/c/f")
+    assert [reply.headers["ETag"] for reply in (put, head, got)] == [md5(b"data")] * 3
+    assert pithos("HEAD", "/c/f").headers["ETag"] == f'"{head.headers["X-Object-Hash"]}"'
+    assert swift("PUT", "/c/f", b"other", ETag=md5(b"data")).status == 422
+    assert swift("GET", "/c/f", If_None_Match=f'"{md5(b"data")}"').status == 304
+    assert swift("PUT", "/c/f", b"other", If_Match=md5(b"other")).status == 412
+    assert swift("PUT", "/c/f", b"other", If_Match=md5(b"data")).status == 201
+
+
+def test_an_md5_that_is_not_known_is_not_told(swift: Swift, pithos: Client) -> None:
+    """Breaks when a hash that is no MD5 stands for one: clients would take the content for damaged."""
+    ids = pithos.upload("c", b"by blocks")
+    pithos.put_hashmap("/c/f", 9, ids)
+    swift("PUT", "/c/g", b"abc")
+    pithos("POST", "/c/g?update", b"X", Content_Type=STREAM, Content_Range="bytes 0-0/*")
+    for name in ("f", "g"):
+        assert "ETag" not in swift("HEAD", f"/c/{name}").headers
+        assert "ETag" not in swift("GET", f"/c/{name}").headers
+    assert [row["hash"] for row in swift("GET", "/c?format=json").json] == ["", ""]
+    assert swift("GET", "/c/f", If_Match=md5(b"by blocks")).status == 412
+    assert swift("GET", "/c/f", If_Match="*").status == 200
+
+
+def test_the_md5_goes_with_the_content(swift: Swift) -> None:
+    swift("PUT", "/c/f", b"data")
+    swift("COPY", "/c/f", Destination="c/g")
+    swift("PUT", "/c/h", b"", X_Copy_From="/c/g")
+    swift("POST", "/c/h", X_Object_Meta_K="v")
+    assert {row["hash"] for row in swift("GET", "/c?format=json").json} == {md5(b"data")}
+
+
+def test_rows_have_swifts_form(swift: Swift) -> None:
+    swift("PUT", "/c/d/f", b"data", Content_Type="text/x")
+    (row,) = swift("GET", "/c?format=json").json
+    assert set(row) == {"name", "hash", "bytes", "content_type", "last_modified"}
+    assert len(row["last_modified"]) == len("2026-11-21T00:00:00.000000")
+    assert swift("GET", "/c?format=json&delimiter=/").json == [{"subdir": "d/"}]
+    (container,) = swift("GET", "?format=json").json
+    assert (container["name"], container["count"], container["bytes"]) == ("c", 1, 4)
+
+
+def test_a_post_merges_a_containers_metadata_and_replaces_an_objects(swift: Swift) -> None:
+    swift("PUT", "/c/f", b"", X_Object_Meta_A="1")
+    swift("POST", "/c", X_Container_Meta_A="1")
+    swift("POST", "/c", X_Container_Meta_B="2")
+    assert swift("HEAD", "/c").headers["X-Container-Meta-A"] == "1"
+    assert swift("POST", "/c/f", X_Object_Meta_B="2", Content_Type=STREAM).status == 202
+    head = swift("HEAD", "/c/f")
+    assert "X-Object-Meta-A" not in head.headers
+    assert head.headers["X-Object-Meta-B"] == "2"
+
+
+def test_replies_have_swifts_headers(swift: Swift) -> None:
+    reply = swift("PUT", "/c/f", b"x")
+    assert reply.headers["X-Trans-Id"].startswith("tx")
+    head = swift("HEAD", "/c/f")
+    assert float(head.headers["X-Timestamp"]) > 1e9
+    assert head.headers["X-Trans-Id"] != reply.headers["X-Trans-Id"]
+    assert swift("HEAD", "").headers["X-Account-Object-Count"] == "1"
+
+
+def test_what_the_server_can_is_told_to_anybody(address: str) -> None:
+    assert ask(address, "GET", "/info").json["swift"]["container_listing_limit"] == 10_000
+
+
+@pytest.mark.parametrize("query", ["bulk-delete", "extract-archive=tar", "multipart-manifest=put"])
+def test_what_would_be_misunderstood_is_refused(swift: Swift, query: str) -> None:
+    assert swift("PUT", f"/c/f?{query}", b"[]").status == 400
+    assert swift("HEAD", "/c/f").status == 404
+
+
+def test_the_token_is_for_its_account_here_too(swift: Swift, address: str) -> None:
+    assert ask(address, "GET", "/swift/v1/bob", X_Auth_Token="token-alice").status == 403
+    assert ask(address, "GET", "/swift/v1/alice").status == 401
+    assert ask(address, "GET", "/swift/v1/", X_Auth_Token="token-alice").status == 400
