@@ -63,6 +63,7 @@ def open_local(
             lists=root.lists,
             from_snapshot=from_snapshot,
             keep_trash_s=record.keep_trash_s,
+            patterns=root.ignore_patterns,
         )
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
@@ -70,8 +71,15 @@ def open_local(
     lists = BlockLists(root.lists, record.block_size)
     # Opened first: a root that is not there says so before anything else can fail.
     local = LocalDirectory(
-        root.path, record.folder, lists, record.block_size, copy_name(policy), memory, record.keep_trash_s
+        root.path,
+        record.folder,
+        lists,
+        record.block_size,
+        copy_name(policy),
+        memory,
+        record.keep_trash_s,
     )
+    local.use_patterns(root.ignore_patterns)
     local.use_blocks(_open_blocks(root))
     return local
 

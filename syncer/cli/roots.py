@@ -3,6 +3,7 @@
 ```
 <uuid>/root.json   what is linked to what; written last by `link` and removed first by `unlink`: no root without it
 <uuid>/token       the server's token, 0600
+<uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
 <uuid>/lists/      block lists of an ordinary root's files: a cache
 ```
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -35,6 +36,7 @@ PATH: Final = click.Path(path_type=bytes)
 
 FORMAT: Final = 1
 _RECORD: Final = "root.json"
+_IGNORE: Final = "ignore"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 
 
@@ -89,6 +91,19 @@ class LinkedRoot:
     def blocks(self) -> str:
         """The block directory of an ordinary root."""
         return os.path.join(self.data, "blocks")
+
+    def ignore_patterns(self) -> list[bytes]:
+        """The root's own ignore patterns: lines as they were given, comments and empty ones included."""
+        try:
+            with open(os.path.join(self.state, _IGNORE), "rb") as file:
+                return file.read().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+
+    def set_ignore_patterns(self, patterns: Sequence[bytes]) -> None:
+        """Replace them. Each observation reads them anew: a cycle that runs is not affected."""
+        text = b"".join(pattern + b"\n" for pattern in patterns)
+        write_atomically(os.path.join(self.state, _IGNORE), text, mode=0o600)
 
     def token(self) -> str:
         """The token that `link` kept.

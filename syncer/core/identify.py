@@ -42,6 +42,7 @@ Fresh = Callable[[], Nid]
 """Gives numbers that were never used: `StateDB.allocator()`, or a counter in tests."""
 
 UNREADABLE: Final = "it can't be read"
+MAY_BE_HIDDEN: Final = "it is not where it was, and may be in a directory that can't be read"
 UNSTABLE: Final = "its content is not known yet: it changes while it is read, or could not be read"
 
 _Stat = TypeVar("_Stat", FileStat, RemoteStat)
@@ -49,7 +50,12 @@ _Seen_contra = TypeVar("_Seen_contra", contravariant=True)
 
 
 def identify_local(
-    observations: Iterable[FileStat], unknown: AbstractSet[RelPath], base: BaseIndex, fresh: Fresh
+    observations: Iterable[FileStat],
+    unknown: AbstractSet[RelPath],
+    base: BaseIndex,
+    fresh: Fresh,
+    holding: AbstractSet[RelPath] = frozenset(),
+    sealed: AbstractSet[RelPath] = frozenset(),
 ) -> Identified:
     """Name what was seen in the local root.
 
@@ -58,11 +64,16 @@ def identify_local(
         unknown: Paths that could not be read: a directory's listing, or an entry that could not even be looked at.
         base: What both sides last agreed on.
         fresh: Source of new numbers; called in path order, so the result is deterministic.
+        holding: Directories with something in them that is not among the observations.
+        sealed: Unknown paths that nothing can have been moved into: other filesystems, and what is no directory.
 
     Returns:
         The tree. Base nodes at or below unknown paths are in it as the base knows them, frozen.
     """
-    return _Identify[FileStat](observations, base, fresh, _LOCAL).run(unknown)
+    run = _Identify[FileStat](observations, base, fresh, _LOCAL)
+    found = run.run(unknown, sealed)
+    nids = (run.number_of(path) for path in holding)
+    return replace(found, holding=frozenset(nid for nid in nids if nid is not None and nid in found.tree))
 
 
 def identify_remote(observations: Iterable[RemoteStat], base: BaseIndex, fresh: Fresh) -> Identified:
@@ -160,7 +171,7 @@ class _Identify(Generic[_Stat]):
         self.notes: list[Note] = []
         self._admit(observations)
 
-    def run(self, unknown: AbstractSet[RelPath]) -> Identified:
+    def run(self, unknown: AbstractSet[RelPath], sealed: AbstractSet[RelPath] = frozenset()) -> Identified:
         """All passes, then the tree."""
         self._by_path()
         if len(self.nids) < len(self.seen):
@@ -173,6 +184,10 @@ class _Identify(Generic[_Stat]):
                     self.nids[path] = self.fresh()
         tree, tags = self._tree()
         self._keep_unknown(unknown, tree)
+        if unknown - sealed:
+            # A deletion needs positive evidence: somebody may have moved it to where we can't look.
+            for nid in sorted(self.base.rows.keys() - self.taken):
+                self.frozen.setdefault(nid, MAY_BE_HIDDEN)
         implicit = frozenset(self.nids[path] for path, stat in self.seen.items() if stat is None)
         return Identified(
             tree=tree,
@@ -275,6 +290,10 @@ class _Identify(Generic[_Stat]):
             kind = stat.kind if stat is not None else Kind.DIRECTORY
             if nid is not None and self._candidates([nid], kind):
                 self._take(path, nid)
+
+    def number_of(self, path: RelPath) -> Nid | None:
+        """The number that an observed path was given."""
+        return self.nids.get(path)
 
     def _number_of_parent(self, parent: RelPath) -> Nid | None:
         if parent == b"":
@@ -387,4 +406,5 @@ def relabel(side: Identified, names: Mapping[Nid, Nid]) -> Identified:
         frozen={names.get(nid, nid): reason for nid, reason in side.frozen.items()},
         opaque=frozenset(names.get(nid, nid) for nid in side.opaque),
         implicit=frozenset(names.get(nid, nid) for nid in side.implicit),
+        holding=frozenset(names.get(nid, nid) for nid in side.holding),
     )

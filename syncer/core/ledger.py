@@ -156,8 +156,12 @@ class Ledger:
         return list(self._judge(nid))
 
     def adoptions(self) -> list[BaseChange]:
-        """The plan's `adopt` and `forget` as base changes: what needs no action at all."""
+        """The plan's `untrack`, `adopt` and `forget` as base changes: what needs no action at all."""
         changes: list[BaseChange] = []
+        for nid in self._plan.untrack:
+            self._recorded.discard(nid)
+            self._base.pop(nid, None)
+            changes.append(Forgotten(nid=nid))
         for adopt in self._plan.adopt:
             changes += self._judge(adopt.nid)
         for nid in self._plan.forget:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -51,6 +52,8 @@ class Merged:
         relabel_remote: Remote nodes, likewise.
         copies: Node → the conflict copy that keeps its local version, and must exist before that is replaced.
         absorbed: Node that is not in the target → the equal node that stands for it.
+        rescued: Nodes that were deleted on one side, unchanged on the other, and are kept because they lie in a
+            directory that was moved there.
         notes: Remarks by node.
     """
 
@@ -59,10 +62,13 @@ class Merged:
     relabel_remote: Mapping[Nid, Nid]
     copies: Mapping[Nid, Nid]
     absorbed: Mapping[Nid, Nid]
+    rescued: frozenset[Nid]
     notes: tuple[tuple[NoteKind, Nid, str], ...]
 
 
-def merge(base: Tree, local: Tree, remote: Tree, policy: Policy, fresh: Fresh) -> Merged:
+def merge(
+    base: Tree, local: Tree, remote: Tree, policy: Policy, fresh: Fresh, holding: AbstractSet[Nid] = frozenset()
+) -> Merged:
     """Decide what both sides should have.
 
     Args:
@@ -71,10 +77,10 @@ def merge(base: Tree, local: Tree, remote: Tree, policy: Policy, fresh: Fresh) -
         remote: The remote side.
         policy: Host and time for names of conflict copies.
         fresh: Source of numbers for conflict copies; called in node order.
+        holding: Directories that can't go away, because something that is not synced lies in them.
     """
-    return _Merge(base, _unparked(local, base, remote), _unparked(remote, base, local), policy, fresh).run(
-        local, remote
-    )
+    work = _Merge(base, _unparked(local, base, remote), _unparked(remote, base, local), policy, fresh, holding)
+    return work.run(local, remote)
 
 
 def merge_meta(base: Node | None, local: Node, remote: Node) -> Meta:
@@ -144,11 +150,14 @@ class _Merge:
     remote: Tree
     policy: Policy
     fresh: Fresh
+    holding: AbstractSet[Nid]
     target: dict[Nid, Node] = field(default_factory=dict)
     copies: dict[Nid, Nid] = field(default_factory=dict)
     absorbed: dict[Nid, Nid] = field(default_factory=dict)
     notes: list[tuple[NoteKind, Nid, str]] = field(default_factory=list)
     lost: list[tuple[Nid, Node]] = field(default_factory=list)
+    moved_away: dict[Nid, Tree] = field(default_factory=dict)
+    rescued: set[Nid] = field(default_factory=set)
 
     def run(self, local: Tree, remote: Tree) -> Merged:
         """All steps. `local` and `remote` are the sides with their parked nodes parked."""
@@ -156,6 +165,8 @@ class _Merge:
             node = self._decide(nid)
             if node is not None:
                 self.target[nid] = node
+        for tree in (self.local, self.remote):
+            self._rescue(tree)
         self._keep_lost_versions()
         for _ in range(_ROUNDS):
             # No short cut: a clash may orphan or close a cycle, so all three look again until none acts.
@@ -169,6 +180,7 @@ class _Merge:
             relabel_remote=self._relabel(remote),
             copies={self._winner(nid): self._winner(copy) for nid, copy in self.copies.items()},
             absorbed={nid: self._winner(nid) for nid in self.absorbed},
+            rescued=frozenset(self.rescued),
             notes=tuple(self.notes),
         )
 
@@ -179,19 +191,44 @@ class _Merge:
         if local is None or remote is None:
             survivor = remote if local is None else local
             assert survivor is not None
-            return self._one_side(nid, base, survivor)
+            return self._one_side(nid, base, survivor, self.remote if local is None else self.local)
         if local == remote and base is not None:
             return remote
         return self._both_sides(nid, base, local, remote)
 
-    def _one_side(self, nid: Nid, base: Node | None, survivor: Node) -> Node | None:
+    def _one_side(self, nid: Nid, base: Node | None, survivor: Node, side: Tree) -> Node | None:
         """New, or deleted on the other side: then what was edited or moved meanwhile is kept."""
         if base is None:
             return survivor
         if survivor.slot == base.slot and survivor.same_payload(base):
-            return None
+            if nid not in self.holding:
+                return None
+            self.notes.append((NoteKind.KEPT, nid, "deleted, but kept for what is in it and is not synced"))
+            return survivor
+        if survivor.kind is Kind.DIRECTORY:
+            self.moved_away[nid] = side
         self.notes.append((NoteKind.EDIT_WINS, nid, "deleted on one side, changed on the other: kept"))
         return survivor
+
+    def _rescue(self, side: Tree) -> None:
+        """A directory that was moved here and deleted there comes back as it is here: with its content.
+
+        Whoever moved it wants what is in it; who deleted it did not know. What was moved out of it there, or deleted
+        here, is decided by itself.
+        """
+        queue = [nid for nid, tree in self.moved_away.items() if tree is side]
+        if not queue:
+            return
+        below: dict[Nid, list[Nid]] = {}
+        for nid, node in side.items():
+            below.setdefault(node.parent, []).append(nid)
+        for parent in queue:  # grows while it is walked
+            for nid in sorted(below.get(parent, ())):
+                if nid not in self.target:
+                    self.target[nid] = side[nid]
+                    self.rescued.add(nid)
+                    if side[nid].kind is Kind.DIRECTORY:
+                        queue.append(nid)
 
     def _both_sides(self, nid: Nid, base: Node | None, local: Node, remote: Node) -> Node:
         parent, name = self._place(nid, base, local, remote)
@@ -319,10 +356,17 @@ class _Merge:
             _Clashes(self, slots, deque((slot, crowded[slot]) for slot in sorted(crowded))).settle()
         return bool(crowded)
 
-    def priority(self, nid: Nid, slot: Slot) -> tuple[bool, bool, Nid]:
-        """Lowest wins: who has the name on the server (first come, first served), who is there at all, the older."""
+    def priority(self, nid: Nid, slot: Slot) -> tuple[int, Nid]:
+        """Lowest wins: who has the name on the server (first come, first served), who is there at all, the older.
+
+        Of two that have it there, because their directories became one, the one whose directory stays.
+        """
         remote = self.remote.get(nid)
-        return (remote is None or (self._winner(remote.parent), remote.name) != slot, remote is None, nid)
+        if remote is None:
+            return (3, nid)
+        if remote.slot == slot:
+            return (0, nid)
+        return (1 if (self._winner(remote.parent), remote.name) == slot else 2, nid)
 
     def _winner(self, nid: Nid) -> Nid:
         while nid in self.absorbed:

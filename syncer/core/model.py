@@ -383,6 +383,7 @@ class Identified:
         frozen: Nodes that must be left alone in this cycle, with the reason. May name base nodes not in `tree`.
         opaque: Frozen directories (and the placeholder of something unreadable) into which nothing may be put.
         implicit: Remote directories without a marker object: they exist only because of what lies below them.
+        holding: Directories with something in them that is not synced (ignored, special): they must not go away.
         notes: Observations that no tree can hold.
     """
 
@@ -391,6 +392,7 @@ class Identified:
     frozen: Mapping[Nid, str] = field(default_factory=dict)
     opaque: frozenset[Nid] = frozenset()
     implicit: frozenset[Nid] = frozenset()
+    holding: frozenset[Nid] = frozenset()
     notes: tuple[Note, ...] = ()
 
 
@@ -404,6 +406,8 @@ class Plan:
         remote: Ordered actions of the remote side.
         adopt: Nodes that only need a base row.
         forget: Base rows of nodes that neither side has any more.
+        untrack: Base rows that must go before anything is done: the nodes are made anew on one side, and a crash
+            half-way must not look like their deletion there.
         notes: Remarks, sorted by path.
         deletions: For the guard: local, remote.
         digest: Names the deletions of this plan: hex, no times in it. The same state gives the same digest.
@@ -416,6 +420,7 @@ class Plan:
     remote: tuple[Action, ...]
     adopt: tuple[Adopt, ...]
     forget: tuple[Nid, ...]
+    untrack: tuple[Nid, ...]
     notes: tuple[Note, ...]
     deletions: tuple[Deletions, Deletions]
     digest: str

@@ -50,7 +50,7 @@ def make_plan(
         fresh: The same source of numbers that `identify` used.
         beside: Nodes that both sides have and that are left out here (`scope.Scoped`): the guard counts them.
     """
-    merged = merge(base.tree, local.tree, remote.tree, policy, fresh)
+    merged = merge(base.tree, local.tree, remote.tree, policy, fresh, local.holding)
     local, remote = relabel(local, merged.relabel_local), relabel(remote, merged.relabel_remote)
     targets = freeze(merged, local, remote, policy)
     context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed)
@@ -64,6 +64,7 @@ def make_plan(
         remote=remote_actions,
         adopt=_adopt(base, local, remote, targets, {a.nid for a in chain(local_actions, remote_actions)}),
         forget=_forget(base, local, remote, targets),
+        untrack=tuple(sorted(merged.rescued - targets.frozen)),
         notes=_notes(base, merged, targets, local, remote),
         deletions=(
             _deletions(Side.LOCAL, local.tree, targets.local, local_actions, beside),

@@ -26,6 +26,7 @@ _CHECKPOINT: Final = "checkpoint"
 _LAST_CYCLE: Final = "last-cycle"
 _CURSOR: Final = "remote-cursor"
 _DIGESTS: Final = "directory-digests"
+_RULES: Final = "ignore-rules"
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
@@ -95,6 +96,15 @@ class Books:
         """Remember it."""
         self._database.meta_set({_CURSOR: None if cursor is None else msgspec.json.encode(cursor)})
 
+    def rules(self) -> bytes | None:
+        """The ignore rules at the last look at everything (`IgnoreRules.dump`)."""
+        return self._database.meta_get(_RULES)
+
+    def set_rules(self, raw: bytes) -> None:
+        """Remember them."""
+        if raw != self._database.meta_get(_RULES):
+            self._database.meta_set({_RULES: raw})
+
     def digests(self) -> Digests:
         """Of the local directories that are as the base says."""
         return Digests(self._database.meta_get(_DIGESTS) or b"")
@@ -129,7 +139,9 @@ class Books:
     def forget_sides(self) -> None:
         """For `link --relink`: the next cycle merges both sides anew and deletes nothing."""
         self._database.clear()
-        self._database.meta_set({_CONTAINER: None, _CHECKPOINT: None, _LAST_CYCLE: None, _CURSOR: None, _DIGESTS: None})
+        self._database.meta_set(
+            {_CONTAINER: None, _CHECKPOINT: None, _LAST_CYCLE: None, _CURSOR: None, _DIGESTS: None, _RULES: None}
+        )
 
     def last_cycle(self) -> LastCycle | None:
         """How the last cycle went."""

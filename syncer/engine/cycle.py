@@ -16,7 +16,7 @@ import trio
 from blockfs.errors import CorruptionError as BlocksCorruptError
 from syncer.core.base import BaseIndex
 from syncer.core.identify import identify_local, identify_remote
-from syncer.core.ledger import BaseChange, Ledger
+from syncer.core.ledger import BaseChange, Forgotten, Ledger
 from syncer.core.merge import Policy
 from syncer.core.model import Action, Content, Create, Kind, Nid, NoteKind, Plan, RelPath, RemoteStat, Side, Update
 from syncer.core.plan import make_plan
@@ -82,6 +82,7 @@ class _Look:
         cursor: The remote side's state, if the server names one.
         beside: Nodes that were not looked at, because they are as the base says.
         directories: Local directories that were looked at; None: all.
+        untracked: Base rows of what is ignored now.
     """
 
     base: BaseIndex
@@ -91,6 +92,7 @@ class _Look:
     cursor: Cursor | None
     beside: int = 0
     directories: Sequence[RelPath] | None = None
+    untracked: tuple[Nid, ...] = ()
 
 
 class Cycle:
@@ -140,7 +142,8 @@ class Cycle:
         fresh = self._state.allocator()
 
         def decide() -> Plan:
-            local = identify_local(look.seen.stats, frozenset(look.seen.unknown), look.base, fresh)
+            seen = look.seen
+            local = identify_local(seen.stats, frozenset(seen.unknown), look.base, fresh, seen.holding, seen.sealed)
             remote = identify_remote(look.objects, look.base, fresh)
             return make_plan(look.base, local, remote, self._options.policy, fresh, beside=look.beside)
 
@@ -152,6 +155,7 @@ class Cycle:
             for action in (*plan.remote, *plan.local):
                 self.report.count(action)
             return
+        await self._take_rules(look)
         await self._carry_out(plan, look)
         undone = self.report.undone or self.report.failures or plan.local_state.frozen or plan.remote_state.frozen
         if not undone and look.seen.checkpoint is not None:
@@ -159,6 +163,9 @@ class Cycle:
             await trio.to_thread.run_sync(self._state.set_checkpoint, look.seen.checkpoint)
         if self._options.scoping is not None and look.cursor is not None:
             await remember(self._options.scoping, look.cursor, look.directories, complete=not undone)
+            if look.seen.rules.concerned_by(plan.local):
+                # The next look must be at everything: what is in the base and what is ignored may be other things now.
+                await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
 
     async def _part(self) -> _Look | None:
         """Both sides where something may have changed; None if that can't be told."""
@@ -185,10 +192,27 @@ class Cycle:
     async def _whole(self) -> _Look:
         """Both sides, all of them."""
         listing = await self._list()
-        base = await trio.to_thread.run_sync(self._state.load_base)
-        stats = await resolve_changed(self._remote, listing.objects, base)
-        seen = await self._local.observe(base, self._state.checkpoint())
-        return _Look(base=base, objects=stats, refused=listing.refused, seen=seen, cursor=listing.cursor)
+        known = await trio.to_thread.run_sync(self._state.load_base)
+        seen = await self._local.observe(known, self._state.checkpoint())
+        seen.rules.follow(known, seen.stats, listing.objects)
+        base, untracked = seen.rules.tracked_base(known)
+        stats = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
+        return _Look(
+            base=base,
+            objects=stats,
+            refused=listing.refused,
+            seen=seen,
+            cursor=listing.cursor,
+            untracked=untracked,
+        )
+
+    async def _take_rules(self, look: _Look) -> None:
+        """Both sides keep what is ignored. Without a row it is new on both, should it ever be synced again."""
+        if look.untracked:
+            await trio.to_thread.run_sync(self._state.record, [Forgotten(nid=nid) for nid in look.untracked])
+        # After the rows are gone, before anything else is recorded: a part is looked at by the rules of the last whole.
+        if self._options.scoping is not None and look.directories is None:
+            await trio.to_thread.run_sync(self._options.scoping.state.set_rules, look.seen.rules.dump())
 
     async def _list(self) -> Listing:
         """The complete remote side, from the container that was linked."""
@@ -212,8 +236,11 @@ class Cycle:
         self.report.digest = plan.digest
         self.report.take_notes(plan, seen.problems)
         for refused in refused_names:
+            name = RelPath(refused.name.encode("utf-8", "surrogateescape"))
+            if seen.rules.hides(name, directory=False):
+                continue
             reason = f"the server's object can't be synced: {refused.reason}"
-            self.report.failures.append(Failure(path=refused.name.encode("utf-8", "surrogateescape"), reason=reason))
+            self.report.failures.append(Failure(path=name, reason=reason))
         self.report.conflicts = sum(1 for note in plan.notes if note.kind is NoteKind.CONFLICT)
         for failure in self.report.failures:
             self._listener.failed(failure)

@@ -17,7 +17,9 @@ from typing import Final, Protocol
 import trio
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import Content, FileStat, RelPath
+from syncer.core.ignore import IGNORE_FILE, IgnoreRules
+from syncer.core.model import Content, FileStat, Kind, RelPath
+from syncer.core.paths import split
 from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests, Surveyor
@@ -32,9 +34,12 @@ _MIN_ROWS: Final = 1000  # below, everything costs some 30 ms
 class PartialRoot(Protocol):
     """A local root of which parts can be looked at."""
 
-    @property
-    def surveyor(self) -> Surveyor:
-        """Blocking looks at directories."""
+    def surveyor(self, rules: IgnoreRules) -> Surveyor:
+        """Blocking looks at directories, at what these rules don't ignore."""
+        ...
+
+    def patterns(self) -> Sequence[bytes]:
+        """The root's own ignore patterns. Blocking."""
         ...
 
     async def begin(self) -> int:
@@ -63,6 +68,14 @@ class PartialState(Protocol):
 
     def set_cursor(self, cursor: Cursor | None) -> None:
         """Remember it."""
+        ...
+
+    def rules(self) -> bytes | None:
+        """The ignore rules at the last look at everything."""
+        ...
+
+    def set_rules(self, raw: bytes) -> None:
+        """Remember them."""
         ...
 
     def digests(self) -> Digests:
@@ -130,25 +143,43 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
         return None
     check(changes)
     try:
-        scoped, directories = await trio.to_thread.run_sync(_scope, scoping, changes)
+        scoped, directories, surveyor = await trio.to_thread.run_sync(_scope, scoping, changes)
     except UnscopableError:
         return None
     if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
         return None
     seen = await scoping.local.observe_part(scoped.local, scoped.base, clock_ns)
+    seen = replace(seen, rules=surveyor.rules, holding=frozenset(surveyor.holding))
     return Part(scoped=replace(scoped, local=[]), seen=seen, changes=changes, directories=directories)
 
 
-def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, ...]]:
-    surveyor = scoping.local.surveyor
+def _rules(scoping: Scoping) -> IgnoreRules:
+    """The rules that the base was made with.
+
+    Raises:
+        UnscopableError: They are not known, or the root's own patterns are others by now.
+    """
+    raw = scoping.state.rules()
+    rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
+    if rules.own != tuple(scoping.local.patterns()):
+        raise UnscopableError
+    return rules
+
+
+def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, ...], Surveyor]:
+    rules = _rules(scoping)
+    surveyor = scoping.local.surveyor(rules)
+    deleted = [RelPath(path) for path in changes.deleted]
+    if any(split(path)[1] == IGNORE_FILE for path in (*(each.path for each in changes.objects), *deleted)):
+        raise UnscopableError
     dirt = scoping.dirt
     if dirt is None:
         survey = surveyor.survey(scoping.state.digests())
         if survey.parked:
             raise UnscopableError
         dirt = survey.dirty
-    with scoping.state.rows() as rows:
-        scope = Scope(rows)
+    with scoping.state.rows() as known:
+        scope = Scope(known)
         looked: dict[RelPath, None] = {}
         # Parents first, and what is new is listed whole at once: so nothing is listed twice.
         for path in sorted(dirt):
@@ -159,8 +190,13 @@ def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, .
                     continue
                 looked[at] = None
                 pending += [(below, True) for below in scope.listed(at, surveyor.listing(at), whole=whole)]
-        scope.changed(changes.objects, map(RelPath, changes.deleted))
-        return scope.finish(), tuple(looked)
+        for name in deleted:  # what is not synced keeps its directory
+            nid = scope.find(name)
+            row = known.row(nid) if nid else None
+            if row is not None and row.node.kind is Kind.DIRECTORY and surveyor.is_directory(name):
+                surveyor.listing(name)
+        scope.changed(rules.tracked(changes.objects), deleted)
+        return scope.finish(), tuple(looked), surveyor
 
 
 def _exists(surveyor: Surveyor, scope: Scope, path: RelPath) -> bool:
@@ -185,7 +221,9 @@ async def remember(
         # Who watches does not survey: digests that are out of date by then only cost a look.
         if directories is None or scoping.dirt is None:
             with state.rows() as rows:
-                settled = scoping.local.surveyor.settled(rows, directories)
+                raw = state.rules()
+                rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
+                settled = scoping.local.surveyor(rules).settled(rows, directories)
             old = Digests() if directories is None else state.digests()
             new = old.updated(settled)
             if new.raw != old.raw or directories is None:

@@ -30,7 +30,7 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
-from syncer.local.root import Applied, BusyError, Observation, Staged, Wanted
+from syncer.local.root import Applied, BusyError, Observation, Patterns, Staged, Wanted, no_patterns
 from syncer.local.trash import ITEM, KEEP_S, ORIGIN, new_folder
 from syncer.local.trashcan import TrashCan
 from syncer.local.volume_observer import OPEN, TRASH_FOLDER, Connection, VolumeObserver
@@ -106,6 +106,7 @@ class BlockfsRoot:
         lists: str | None = None,
         from_snapshot: bool = False,
         keep_trash_s: float = KEEP_S,
+        patterns: Patterns = no_patterns,
     ) -> None:
         """Connect to the mount and make sure that it serves the volume that was linked.
 
@@ -115,6 +116,7 @@ class BlockfsRoot:
             lists: Folder for block lists of contents that both sides had; None: none are kept.
             from_snapshot: Observe and push everything as of one instant, also files that are open for writing.
             keep_trash_s: For how long displaced and deleted versions are kept.
+            patterns: What is ignored, beside `.blocksyncignore` files.
 
         Raises:
             RootIdentityError: Not mounted, or another volume.
@@ -140,7 +142,7 @@ class BlockfsRoot:
         self._lists = None if lists is None else BlockLists(lists, self.block_size)
         self._connection = Connection(self._control)
         self._snapshot = SNAPSHOT if from_snapshot else None
-        self._observer = VolumeObserver(path, self._root, self._connection, self.block_size, self._snapshot)
+        self._observer = VolumeObserver(path, self._root, self._connection, self.block_size, self._snapshot, patterns)
         self._workers = trio.CapacityLimiter(8)
         self._unsynced_bytes = 0
         self._closed = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
@@ -21,6 +21,7 @@ from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
@@ -43,10 +44,12 @@ from syncer.local.root import (
     CopyName,
     NoMemory,
     Observation,
+    Patterns,
     Problem,
     Staged,
     Wanted,
     content_of,
+    no_patterns,
 )
 from syncer.local.scan import scan
 from syncer.local.survey import Surveyor
@@ -106,6 +109,7 @@ class LocalDirectory:
         self.path = path
         self.block_size = block_size
         self._memory: ContentMemory = memory or NoMemory()
+        self._patterns: Patterns = no_patterns
         self._lists = lists
         self._blocks: BlockDirectory | None = None
         try:
@@ -136,6 +140,10 @@ class LocalDirectory:
     def step(self, step: Callable[[str], None]) -> None:
         self._changes.step = step
 
+    def use_patterns(self, patterns: Patterns) -> None:
+        """Ignore what these patterns say, beside `.blocksyncignore` files."""
+        self._patterns = patterns
+
     def use_blocks(self, blocks: BlockDirectory) -> None:
         """Take the root's block directory as a source of blocks; it is closed with this object."""
         self._blocks = self._sources.directory = blocks
@@ -151,7 +159,8 @@ class LocalDirectory:
         """Scan everything; hash the files whose evidence is not the base's."""
         clock_ns = await self._run(self._private.clock_ns)
         returned = await self._run(self._trash.review)
-        found = await self._run(scan, self._root)
+        rules = IgnoreRules(await self._run(self._patterns))
+        found = await self._run(scan, self._root, rules)
         stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
@@ -161,14 +170,25 @@ class LocalDirectory:
         await self._run(self._lists.keep_only, contents | agreed)
         reason = "somebody still wrote to it after it was displaced; it is kept here"
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
-        return Observation(stats=stats, unknown=found.unknown, problems=found.problems, clock_ns=clock_ns)
+        return Observation(
+            stats=stats,
+            unknown=found.unknown,
+            problems=found.problems,
+            clock_ns=clock_ns,
+            rules=rules,
+            holding=frozenset(found.holding),
+            sealed=frozenset(found.sealed),
+        )
 
     # --- observing a part (engine/scoped.py)
 
-    @property
-    def surveyor(self) -> Surveyor:
+    def surveyor(self, rules: IgnoreRules) -> Surveyor:
         """Finds out where to look."""
-        return Surveyor(self._root)
+        return Surveyor(self._root, rules)
+
+    def patterns(self) -> Sequence[bytes]:
+        """The root's own ignore patterns. Blocking."""
+        return self._patterns()
 
     async def begin(self) -> int:
         """The filesystem's own time, before anything is looked at."""

@@ -12,12 +12,13 @@ apply of a mount). Rules both keep:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError
 
@@ -59,6 +60,9 @@ class Observation:
         problems: What is left alone and why.
         clock_ns: The filesystem's own time before anything was looked at; see `settled`.
         checkpoint: Where the next observation may start, to be stored once nothing of this one is left undone.
+        rules: What is ignored, on both sides; the observation is without it.
+        holding: Directories with something in them that is not synced (ignored, special): they are not removed.
+        sealed: Those of `unknown` that nothing can have been moved into from here.
     """
 
     stats: list[FileStat]
@@ -66,6 +70,18 @@ class Observation:
     problems: list[Problem]
     clock_ns: int = 0
     checkpoint: bytes | None = None
+    rules: IgnoreRules = field(default_factory=IgnoreRules)
+    holding: frozenset[RelPath] = frozenset()
+    sealed: frozenset[RelPath] = frozenset()
+
+
+Patterns = Callable[[], Sequence[bytes]]
+"""Reads the root's own ignore patterns, one line each; asked anew for each observation."""
+
+
+def no_patterns() -> Sequence[bytes]:
+    """A root without patterns of its own."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

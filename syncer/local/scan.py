@@ -7,11 +7,13 @@ import stat
 from dataclasses import dataclass, field
 from typing import Final
 
+from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import FileStat, Kind, Meta, RelPath
-from syncer.core.paths import PARK_FOLDER, PRIVATE, join
+from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory, tag_of
 from syncer.local.root import Problem
+from syncer.local.rules import read_rules
 from syncer.local.syscalls import Status, status
 
 _SPECIAL: Final = {
@@ -24,18 +26,30 @@ _SPECIAL: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class Scan:
-    """What a walk found. Files have no content yet."""
+    """What a walk found. Files have no content yet.
+
+    Attributes:
+        stats: What can be synced.
+        unknown: What could not be read.
+        problems: Why, and what is not synced.
+        holding: Directories that hold something which is not synced: ignored, or a special file.
+        sealed: Those of `unknown` that nothing can have been moved into: other filesystems.
+    """
 
     stats: list[FileStat] = field(default_factory=list)
     unknown: list[RelPath] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    holding: set[RelPath] = field(default_factory=set)
+    sealed: set[RelPath] = field(default_factory=set)
 
 
-def scan(root: int) -> Scan:
+def scan(root: int, rules: IgnoreRules | None = None) -> Scan:
     """List everything below a root, the park folder included, the rest of the private folder not.
 
     Args:
         root: Descriptor of the root.
+        rules: What is ignored: it is not reported, and no ignored directory is entered. Completed with the rules of
+            the `.blocksyncignore` files that are met.
 
     Returns:
         What is there. A directory that can't be listed, an entry that can't be examined and everything on another
@@ -45,12 +59,13 @@ def scan(root: int) -> Scan:
         OSError: The root itself can't be listed.
     """
     found = Scan()
+    rules = IgnoreRules() if rules is None else rules
     home = status(b"", root).device
     pending: list[RelPath] = [RelPath(b"")]
     while pending:
         path = pending.pop()
         try:
-            pending += list_directory(root, path, home, found)
+            pending += list_directory(root, path, home, rules, found)
         except (OSError, LocalChangedError) as error:
             if not path:
                 raise
@@ -58,7 +73,7 @@ def scan(root: int) -> Scan:
     return found
 
 
-def list_directory(root: int, path: RelPath, home: int, found: Scan) -> list[RelPath]:
+def list_directory(root: int, path: RelPath, home: int, rules: IgnoreRules, found: Scan) -> list[RelPath]:
     """Report one directory's entries; return the directories among them."""
     descriptor = open_directory(root, path)
     try:
@@ -67,19 +82,26 @@ def list_directory(root: int, path: RelPath, home: int, found: Scan) -> list[Rel
             names = sorted(os.fsencode(entry.name) for entry in entries)
         if not path and PRIVATE in names:
             names.remove(PRIVATE)
-        below = [join(path, name) for name in names if _report(descriptor, join(path, name), home, found)]
+        if IGNORE_FILE in names or rules.text(path):
+            # Unreadable rules make the whole directory unknown: what they hide must not be sent.
+            rules.add(path, read_rules(descriptor, path))
+        below = [join(path, name) for name in names if _report(descriptor, join(path, name), home, rules, found)]
     finally:
         os.close(descriptor)
     return below if path else [*below, RelPath(PARK_FOLDER)]
 
 
-def _report(directory: int, path: RelPath, home: int, found: Scan) -> bool:
+def _report(directory: int, path: RelPath, home: int, rules: IgnoreRules, found: Scan) -> bool:
     """Report one entry; True if it is a directory to be listed."""
     name = path.rpartition(b"/")[2]
     try:
         entry = status(name, directory)
+        if rules.matches(path, directory=stat.S_ISDIR(entry.mode)):
+            found.holding.add(split(path)[0])
+            return False
         if entry.device != home:
             found.unknown.append(path)
+            found.sealed.add(path)
             reason = "it lies on another filesystem (a mount point); link that one as a root of its own"
             found.problems.append(Problem(path=path, reason=reason))
             return False
@@ -95,6 +117,7 @@ def _report_kind(directory: int, path: RelPath, entry: Status, found: Scan) -> b
     kind = stat.S_IFMT(entry.mode)
     if kind in _SPECIAL:
         found.problems.append(Problem(path=path, reason=f"{_SPECIAL[kind]} is not synced", partly=False))
+        found.holding.add(split(path)[0])
         return False
     mode = stat.S_IMODE(entry.mode)
     tag = tag_of(entry)

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.scope import Rows, UnscopableError
@@ -89,10 +90,17 @@ class Survey:
 
 
 class Surveyor:
-    """Surveys one root. Blocking."""
+    """Surveys one root. Blocking.
 
-    def __init__(self, root: int) -> None:
+    Attributes:
+        rules: What is ignored, as it was when everything was looked at the last time: such entries are not looked at.
+        holding: Directories that were listed in full, and hold something that is not synced.
+    """
+
+    def __init__(self, root: int, rules: IgnoreRules | None = None) -> None:
         """Take over the root's descriptor (not closed here)."""
+        self.rules = IgnoreRules() if rules is None else rules
+        self.holding: set[RelPath] = set()
         self._root = root
         self._home = status(b"", root).device
 
@@ -132,14 +140,15 @@ class Surveyor:
         """One directory in full.
 
         Raises:
-            UnscopableError: Something in it can't be told: look at everything.
+            UnscopableError: Something in it can't be told, or its rules are others: look at everything.
         """
-        found = Scan()
+        found, rules = Scan(), self.rules.text(path)
         try:
-            list_directory(self._root, path, self._home, found)
+            list_directory(self._root, path, self._home, self.rules, found)
         except (OSError, LocalChangedError):
             raise UnscopableError(path) from None
-        if found.unknown or any(problem.partly for problem in found.problems):
+        self.holding |= found.holding
+        if found.unknown or any(problem.partly for problem in found.problems) or self.rules.text(path) != rules:
             raise UnscopableError(path)
         return found.stats
 
@@ -190,7 +199,12 @@ class Surveyor:
             os.close(descriptor)
         if not path:
             found = [entry for entry in found if os.fsencode(entry[0]) != PRIVATE]
+        if not self.rules.is_empty:
+            found = [entry for entry in found if not self._ignores(path, entry)]
         return ino, found
+
+    def _ignores(self, folder: RelPath, entry: _Entry) -> bool:
+        return self.rules.matches(join(folder, os.fsencode(entry[0])), directory=stat.S_ISDIR(entry[1]))
 
     def _described(self, entries: Iterable[os.DirEntry[str]]) -> Iterator[_Entry]:
         home = self._home

@@ -19,19 +19,23 @@ from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, RelPath
-from syncer.core.paths import PARK_FOLDER, PRIVATE, is_private
+from syncer.core.paths import PARK_FOLDER, PRIVATE, split
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
-from syncer.local.root import MAX_BLOCKS, Observation, Problem
+from syncer.local.root import MAX_BLOCKS, Observation, Patterns, Problem, no_patterns
 from syncer.local.volume_tree import (
+    HIDDEN,
     ROOT_INO,
     UnresolvedError,
     VolumeNode,
+    came_out,
     from_base,
     overlaid,
     paths_by_inode,
     stat_of,
 )
+from syncer.local.volume_view import VolumeView
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +49,20 @@ _RELEASE_TRIES: Final = 4
 _RELEASE_PAUSE_S: Final = 0.05  # together 0.2 s: what a cycle costs more while a changed file is held open
 _HASHES_AT_ONCE: Final = 1024  # per request: 32 KiB of reply
 _CHANGES: Final = "it changes while it is looked at; left alone until it is quiet"
+
+
+class _Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint. Kept as JSON.
+
+    Attributes:
+        cursor: Where the journal goes on.
+        rules: Fingerprint of the ignore rules that the base was made with; other rules need a full listing.
+        hidden: Directories that were ignored: no base row tells of them, and the journal names parents by inode.
+    """
+
+    cursor: CursorMsg
+    rules: str
+    hidden: list[int]
 
 
 class Connection:
@@ -68,7 +86,13 @@ class VolumeObserver:
     """
 
     def __init__(
-        self, path: bytes, root: int, connection: Connection, block_size: int, snapshot: bytes | None = None
+        self,
+        path: bytes,
+        root: int,
+        connection: Connection,
+        block_size: int,
+        snapshot: bytes | None = None,
+        patterns: Patterns = no_patterns,
     ) -> None:
         """Take over the mount point's path and descriptor (not closed here).
 
@@ -78,7 +102,9 @@ class VolumeObserver:
             connection: To the mount.
             block_size: The volume's.
             snapshot: Observe from a snapshot of this name, which is made anew each time. Whoever observes removes it.
+            patterns: What is ignored, beside `.blocksyncignore` files.
         """
+        self._patterns = patterns
         self._snapshot = snapshot
         self.folders: dict[bytes, int] = {}
         self._path = path
@@ -88,10 +114,10 @@ class VolumeObserver:
 
     def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
         """Journal since the checkpoint over the base, or everything."""
-        cursor = msgspec.json.decode(checkpoint, type=CursorMsg) if checkpoint is not None else None
-        return self._observe(base, cursor)
+        return self._observe(base, _mark(checkpoint))
 
-    def _observe(self, base: BaseIndex, cursor: CursorMsg | None) -> Observation:
+    def _observe(self, base: BaseIndex, mark: _Mark | None) -> Observation:
+        cursor = mark.cursor if mark is not None else None
         self._make_folders()
         # The kernel holds pages and times that the mount has not seen, the mount holds what it has not committed, and
         # the journal speaks of commits only: so in this order.
@@ -110,27 +136,35 @@ class VolumeObserver:
             # written and closed must not wait for the next cycle.
             time.sleep(_RELEASE_PAUSE_S)
             full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor, self._snapshot)
+        hidden = frozenset[int]() if full or mark is None else frozenset(mark.hidden).difference(gone)
+        roots = {**self._roots(), **dict.fromkeys(hidden, HIDDEN)}
         try:
             nodes = overlaid({} if full else from_base(base), rows, gone)
-            paths = paths_by_inode(nodes, self._roots())
+            paths = paths_by_inode(nodes, roots)
         except UnresolvedError:
             if full:
                 raise AssertionError("a full listing has an inode whose directory it does not have") from None
             return self._observe(base, None)
-        return self._observation(nodes, paths, known, reached)
+        view = VolumeView(self._root, IgnoreRules(self._patterns()), paths)
+        if not full and mark is not None:
+            stale = view.rules.fingerprint != mark.rules or came_out(hidden, nodes, paths, roots, view.rules)
+            if stale:
+                return self._observe(base, None)
+        hidden = hidden.union(view.hidden_directories(nodes))
+        return self._observation(nodes, view, known, (reached, hidden))
 
     def _observation(
         self,
         nodes: dict[int, VolumeNode],
-        paths: dict[int, list[RelPath]],
+        view: VolumeView,
         known: Mapping[tuple[int, int | None], Content],
-        reached: CursorMsg,
+        reached: tuple[CursorMsg, frozenset[int]],
     ) -> Observation:
         stats: list[FileStat] = []
-        problems: list[Problem] = []
+        problems: list[Problem] = list(view.problems)
         unnamed: list[tuple[NodeRow, list[RelPath]]] = []
         for ino, node in nodes.items():
-            seen = [path for path in paths.get(ino, ()) if not is_private(path) or path.startswith(PARK_FOLDER + b"/")]
+            seen = view.shown(ino, node)
             if not seen:
                 continue
             if node.row is None:
@@ -141,9 +175,19 @@ class VolumeObserver:
             else:
                 content = known.get((ino, node.row.content_version))
                 _report(node.row, seen, content, stats, problems)
-        complete = self._name_contents(unnamed, stats, problems)
-        mark = msgspec.json.encode(reached) if complete else None
-        return Observation(stats=stats, unknown=[], problems=problems, checkpoint=mark)
+            if node.row is not None and node.row.kind not in ("file", "directory", "symlink"):
+                view.holding.update(split(path)[0] for path in seen)
+        complete = self._name_contents(unnamed, stats, problems) and not view.unknown
+        cursor, hidden = reached
+        mark = _Mark(cursor=cursor, rules=view.rules.fingerprint, hidden=sorted(hidden))
+        return Observation(
+            stats=stats,
+            unknown=view.unknown,
+            problems=problems,
+            checkpoint=msgspec.json.encode(mark) if complete else None,
+            rules=view.rules,
+            holding=frozenset(view.holding),
+        )
 
     def _name_contents(
         self, files: list[tuple[NodeRow, list[RelPath]]], stats: list[FileStat], problems: list[Problem]
@@ -200,6 +244,14 @@ class VolumeObserver:
 
     def _roots(self) -> dict[int, RelPath]:
         return {ROOT_INO: RelPath(b""), **{ino: RelPath(folder) for folder, ino in self.folders.items()}}
+
+
+def _mark(checkpoint: bytes | None) -> _Mark | None:
+    """A stored checkpoint; one of an older version counts as none, and costs a full listing."""
+    try:
+        return None if checkpoint is None else msgspec.json.decode(checkpoint, type=_Mark)
+    except msgspec.DecodeError:
+        return None
 
 
 def _known_contents(base: BaseIndex) -> dict[tuple[int, int | None], Content]:

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 from blockfs.control.protocol import NodeRow
 from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, FileStat, Kind, LocalTag, Meta, RelPath
-from syncer.core.paths import join
+from syncer.core.paths import PRIVATE, join
 
 ROOT_INO = 1
+
+HIDDEN = RelPath(PRIVATE + b"/ignored")
+"""Stands for the path of every ignored directory: a private path, so that nothing below it is reported."""
 
 _KINDS = {"file": Kind.FILE, "directory": Kind.DIRECTORY, "symlink": Kind.SYMLINK}
 
@@ -101,6 +105,32 @@ def paths_by_inode(nodes: Mapping[int, VolumeNode], roots: Mapping[int, RelPath]
         for ino, node in nodes.items()
         if ino not in roots
     }
+
+
+def is_directory(node: VolumeNode) -> bool:
+    """True if the inode is a directory."""
+    if node.row is not None:
+        return node.row.kind == "directory"
+    return node.stat is not None and node.stat.kind is Kind.DIRECTORY
+
+
+def came_out(
+    hidden: Iterable[int],
+    nodes: Mapping[int, VolumeNode],
+    paths: Mapping[int, list[RelPath]],
+    roots: Mapping[int, RelPath],
+    rules: IgnoreRules,
+) -> bool:
+    """True if a directory that was ignored is not any more: the journal does not tell what is in it."""
+    for ino in hidden:
+        node = nodes.get(ino)
+        if node is None:
+            continue
+        for parent, name in node.places:
+            above = roots.get(parent) if parent in roots else paths.get(parent, [None])[0]
+            if above is not None and above != HIDDEN and not rules.hides(join(above, name), directory=True):
+                return True
+    return False
 
 
 def stat_of(row: NodeRow, path: RelPath) -> FileStat | None:

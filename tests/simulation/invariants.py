@@ -180,7 +180,11 @@ def check_intent(base: Tree, local: Tree, remote: Tree, plan: Plan) -> None:
         if here is None and there is None:
             continue
         if here is None or there is None:
-            _check_deletion(was, here or there, then, nid in back[Side.LOCAL] or nid in back[Side.REMOTE], notes)
+            tree, other = (local, remote) if there is None else (remote, local)
+            rescued = _in_a_moved_directory(nid, base, tree, other)
+            require(rescued or nid not in plan.untrack, "I5 intent: a row is dropped that should be kept")
+            renumbered = nid in back[Side.LOCAL] or nid in back[Side.REMOTE]
+            _check_deletion(was, here or there, then, renumbered, notes, rescued)
             continue
         if then is None:
             require(nid in back[Side.LOCAL] or _twin(plan.target, here, there), "I5 intent: a kept node is missing")
@@ -198,10 +202,24 @@ def _twin(target: Tree, *nodes: Node) -> bool:
     return any(other.same_payload(node) for node in nodes for other in target.values())
 
 
-def _check_deletion(was: Node, kept: Node | None, then: Node | None, renumbered: bool, notes: set[NoteKind]) -> None:
+def _in_a_moved_directory(nid: Nid, base: Tree, tree: Tree, other: Tree) -> bool:
+    """True if a directory above was moved on this side and deleted on the other one: it comes back with its content."""
+    at = tree[nid].parent
+    while at in tree and at not in other:
+        if at in base and tree[at].slot != base[at].slot:
+            return True
+        at = tree[at].parent
+    return False
+
+
+def _check_deletion(
+    was: Node, kept: Node | None, then: Node | None, renumbered: bool, notes: set[NoteKind], rescued: bool
+) -> None:
     assert kept is not None
     untouched = kept.slot == was.slot and kept.same_payload(was)
-    if untouched and then is not None:
+    if rescued:
+        require(then is not None or renumbered, "I5 intent: a moved directory comes back without its content")
+    elif untouched and then is not None:
         saved = was.kind is Kind.DIRECTORY and NoteKind.KEPT in notes
         require(saved, "I5 intent: a deletion was undone")
     if not untouched and was.kind is not Kind.DIRECTORY:
@@ -232,6 +250,12 @@ def _check_place(was: Node, here: Node, there: Node, then: Node, target: Tree, n
         require(wanted.parent == then.parent, "I5 intent: a renamed loser changed its directory")
         return
     require(then.slot == wanted.slot, "I5 intent: a move was reverted")
+
+
+def check_ignored(before: Iterable[tuple[int, object]], after: Iterable[tuple[int, object]]) -> None:
+    """I5: what is ignored is as it was, on both sides, whatever a cycle did."""
+    lost = set(before) - set(after)
+    require(not lost, f"I5 ignored: {lost} was touched")
 
 
 def check_union(plan: Plan) -> None:

@@ -10,6 +10,7 @@ from syncer.core import identify as identify_module
 from syncer.core import ledger as ledger_module
 from syncer.core import plan as plan_module
 from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
 from syncer.core.merge import Policy
 from syncer.core.model import (
     Action,
@@ -30,10 +31,11 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.paths import remote_objection
+from syncer.core.paths import remote_objection, split
 from tests.simulation import invariants
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Contents, Entry, Replica, Users
 
+NOTHING_IGNORED, IGNORING = IgnoreRules(), IgnoreRules([b"b"])
 MAX_CYCLES = 60
 OBJECTS = 1 << 20  # identities that the engine makes are above those of users
 
@@ -48,6 +50,7 @@ class Limits:
     interference: bool = True
     unknown: bool = True
     lost_base: bool = True
+    ignoring: bool = True
 
 
 @dataclass
@@ -67,9 +70,16 @@ class Scenario:
         self.made = OBJECTS
         self.base_lost = False
         self.refusing = self.rng.random() < 0.04  # the server does not take some name, for a while
+        # Some names are ignored for some cycles, then not any more.
+        self.ignoring = range(0)
+        if self.limits.ignoring and self.rng.random() < 0.06:
+            start = self.rng.randrange(3)
+            self.ignoring = range(start, start + 1 + self.rng.randrange(3))
+        self.rules = NOTHING_IGNORED
+        self.untracked: tuple[Nid, ...] = ()
         self.settled = False  # the last cycle did all it wanted, so the next one must find nothing
         self.smooth = True
-        self.blinded = False
+        self.blinded = self.meddled = False
         self.rest: tuple[BaseIndex, Identified, Identified] | None = None
         self.clean = True  # no crash, no interference, no blind spot so far
 
@@ -151,6 +161,7 @@ class Scenario:
         if unknown or unstable:
             self.blinded = True
             self.actions.append(f"unreadable: {sorted(unknown | unstable)}")
+        self._choose_rules(number)
         base, local, remote = self.identified(unknown, unstable)
         refusing = number < 2 and self.refusing
         policy = Policy(host="h", utc=f"t{number}", remote_objection=_refuses_c if refusing else remote_objection)
@@ -164,18 +175,61 @@ class Scenario:
         if self.settled:
             invariants.check_idempotence(plan)
         self.smooth = True
+        ignored, acts = self._ignored(), self.users.acts
+        if not self.rules.is_empty:
+            self.clean = False  # what is ignored may be in the way of what is not
+            for nid in self.untracked:
+                self.rows.pop(nid, None)
+        for nid in plan.untrack:  # what comes back is promised from now on, also if a crash comes in between
+            content = plan.target[nid].content if nid in plan.target else None
+            if content is not None:
+                self.users.must.add(content.size_bytes)
         finished = self._apply(base, plan, quiet)
+        if acts == self.users.acts:
+            invariants.check_ignored(ignored, self._everything())
         self.settled = finished and self.smooth and not unknown and not unstable and not refusing
-        quiet_plan = plan.is_empty and not unknown and not unstable and not refusing
+        quiet_plan = plan.is_empty and not unknown and not unstable and not refusing and number >= self.ignoring.stop
         if quiet_plan and not plan.adopt and not plan.forget:
             self.rest = (base, local, remote)
         return finished and quiet_plan
 
     def identified(self, unknown: set[RelPath], unstable: set[RelPath]) -> tuple[BaseIndex, Identified, Identified]:
         base = BaseIndex(self.rows.values())
-        local = identify_module.identify_local(self.local.observe_local(unknown, unstable), unknown, base, self.fresh)
-        remote = identify_module.identify_remote(self.remote.observe_remote(), base, self.fresh)
+        here, there = self.local.observe_local(unknown, unstable), self.remote.observe_remote()
+        holding: set[RelPath] = set()
+        if not self.rules.is_empty:
+            base, untracked = self.rules.tracked_base(base)
+            there = self.rules.tracked(there)
+            hidden = {stat.path for stat in here if self.hides(stat.path)}
+            here = [stat for stat in here if stat.path not in hidden]
+            unknown = {path for path in unknown if not self.hides(path)}
+            holding = {split(path)[0] for path in hidden}
+            self.untracked = untracked
+        local = identify_module.identify_local(here, unknown, base, self.fresh, holding)
+        remote = identify_module.identify_remote(there, base, self.fresh)
         return base, local, remote
+
+    def hides(self, path: bytes) -> bool:
+        return self.rules.hides(RelPath(path), directory=True)
+
+    def _choose_rules(self, number: int) -> None:
+        rules = IGNORING if number in self.ignoring else NOTHING_IGNORED
+        if rules is not self.rules:
+            self.rules, self.settled, self.untracked = rules, False, ()
+            self.actions.append("some names are ignored" if rules is IGNORING else "nothing is ignored any more")
+
+    def _ignored(self) -> list[tuple[int, object]]:
+        if self.rules.is_empty:
+            return []
+        return [
+            (entry.identity, entry.state())
+            for replica in (self.local, self.remote)
+            for path, entry in replica.entries.items()
+            if self.hides(path)
+        ]
+
+    def _everything(self) -> list[tuple[int, object]]:
+        return [(e.identity, e.state()) for side in (self.local, self.remote) for e in side.entries.values()]
 
     def _blind_spots(self, quiet: bool) -> tuple[set[RelPath], set[RelPath]]:
         """Sometimes a directory can't be read, or a file changes while it is hashed."""
@@ -205,6 +259,7 @@ class Scenario:
                 return False
             if meddle and rng.random() < 0.3:
                 self.clean = self.smooth = False
+                self.meddled = True
                 self.users.act(rng.choice((self.local, self.remote)))
             which = rng.randrange(2)
             if done[which] >= len(streams[which]):
@@ -223,6 +278,7 @@ class Scenario:
         self._commit(pending[: rng.randrange(len(pending) + 1)])
         self.actions.append("crash")
         if self.limits.interference and rng.random() < 0.3:
+            self.meddled = True
             self.users.act(rng.choice((self.local, self.remote)))
 
     def _commit(self, changes: list[ledger_module.BaseChange]) -> None:
@@ -288,8 +344,9 @@ class Scenario:
         old = ledger.path(action.side, action.nid)
         node = ledger.node(action.side, action.nid)
         assert node is not None
+        hidden = None if self.rules.is_empty else self.hides
         if isinstance(action, Trash) and old not in replica.entries and replica.side is Side.REMOTE:
-            replica.remove(old)  # a directory that never had a marker is gone by itself
+            replica.remove(old, hidden)  # a directory that never had a marker is gone by itself
             return False
         entry = replica.entries.get(old)
         # A remote directory without a marker has nothing of its own to move; it is gone with the last thing below it.
@@ -297,11 +354,11 @@ class Scenario:
         if not markerless:
             self._expect(replica, old, entry, node, ledger)
         if isinstance(action, Move | Park):
-            for _ in replica.moves(old, new):
+            for _ in replica.moves(old, new, hidden):
                 if tear and self.rng.random() < 0.5:
                     return True
         elif isinstance(action, Trash):
-            replica.remove(old)
+            replica.remove(old, hidden)
         else:
             assert entry is not None
             self._change(replica, entry, action)
@@ -360,7 +417,8 @@ class Scenario:
     def _check_rest(self) -> None:
         invariants.check_convergence(self.local.state(), self.remote.state())
         invariants.check_no_loss(self.users.must, self.local.contents())
-        if not self.blinded:  # else the first copy could not be read when it was looked for
+        # Else the first copy could not be read when it was looked for, or was a user's by then.
+        if not self.blinded and not self.meddled:
             invariants.check_copies(
                 (path, (entry.kind, entry.payload))
                 for path, entry in self.local.entries.items()
@@ -415,6 +473,7 @@ def shrink(seed: int, search: int = 3000) -> tuple[int, Limits, str]:
     wanted = first.split(":")[1].split(" ")[1] if ":" in first else first
     best = (seed, limits, first)
     candidates: list[Callable[[Limits], None]] = [
+        lambda it: setattr(it, "ignoring", False),
         lambda it: setattr(it, "lost_base", False),
         lambda it: setattr(it, "unknown", False),
         lambda it: setattr(it, "interference", False),

@@ -7,7 +7,7 @@ a marker object (and exists without one while something lies below it), so renam
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -114,13 +114,15 @@ class Replica:
             raise ActionRefusedError(path)
         self.entries[path] = entry
 
-    def moves(self, old: bytes, new: bytes) -> Iterator[None]:
+    def moves(self, old: bytes, new: bytes, hidden: Callable[[bytes], bool] | None = None) -> Iterator[None]:
         """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely."""
         if self.occupied(new) or new == old or new.startswith(old + b"/"):
             raise ActionRefusedError(new)
         if not self.can_hold(new.rpartition(b"/")[0]):
             raise ActionRefusedError(new)
         paths = sorted(self.below(old), reverse=True) + ([old] if old in self.entries else [])
+        if hidden is not None and self.side is Side.REMOTE:  # objects that nobody lists stay where they are
+            paths = [path for path in paths if not hidden(path)]
         for path in paths:
             self.entries[new + path[len(old) :]] = self.entries.pop(path)
             if self.side is Side.REMOTE:
@@ -129,8 +131,11 @@ class Replica:
         if self.side is Side.LOCAL:
             yield
 
-    def remove(self, path: bytes) -> None:
-        if self.below(path):
+    def remove(self, path: bytes, hidden: Callable[[bytes], bool] | None = None) -> None:
+        below = self.below(path)
+        if hidden is not None and self.side is Side.REMOTE:
+            below = [each for each in below if not hidden(each)]
+        if below:
             raise ActionRefusedError(path)
         self.entries.pop(path, None)
 
@@ -190,6 +195,7 @@ class Users:
     def __init__(self, rng: random.Random, log: list[str]) -> None:
         self.rng = rng
         self.log = log
+        self.acts = 0
         self.identities = 0
         self.payloads = 1
         self.must: set[int] = set()
@@ -207,6 +213,7 @@ class Users:
 
     def act(self, replica: Replica) -> None:
         """One random operation; it may turn out to be impossible, then nothing happens."""
+        self.acts += 1
         choice = self.rng.random()
         if choice < 0.24 or not replica.entries:
             self._create(replica)

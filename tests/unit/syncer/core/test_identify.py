@@ -175,3 +175,13 @@ def test_a_directorys_times_are_neither_metadata_nor_evidence() -> None:
     early, late = (LocalTag(device=1, ino=2, btime_ns=3, size_bytes=n, mtime_ns=n, ctime_ns=n) for n in (1, 2))
     assert evidence(Kind.DIRECTORY, early) == evidence(Kind.DIRECTORY, late)
     assert evidence(Kind.FILE, early) != evidence(Kind.FILE, late)
+
+
+def test_what_vanished_while_a_directory_can_not_be_read_is_not_deleted() -> None:
+    """Somebody may have moved it in there: only a complete look is evidence of a deletion."""
+    base = base_of({1: file("a", 1), 2: folder("d")})
+    seen = [folder_stat("d", ino=2)]
+    found = identify_local(seen, {RelPath(b"d")}, base, fresh())
+    assert 1 in found.frozen
+    elsewhere = identify_local(seen, {RelPath(b"d")}, base, fresh(), sealed={RelPath(b"d")})
+    assert 1 not in elsewhere.frozen, "nothing can be moved to another filesystem by a rename"

@@ -35,6 +35,7 @@ class MemoryState:
     last: int = 0
     identity: ContainerIdentity | None = None
     mark: bytes | None = None
+    ignored: bytes | None = None
     remote_cursor: Cursor | None = None
     settled: Digests = field(default_factory=Digests)
 
@@ -76,6 +77,12 @@ class MemoryState:
 
     def set_cursor(self, cursor: Cursor | None) -> None:
         self.remote_cursor = cursor
+
+    def rules(self) -> bytes | None:
+        return self.ignored
+
+    def set_rules(self, raw: bytes) -> None:
+        self.ignored = raw
 
     def digests(self) -> Digests:
         return self.settled
