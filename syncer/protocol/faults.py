@@ -29,6 +29,10 @@ _NAMES: Final = {
 }
 
 
+CORRUPT_BLOCK: Final = "corruptBlock"
+"""Name of ours, with 500: a stored block is damaged. Asking again does not help; other objects are not concerned."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """What a server says when it refuses.

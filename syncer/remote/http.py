@@ -236,14 +236,17 @@ class HttpTransport:
         """The whole body; the connection goes back to the pool only then."""
         parts: list[bytes] = []
         size = 0
+        # A fault is longer than the few bytes that were asked for; it must be read to be understood.
+        limit = (
+            request.max_reply_bytes if response.status < 400 else max(request.max_reply_bytes, MAX_SMALL_REPLY_BYTES)
+        )
         while part := response.read(_READ_STEP_BYTES):
             parts.append(part)
             size += len(part)
-            if size > request.max_reply_bytes:
+            if size > limit:
                 response.close()
                 raise BadReplyError(
-                    f"{self._origin}: reply to {request.method} {request.target} is longer than "
-                    f"{request.max_reply_bytes} bytes"
+                    f"{self._origin}: reply to {request.method} {request.target} is longer than {limit} bytes"
                 )
         response.release_conn()
         return b"".join(parts)

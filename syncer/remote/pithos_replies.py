@@ -21,7 +21,7 @@ from syncer.errors import (
 )
 from syncer.protocol import headers as wire
 from syncer.protocol.changes import ChangesPage, decode_changes
-from syncer.protocol.faults import decode_fault
+from syncer.protocol.faults import CORRUPT_BLOCK, decode_fault
 from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
 from syncer.protocol.hashmap_delta import decode_either
 from syncer.protocol.headers import HeaderError, ObjectState
@@ -113,6 +113,8 @@ class Judge:
         fault = decode_fault(reply.status, reply.body)
         said = f": {fault.message} {fault.details}".rstrip()[:_TEXT_LIMIT] if fault else ""
         what = f"{self.origin} answered {reply.status} to {request.method} {request.target}{said}"
+        if fault is not None and fault.name == CORRUPT_BLOCK:
+            return CorruptionError(what)
         if reply.status in _LOST:
             return ReplyLostError(what)
         if reply.status in {401, 403}:

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from blockfs.errors import BlockfsError, NoSpaceError
-from syncer.errors import SyncerError
+from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
+from syncer.errors import CorruptionError, SyncerError
 from syncer.protocol import astakos, faults, hashmap, headers, swift
 from syncer.protocol.faults import Fault
 from syncer.protocol.hashmap import HashmapError
@@ -145,6 +145,12 @@ def _failed(request: Request, error: BlockfsError | SyncerError) -> Response:
     _log.error("request.failed", method=request.method, path=request.scope["raw_path"], error=str(error))
     if isinstance(error, NoSpaceError):
         return _fault(507, "The server's disk is full; nothing was stored")
+    if isinstance(error, CorruptBlockError | MissingBlockError | CorruptionError):
+        text = (
+            "A stored block of this object is damaged or gone; the server's log names it, `blocksync scrub` finds all"
+        )
+        fault = Fault(code=500, message=text, name=faults.CORRUPT_BLOCK)
+        return reply(500, faults.encode_fault(fault), content_type=JSON)
     return _fault(500, "The server failed; its log says why")
 
 

@@ -44,6 +44,10 @@ _HASHMAP_CHUNKS: Final = 4
 """Pieces of a hashmap that are made at once; one with fewer (up to 4096 ids) is sent as a whole, with its length."""
 
 
+_WHOLE_BYTES: Final = 4 << 20
+"""So much of a reply is read before its headers are sent."""
+
+
 async def get_object(call: Call) -> Response:
     """GET /account/container/object, its hashmap, or its versions."""
     version = call.target.parameters.get("version")
@@ -193,21 +197,31 @@ async def _get_hashmap(call: Call) -> Response:
 
 
 async def _get_content(call: Call) -> Response:
-    def begin() -> tuple[int, dict[str, str], bytes, Iterator[bytes]]:
+    def begin() -> tuple[int, dict[str, str], list[bytes], Iterator[bytes]]:
         opened = _open(call)
         status, fields, body = _content(call, opened)
-        # The first piece comes before the headers: an unreadable block is then an error, not a torn reply.
+        # The first pieces come before the headers: an unreadable block is then an error, not a torn reply.
         return (
             status,
             {**call.object_fields(opened.state), "Accept-Ranges": "bytes", **fields},
-            next(body, b""),
+            _first_pieces(body),
             body,
         )
 
     status, fields, first, rest = await to_thread.run_sync(begin)
-    if len(first) == int(fields["Content-Length"]):
-        return reply(status, first, fields=fields)
-    return StreamingResponse(chain([first], rest), status_code=status, headers=fields)
+    if len(first) == 1 and len(first[0]) == int(fields["Content-Length"]):
+        return reply(status, first[0], fields=fields)
+    return StreamingResponse(chain(first, rest), status_code=status, headers=fields)
+
+
+def _first_pieces(body: Iterator[bytes]) -> list[bytes]:
+    """As many pieces as our client asks for at once; at least one."""
+    pieces = [next(body, b"")]
+    size = len(pieces[0])
+    while size < _WHOLE_BYTES and (piece := next(body, None)) is not None:
+        pieces.append(piece)
+        size += len(piece)
+    return pieces
 
 
 def _content(call: Call, opened: ObjectView) -> tuple[int, dict[str, str], Iterator[bytes]]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.errors import CorruptBlockError, NoSpaceError
+from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
 from syncer.errors import CorruptionError
 from syncer.server import calls
 from syncer.server.commits import StoreClosedError
@@ -659,8 +659,9 @@ def test_a_client_that_goes_away_in_the_middle_disturbs_nobody(alice: Client, c:
     ("error", "status", "fault"),
     [
         (NoSpaceError("/data: disk full"), 507, "insufficientStorage"),
-        (CorruptBlockError(b"x" * 32, "flipped"), 500, "internalServerError"),
-        (CorruptionError("the catalogue is damaged"), 500, "internalServerError"),
+        (CorruptBlockError(b"x" * 32, "flipped"), 500, "corruptBlock"),
+        (CorruptionError("the catalogue is damaged"), 500, "corruptBlock"),
+        (BlockfsError("anything else"), 500, "internalServerError"),
         (StoreClosedError("closing"), 503, "serviceUnavailable"),
     ],
 )
