@@ -70,7 +70,7 @@ def command(
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     info = trio.run(_container, url, token, no_create)
-    _check_block_size(volume, info, url)
+    _check_blocks(info, url)
     if known is not None and not relink:
         kept = (
             known.record if keep_trash_s is None else msgspec.structs.replace(known.record, keep_trash_s=keep_trash_s)
@@ -127,14 +127,10 @@ async def _container(url: str, token: str, no_create: bool) -> ContainerInfo:
         await client.close()
 
 
-def _check_block_size(volume: _Volume | None, info: ContainerInfo, url: str) -> None:
+def _check_blocks(info: ContainerInfo, url: str) -> None:
+    """Another block size than the volume's is fine: `local/regrid.py`."""
     if info.block_hash.lower() != "sha256":
         raise UsageError(f"{url} names blocks by {info.block_hash}; only sha256 is supported")
-    if volume is not None and volume.block_size != info.block_size:
-        raise UsageError(
-            f"the volume's block size is {volume.block_size}, that of {url} is {info.block_size}: they must be equal "
-            "for now; make the volume with that --block-size"
-        )
     check_block_size(info.block_size)
 
 

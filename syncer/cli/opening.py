@@ -15,10 +15,10 @@ from syncer.core.conflict import conflict_name
 from syncer.core.merge import Policy
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.blockfs_root import BlockfsRoot
+from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
-from syncer.local.root import ContentMemory, CopyName, LocalRoot
+from syncer.local.root import ContentMemory, CopyName, LocalRoot, NoMemory
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -64,6 +64,7 @@ def open_local(
             from_snapshot=from_snapshot,
             keep_trash_s=record.keep_trash_s,
             patterns=root.ignore_patterns,
+            remote=RemoteBlocks(block_size=record.block_size, lists=root.lists, memory=memory or NoMemory()),
         )
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"

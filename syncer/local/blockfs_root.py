@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import Final, ParamSpec, TypedDict, TypeVar
 
 import trio
@@ -30,10 +31,22 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
-from syncer.local.root import Applied, BusyError, Observation, Patterns, Staged, Wanted, no_patterns
+from syncer.local.regrid import Pair, Regrid
+from syncer.local.root import (
+    Applied,
+    BusyError,
+    ContentMemory,
+    NoMemory,
+    Observation,
+    Patterns,
+    Staged,
+    Wanted,
+    no_patterns,
+)
 from syncer.local.trash import ITEM, KEEP_S, ORIGIN, new_folder
 from syncer.local.trashcan import TrashCan
 from syncer.local.volume_observer import OPEN, TRASH_FOLDER, Connection, VolumeObserver
+from syncer.local.volume_tree import volume_tag
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,6 +58,7 @@ SNAPSHOT: Final = b".blocksync-reconcile"
 _KEPT_BLOCKS: Final = 256
 """Block lists of shorter files (16 MiB in blocks of 64 KiB) are not kept: their hashmap has 18 KB at most."""
 
+_REMEMBERED_BYTES: Final = 16 << 20  # naming this for a server with other blocks takes long enough to remember it
 _DEFAULT_MODE: Final = 0o644
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
 _REASONS: Final = {
@@ -87,6 +101,21 @@ class PreparedFile:
         self._hold.release()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteBlocks:
+    """How the server cuts files.
+
+    Attributes:
+        block_size: Bytes of its blocks.
+        lists: Folder for block lists, if the volume's blocks are of another size.
+        memory: Of files that are not in the base yet.
+    """
+
+    block_size: int
+    lists: str
+    memory: ContentMemory
+
+
 def find_mount(path: bytes) -> Mount | None:
     """The blocksync mount whose mount point is exactly `path`; None for anything else, also folders inside a mount."""
     mount = blocksync_mount_of(path)
@@ -107,6 +136,7 @@ class BlockfsRoot:
         from_snapshot: bool = False,
         keep_trash_s: float = KEEP_S,
         patterns: Patterns = no_patterns,
+        remote: RemoteBlocks | None = None,
     ) -> None:
         """Connect to the mount and make sure that it serves the volume that was linked.
 
@@ -117,12 +147,13 @@ class BlockfsRoot:
             from_snapshot: Observe and push everything as of one instant, also files that are open for writing.
             keep_trash_s: For how long displaced and deleted versions are kept.
             patterns: What is ignored, beside `.blocksyncignore` files.
+            remote: How the server cuts files; None: as the volume does.
 
         Raises:
             RootIdentityError: Not mounted, or another volume.
         """
         self.path = path
-        self.bytes_read = 0
+        self._bytes_read = 0
         self._keep_trash_s = keep_trash_s
         what = f"the mount point {os.fsdecode(path)}"
         mount = find_mount(path)
@@ -133,16 +164,24 @@ class BlockfsRoot:
         except NotMountedError as error:
             raise RootIdentityError(what, f"volume {volume_uuid}", str(error)) from error
         try:
-            self.block_size = _verified(self._control, what, volume_uuid).block_size
+            self._block_size = _verified(self._control, what, volume_uuid).block_size
             self._blocks = BlockDirectory.open(os.fsdecode(os.path.join(mount.source, b"blocks")))
             self._root = os.open(path, DIRECTORY_FLAGS)
         except BaseException:
             self._control.close()
             raise
-        self._lists = None if lists is None else BlockLists(lists, self.block_size)
+        self._lists = None if lists is None else BlockLists(lists, self._block_size)
         self._connection = Connection(self._control)
         self._snapshot = SNAPSHOT if from_snapshot else None
-        self._observer = VolumeObserver(path, self._root, self._connection, self.block_size, self._snapshot, patterns)
+        self._regrid: Regrid | None = None
+        if remote is not None and remote.block_size != self._block_size:
+            self._regrid = Regrid(self._blocks, remote.lists, self._block_size, remote.block_size)
+        self._memory: ContentMemory = NoMemory() if remote is None else remote.memory
+        self.block_size = self._block_size if remote is None else remote.block_size
+        name = self._name if self._regrid is not None else None
+        self._observer = VolumeObserver(
+            path, self._root, self._connection, self._block_size, self._snapshot, patterns, name
+        )
         self._workers = trio.CapacityLimiter(8)
         self._unsynced_bytes = 0
         self._closed = False
@@ -151,29 +190,77 @@ class BlockfsRoot:
 
     async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
         """Journal since the checkpoint over the base, or everything."""
+        if self._regrid is not None:
+            seen = await self._run(self._observer.observe, base, checkpoint)
+            contents = {row.node.content for row in base.rows.values()} | {stat.content for stat in seen.stats}
+            await self._run(self._regrid.keep_only, [content for content in contents if content is not None])
+            files = [stat.tag for stat in seen.stats if stat.tag.size_bytes >= _REMEMBERED_BYTES]
+            await self._run(self._memory.keep_only, files)
+            return seen
         if self._lists is not None:
             least = _KEPT_BLOCKS * (self.block_size - 1)
-            contents = (row.node.content for row in base.rows.values())
-            agreed = [content for content in contents if content is not None and content.size_bytes >= least]
+            known = (row.node.content for row in base.rows.values())
+            agreed = [content for content in known if content is not None and content.size_bytes >= least]
             await self._run(self._lists.keep_only, agreed)
         return await self._run(self._observer.observe, base, checkpoint)
+
+    @property
+    def bytes_read(self) -> int:
+        """Content bytes read from the block directory."""
+        return self._bytes_read + (self._regrid.bytes_read if self._regrid is not None else 0)
+
+    def _name(self, row: protocol.NodeRow, before: Content | None) -> Content | None:
+        """What the server calls a file's content."""
+        assert self._regrid is not None
+        tag = volume_tag(row)
+        known = self._memory.known(tag)
+        if known is not None:
+            return known
+        near = self._ask(self._control.block_list, row.ino, row.content_version, self._block_size, self._snapshot)
+        if near is None:
+            return None
+        try:
+            content = self._regrid.name(near, before)
+        except MissingBlockError:
+            return None
+        if row.size_bytes >= _REMEMBERED_BYTES:
+            self._memory.remember([(tag, content)], 0)
+        return content
 
     # --- reading for a push
 
     async def block_list(self, stat: FileStat) -> BlockList:
         """From the mount, at the observed content version."""
         assert stat.tag.version is not None
+        if self._regrid is not None:
+            return (await self._run(self._pair, stat)).far
         return await self._run(self._block_list, stat.path, stat.tag)
+
+    def _pair(self, stat: FileStat) -> Pair:
+        """Both block lists of an observed file."""
+        assert self._regrid is not None
+        assert stat.content is not None
+        found = self._regrid.pair(stat.content)
+        if found is None:
+            # The cache was lost: name it once more. If that gives another name, the file is not what was observed.
+            self._regrid.name(self._block_list(stat.path, stat.tag), None)
+            found = self._regrid.pair(stat.content)
+        if found is None:
+            raise LocalChangedError(stat.path, _REASONS["changed"])
+        return found
 
     def _block_list(self, path: RelPath, tag: LocalTag) -> BlockList:
         assert tag.version is not None
-        blocks = self._ask(self._control.block_list, tag.ino, tag.version, self.block_size, self._snapshot)
+        blocks = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size, self._snapshot)
         if blocks is None:
             raise LocalChangedError(path, _REASONS["changed"])
         return blocks
 
     async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
         """From the cache; else from the mount, if a file still has it."""
+        if self._regrid is not None:
+            pair = await self._run(self._regrid.pair, content)
+            return None if pair is None else pair.far
         found = None if self._lists is None else await self._run(self._lists.load, content)
         if found is None and stat is not None and stat.content == content:
             with suppress(LocalChangedError):
@@ -182,14 +269,23 @@ class BlockfsRoot:
 
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
         """Into the cache, if it is a long one."""
-        if self._lists is not None and len(blocks) >= _KEPT_BLOCKS:
+        if self._regrid is None and self._lists is not None and len(blocks) >= _KEPT_BLOCKS:
             await self._run(self._lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """From the volume's block directory; `upload_file` hashes it once more and refuses a damaged one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
+        if self._regrid is not None:
+            return await self._run(self._read_far, stat, index)
         return await self._run(self._read_block, stat.path, blocks[index])
+
+    def _read_far(self, stat: FileStat, index: int) -> bytes:
+        assert self._regrid is not None
+        try:
+            return self._regrid.read(self._pair(stat), index)
+        except MissingBlockError:
+            raise LocalChangedError(stat.path, _REASONS["changed"]) from None
 
     def _read_block(self, path: RelPath, wanted: BlockId) -> bytes:
         try:
@@ -197,7 +293,7 @@ class BlockfsRoot:
         except MissingBlockError:
             # Contents that changed since the observation lose their blocks to a collection.
             raise LocalChangedError(path, _REASONS["changed"]) from None
-        self.bytes_read += len(data)
+        self._bytes_read += len(data)
         return data
 
     async def verify_unchanged(self, stat: FileStat) -> None:
@@ -209,6 +305,9 @@ class BlockfsRoot:
         """Put what the volume lacks into its block directory, then describe the file to the mount."""
         hold = await self._run(self._blocks.hold)
         try:
+            if self._regrid is not None:
+                near = await self._regrid.assemble(wanted, hold, self._run)
+                return await self._run(self._prepare, wanted, near, hold)
             missing = await self._run(self._missing, wanted.blocks, hold)
 
             async def deliver(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - its id names it
@@ -220,7 +319,7 @@ class BlockfsRoot:
             finally:
                 # Also after a failure: what was received must not be fetched again. Durable before a tree refers to it.
                 await self._run(self._blocks.sync)
-            return await self._run(self._prepare, wanted, hold)
+            return await self._run(self._prepare, wanted, wanted.blocks, hold)
         except BaseException:
             hold.release()
             raise
@@ -241,8 +340,8 @@ class BlockfsRoot:
             self._unsynced_bytes = 0
             self._blocks.sync()
 
-    def _prepare(self, wanted: Wanted, hold: EpochHold) -> PreparedFile:
-        meta, blocks = wanted.meta, wanted.blocks
+    def _prepare(self, wanted: Wanted, blocks: BlockList, hold: EpochHold) -> PreparedFile:
+        meta = wanted.meta
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
         base, old = self._base_for(wanted)
         owner = self._owner_of(wanted.path)
@@ -277,10 +376,10 @@ class BlockfsRoot:
         for origin in wanted.origins:
             if origin.tag.version is None:
                 continue
-            blocks = self._ask(self._control.block_list, origin.tag.ino, origin.tag.version, self.block_size)
+            blocks = self._ask(self._control.block_list, origin.tag.ino, origin.tag.version, self._block_size)
             if blocks is not None:
                 return (origin.tag.ino, origin.tag.version), blocks
-        return None, BlockList(block_size=self.block_size, size_bytes=0, ids=b"")
+        return None, BlockList(block_size=self._block_size, size_bytes=0, ids=b"")
 
     async def abandon(self, handle: int) -> None:
         """Drop a prepared file."""

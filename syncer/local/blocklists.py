@@ -3,7 +3,7 @@
 An ordinary root keeps its blocks in its files. So that a pull can take them from there, and a push needn't hash an
 unchanged file again, the block list of every hashed file of more than one block is kept in the root's state folder,
 named by its content. It is a cache: never synced to disk, verified on load, and blocks found through it are hashed
-again before use. (A file of one block has that block's id as its object hash: there is nothing to keep.)
+again before use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content
 
@@ -30,15 +29,23 @@ _PREFIX: Final = 8  # bytes of an id in the index: a false match costs one read 
 class BlockLists:
     """A folder of block lists by content. Safe for many threads."""
 
-    def __init__(self, folder: str, block_size: int) -> None:
-        """Use (and make) a folder."""
+    def __init__(self, folder: str, block_size: int, *, named_by: int | None = None) -> None:
+        """Use (and make) a folder.
+
+        Args:
+            folder: Where.
+            block_size: Of the lists.
+            named_by: Block size by which the contents are named, if that is another one.
+        """
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._folder = folder
         self._block_size = block_size
+        # A file of one block, in both sizes, has that block's id as its object hash: there is nothing to keep.
+        self._obvious_bytes = min(block_size, named_by or block_size)
 
     def save(self, content: Content, blocks: BlockList) -> None:
         """Remember the block list of a content. Losing it costs a hashing, so nothing is synced."""
-        if len(blocks) <= 1:
+        if content.size_bytes <= self._obvious_bytes:
             return
         path = self._path(content)
         if os.path.exists(path):
@@ -51,9 +58,8 @@ class BlockLists:
 
     def load(self, content: Content) -> BlockList | None:
         """The block list of a content, if it is known. Verified: a damaged one counts as unknown."""
-        count = block_count(content.size_bytes, self._block_size)
-        if count <= 1:
-            ids = bytes(content.object_hash) if count else b""
+        if content.size_bytes <= self._obvious_bytes:
+            ids = bytes(content.object_hash) if content.size_bytes else b""
             return BlockList(block_size=self._block_size, size_bytes=content.size_bytes, ids=ids)
         try:
             with open(self._path(content), "rb") as file:
@@ -73,7 +79,7 @@ class BlockLists:
 
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget every list that is not of one of these contents."""
-        long = (content for content in contents if block_count(content.size_bytes, self._block_size) > 1)
+        long = (content for content in contents if content.size_bytes > self._obvious_bytes)
         wanted = {os.path.basename(self._path(content)) for content in long}
         with os.scandir(self._folder) as entries:
             stale = [entry.path for entry in entries if entry.name not in wanted]

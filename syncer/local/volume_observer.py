@@ -78,6 +78,10 @@ class Connection:
             return method(*args, **kwargs)
 
 
+Name = Callable[[NodeRow, Content | None], Content | None]
+"""The content of a file that is not open, from what it may have been before; None if it changed meanwhile."""
+
+
 class VolumeObserver:
     """Observes one mounted volume.
 
@@ -93,6 +97,7 @@ class VolumeObserver:
         block_size: int,
         snapshot: bytes | None = None,
         patterns: Patterns = no_patterns,
+        name: Name | None = None,
     ) -> None:
         """Take over the mount point's path and descriptor (not closed here).
 
@@ -103,8 +108,10 @@ class VolumeObserver:
             block_size: The volume's.
             snapshot: Observe from a snapshot of this name, which is made anew each time. Whoever observes removes it.
             patterns: What is ignored, beside `.blocksyncignore` files.
+            name: Names contents where the volume's own names don't count.
         """
         self._patterns = patterns
+        self._name = name
         self._snapshot = snapshot
         self.folders: dict[bytes, int] = {}
         self._path = path
@@ -177,7 +184,8 @@ class VolumeObserver:
                 _report(node.row, seen, content, stats, problems)
             if node.row is not None and node.row.kind not in ("file", "directory", "symlink"):
                 view.holding.update(split(path)[0] for path in seen)
-        complete = self._name_contents(unnamed, stats, problems) and not view.unknown
+        before = {ino: content for (ino, _), content in known.items()}
+        complete = self._name_contents(unnamed, before, stats, problems) and not view.unknown
         cursor, hidden = reached
         mark = _Mark(cursor=cursor, rules=view.rules.fingerprint, hidden=sorted(hidden))
         return Observation(
@@ -190,7 +198,11 @@ class VolumeObserver:
         )
 
     def _name_contents(
-        self, files: list[tuple[NodeRow, list[RelPath]]], stats: list[FileStat], problems: list[Problem]
+        self,
+        files: list[tuple[NodeRow, list[RelPath]]],
+        before: Mapping[int, Content],
+        stats: list[FileStat],
+        problems: list[Problem],
     ) -> bool:
         """Ask for the object hashes of changed files; False if one must be looked at again in the next cycle."""
         complete = True
@@ -210,18 +222,23 @@ class VolumeObserver:
             _report(row, paths, None, stats, problems)
         for at in range(0, len(wanted), _HASHES_AT_ONCE):
             batch = wanted[at : at + _HASHES_AT_ONCE]
-            hashes = self._connection.ask(
-                self._connection.client.hashes, [(row.ino, row.content_version) for row, _ in batch], self._snapshot
-            )
-            for (row, paths), found in zip(batch, hashes, strict=True):
-                content = None
-                if found is None:
+            for (row, paths), content in zip(batch, self._contents([row for row, _ in batch], before), strict=True):
+                if content is None:
                     complete = False
                     problems += [Problem(path=path, reason=_CHANGES) for path in paths]
-                else:
-                    content = Content(size_bytes=row.size_bytes, object_hash=ObjectHash(found))
                 _report(row, paths, content, stats, problems)
         return complete
+
+    def _contents(self, rows: list[NodeRow], before: Mapping[int, Content]) -> list[Content | None]:
+        """What closed files contain; None for those that changed meanwhile."""
+        if self._name is not None:
+            return [self._name(row, before.get(row.ino)) for row in rows]
+        items = [(row.ino, row.content_version) for row in rows]
+        hashes = self._connection.ask(self._connection.client.hashes, items, self._snapshot)
+        return [
+            None if found is None else Content(size_bytes=row.size_bytes, object_hash=ObjectHash(found))
+            for row, found in zip(rows, hashes, strict=True)
+        ]
 
     def drop_snapshot(self) -> None:
         """Remove the snapshot: ours, or one that a killed cycle has left."""
