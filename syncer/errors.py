@@ -141,6 +141,24 @@ class SafetyStopError(SyncerError):
         )
 
 
+class PlanChangedError(SyncerError):
+    """A saved plan does not hold any more. Nothing was done.
+
+    Attributes:
+        stale: Path and reason of each action that would not be done any more.
+    """
+
+    exit_code = 20
+
+    def __init__(self, stale: list[tuple[str, str]], total: int) -> None:
+        self.stale = stale
+        first = "; ".join(f"{path}: {reason}" for path, reason in stale[:3])
+        super().__init__(
+            f"{len(stale)} of the {total} actions of the saved plan do not hold any more, so nothing was done: {first}"
+            f"{'; …' if len(stale) > 3 else ''}. Make a new plan with `blocksync plan`"
+        )
+
+
 class NoSpaceError(SyncerError):
     """The local filesystem, the state's map or the account's quota is full."""
 

@@ -23,4 +23,5 @@ class ExitCode(IntEnum):
     NO_SPACE = 17
     ROOT_IDENTITY = 18
     CHANGES_LOST = 19  # the mount has ended; what had not been fsynced is lost
+    PLAN_CHANGED = 20  # a saved plan does not hold any more; nothing was done
     INTERRUPTED = 130  # 128 + SIGINT

@@ -17,7 +17,18 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from syncer.errors import SyncerError
 
-SYNC_VERBS: Final = ("serve", "link", "unlink", "reconcile", "status", "trash", "conflicts", "resolve", "ignore")
+SYNC_VERBS: Final = (
+    "serve",
+    "link",
+    "unlink",
+    "reconcile",
+    "status",
+    "trash",
+    "conflicts",
+    "resolve",
+    "plan",
+    "ignore",
+)
 
 MODULES: Final = {
     **{verb: f"blockfs.cli.{verb}" for verb in VOLUME_VERBS},

@@ -40,7 +40,12 @@ def copy_name(policy: Policy) -> CopyName:
 
 
 def open_local(
-    root: LinkedRoot, policy: Policy, memory: ContentMemory | None = None, *, from_snapshot: bool = False
+    root: LinkedRoot,
+    policy: Policy,
+    memory: ContentMemory | None = None,
+    *,
+    from_snapshot: bool = False,
+    only_looking: bool = False,
 ) -> LocalRoot:
     """Open the local side.
 
@@ -49,6 +54,7 @@ def open_local(
         policy: Names conflict copies.
         memory: What an ordinary root remembers of contents.
         from_snapshot: Observe everything as of one instant; mounted volumes only.
+        only_looking: Nothing will be changed, and somebody else may be at work on it.
 
     Raises:
         RootIdentityError: It is not there, or is not the one that was linked.
@@ -81,7 +87,10 @@ def open_local(
         record.keep_trash_s,
     )
     local.use_patterns(root.ignore_patterns)
-    local.use_blocks(_open_blocks(root))
+    if only_looking:
+        local.only_look()
+    else:
+        local.use_blocks(_open_blocks(root))
     return local
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 import trio
@@ -16,14 +14,16 @@ from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import note, shown
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.cli.savedplan import SavedPlan, read_plan, selection
 from syncer.cli.telling import Teller, worst
+from syncer.core.merge import Policy
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Report
 from syncer.engine.scoped import Scoping
-from syncer.errors import SafetyStopError, SyncerError
+from syncer.errors import PlanChangedError, SafetyStopError, SyncerError
 from syncer.local.directory import LocalDirectory
-from syncer.remote.parallel import first_error
+from syncer.remote.parallel import one_error
 from syncer.remote.pithos import open_pithos
 from syncer.state.statedb import StateDB
 
@@ -36,11 +36,13 @@ class _Request:
         dry_run: Change nothing.
         consent: Digest of the plan whose deletions are agreed to.
         from_snapshot: Push everything as of one instant.
+        plan: Do exactly this, or nothing.
     """
 
     dry_run: bool
     consent: str | None
     from_snapshot: bool
+    plan: SavedPlan | None
 
 
 @click.command("reconcile")
@@ -49,11 +51,23 @@ class _Request:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines; the last one per root is a summary.")
 @click.option("--snapshot", is_flag=True, help="Push all files as of one instant, also those open for writing.")
 @click.option("--allow-deletes", metavar="PLAN", help="Agree to the deletions of exactly this plan.")
-def command(root: bytes | None, dry_run: bool, as_json: bool, snapshot: bool, allow_deletes: str | None) -> int:
+@click.option("--plan", "plan_file", metavar="FILE", help="Do what `plan --json` saved in FILE, if it still holds.")
+def command(
+    root: bytes | None,
+    dry_run: bool,
+    as_json: bool,
+    snapshot: bool,
+    allow_deletes: str | None,
+    plan_file: str | None,
+) -> int:
     """Bring ROOT (default: every linked root) and its container to the same state, once."""
-    request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot)
+    plan = None if plan_file is None else read_plan(plan_file)
+    request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan)
     registry = Registry(os.environ)
-    roots = registry.all() if root is None else [registry.get(root)]
+    if plan is None:
+        roots = registry.chosen(root)
+    else:
+        roots = [registry.by_uuid(plan.root_uuid) if root is None else registry.get(root)]
     if not roots:
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
     codes = []
@@ -62,7 +76,7 @@ def command(root: bytes | None, dry_run: bool, as_json: bool, snapshot: bool, al
         try:
             codes.append(_reconcile(linked, teller, request))
         except (SyncerError, BlockfsError, OSError) as error:
-            if root is not None:
+            if root is not None or plan is not None:
                 raise
             note(f"blocksync: {shown(linked.path)}: {error}")
             codes.append(_code(error))
@@ -76,6 +90,9 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
         report = _run(linked, teller, report, request)
     except (SyncerError, BlockfsError, OSError) as error:
         teller.broken_off(error, _code(error))
+        if isinstance(error, PlanChangedError):
+            for path, reason in error.stale:
+                teller.stale(path, reason)
         if isinstance(error, SafetyStopError):
             again = f"blocksync reconcile {shlex.quote(shown(linked.path))} --allow-deletes {error.digest}"
             note(f"to agree to exactly these {error.deletions} deletions: {again}")
@@ -86,45 +103,41 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
 
 
 def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) -> Report:
-    with StateDB.open(linked.state) as database, _one_error():
+    with StateDB.open(linked.state) as database, one_error():
         books = Books(database)
         error: str | None = None
         code = int(ExitCode.UNEXPECTED)
+        keep = not request.dry_run
         try:
             trio.run(_cycle, linked, teller, books, report, request)
             code = report.exit_code
         except (SyncerError, BlockfsError, OSError) as failure:
             error, code = str(failure), _code(failure)
+            keep &= not isinstance(failure, PlanChangedError)  # nothing was tried: what is pending is as it was
             raise
         finally:
-            if not request.dry_run:
+            if keep:
                 books.keep_result(report, code, error)
     return report
 
 
 async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Report, request: _Request) -> None:
-    policy = policy_now()
+    # A saved plan names its conflict copies after the time at which it was made.
+    policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
     local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
     try:
         remote = open_pithos(linked.record.url, linked.token())
         try:
             scoping = Scoping(local=local, state=books) if isinstance(local, LocalDirectory) else None
             options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)
+            if request.plan is not None:
+                options = replace(options, select=selection(request.plan, linked))
             with teller.working():
                 await Cycle(local, remote, books, teller, options, report).run()
         finally:
             await remote.close()
     finally:
         await local.close()
-
-
-@contextmanager
-def _one_error() -> Iterator[None]:
-    """Of several errors at once, such as an interrupt among them, the one that tells most."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        raise first_error(group) from group
 
 
 def _code(error: Exception) -> int:

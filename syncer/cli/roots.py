@@ -157,6 +157,17 @@ class Registry:
             raise NotFoundError(f"{shown(path)} is not linked; `blocksync link ROOT URL` links it")
         return root
 
+    def by_uuid(self, uuid: str) -> LinkedRoot:
+        """The root with this UUID.
+
+        Raises:
+            NotFoundError: It is not linked any more.
+        """
+        root = next((root for root in self.all() if root.record.uuid == uuid), None)
+        if root is None:
+            raise NotFoundError(f"no root with the UUID {uuid} is linked any more")
+        return root
+
     def chosen(self, path: bytes | None) -> list[LinkedRoot]:
         """The root at `path`, or all of them for None.
 

@@ -80,6 +80,13 @@ class Teller:
         else:
             note(f"{shown(path)}: {text}")
 
+    def stale(self, path: str, reason: str) -> None:
+        """Name an action of a saved plan that does not hold any more."""
+        if self._json:
+            self._line("stale", {"path": path, "reason": reason})
+        else:
+            note(f"does not hold any more: {path}: {reason}")
+
     def broken_off(self, error: Exception, code: int) -> None:
         """Say in the JSON stream that this root's cycle did not go through; stderr gets its line from the caller."""
         if self._json:

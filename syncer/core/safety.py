@@ -99,9 +99,14 @@ def guard(plan: Plan, consent: str | None = None) -> None:
     Raises:
         SafetyStopError: More than 1,000 deletions, at least 10 that are half of a side, or a side left empty.
     """
-    reasons = [reason for deletions in plan.deletions if (reason := objection(deletions)) is not None]
+    reasons = objections(plan)
     if reasons and consent != plan.digest:
         raise SafetyStopError(plan.digest, sum(each.deleted for each in plan.deletions), "; ".join(reasons))
+
+
+def objections(plan: Plan) -> list[str]:
+    """Why a plan needs consent, in words; empty if it does not."""
+    return [reason for deletions in plan.deletions if (reason := objection(deletions)) is not None]
 
 
 def objection(deletions: Deletions) -> str | None:

@@ -51,6 +51,11 @@ def _no_step(name: str) -> None:
     """Production's fault points do nothing."""
 
 
+def _all_of_it(plan: Plan) -> Plan:
+    """A cycle does all that is planned."""
+    return plan
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a cycle is run.
@@ -59,6 +64,7 @@ class Options:
         policy: Host, time, names.
         dry_run: Plan only.
         consent: Digest of the plan whose deletions are agreed to.
+        select: Makes of the plan what is to be done of it; raises if it is not what it should be.
         step: Fault points of the crash tests.
         scoping: How to look at a part of the tree; None: always at all of it.
     """
@@ -66,13 +72,14 @@ class Options:
     policy: Policy
     dry_run: bool = False
     consent: str | None = None
+    select: Callable[[Plan], Plan] = field(default=_all_of_it)
     step: Callable[[str], None] = field(default=_no_step)
     scoping: Scoping | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """Both sides as they were seen.
+class Look:
+    """Both sides as they were seen: what a plan is made from.
 
     Attributes:
         base: What was agreed on, of what was looked at.
@@ -137,7 +144,12 @@ class Cycle:
             self.report.seconds = time.monotonic() - started
         return self.report
 
-    async def _run(self) -> None:
+    async def look(self) -> tuple[Plan, Look]:
+        """Observe both sides and plan; nothing is done, told or asked.
+
+        Raises:
+            RootIdentityError: The container is another one, or an older copy.
+        """
         look = await self._part() or await self._whole()
         fresh = self._state.allocator()
 
@@ -147,7 +159,13 @@ class Cycle:
             remote = identify_remote(look.objects, look.base, fresh)
             return make_plan(look.base, local, remote, self._options.policy, fresh, beside=look.beside)
 
-        plan = await trio.to_thread.run_sync(decide)
+        return await trio.to_thread.run_sync(decide), look
+
+    async def _run(self) -> None:
+        found, look = await self.look()
+        plan = self._options.select(found)
+        # What was planned and is left out is not done: later cycles must not take it for done.
+        self.report.undone = plan is not found
         self._tell(plan, look.seen, look.refused)
         guard(plan, self._options.consent)
         self._listener.planned(plan)
@@ -167,7 +185,7 @@ class Cycle:
                 # The next look must be at everything: what is in the base and what is ignored may be other things now.
                 await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
 
-    async def _part(self) -> _Look | None:
+    async def _part(self) -> Look | None:
         """Both sides where something may have changed; None if that can't be told."""
         scoping = self._options.scoping
         found = None
@@ -176,9 +194,10 @@ class Cycle:
         if found is None:
             return None
         await self._keep_container(container_identity(found.changes.info, found.changes.cursor.version))
-        return _Look(
+        return Look(
             base=found.scoped.base,
-            objects=found.scoped.remote,
+            # What changed may have a link's text that a list of changes, like a listing, does not tell.
+            objects=await resolve_changed(self._remote, found.scoped.remote, found.scoped.base),
             refused=found.changes.refused,
             seen=found.seen,
             cursor=found.changes.cursor,
@@ -189,7 +208,7 @@ class Cycle:
     def _check(self, changes: Changes) -> None:
         self._check_container(container_identity(changes.info, changes.cursor.version))
 
-    async def _whole(self) -> _Look:
+    async def _whole(self) -> Look:
         """Both sides, all of them."""
         listing = await self._list()
         known = await trio.to_thread.run_sync(self._state.load_base)
@@ -197,7 +216,7 @@ class Cycle:
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
         stats = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
-        return _Look(
+        return Look(
             base=base,
             objects=stats,
             refused=listing.refused,
@@ -206,7 +225,7 @@ class Cycle:
             untracked=untracked,
         )
 
-    async def _take_rules(self, look: _Look) -> None:
+    async def _take_rules(self, look: Look) -> None:
         """Both sides keep what is ignored. Without a row it is new on both, should it ever be synced again."""
         if look.untracked:
             await trio.to_thread.run_sync(self._state.record, [Forgotten(nid=nid) for nid in look.untracked])
@@ -247,7 +266,7 @@ class Cycle:
         for path, text in self.report.notes:
             self._listener.noted(path, text)
 
-    async def _carry_out(self, plan: Plan, look: _Look) -> None:
+    async def _carry_out(self, plan: Plan, look: Look) -> None:
         step = self._options.step
         ledger = Ledger(look.base, plan)
         files = LocalFiles(ledger, plan, await self._beside(plan, look))
@@ -268,7 +287,7 @@ class Cycle:
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
 
-    async def _beside(self, plan: Plan, look: _Look) -> Mapping[Content, Sequence[Origin]]:
+    async def _beside(self, plan: Plan, look: Look) -> Mapping[Content, Sequence[Origin]]:
         """Files outside the part that is looked at, from which something could be taken that is to be pulled."""
         wanted = {action.content for action in plan.local if isinstance(action, Create | Update) and action.content}
         if self._options.scoping is None or not wanted or not look.beside:

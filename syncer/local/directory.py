@@ -110,6 +110,7 @@ class LocalDirectory:
         self.block_size = block_size
         self._memory: ContentMemory = memory or NoMemory()
         self._patterns: Patterns = no_patterns
+        self._only_looking = False
         self._lists = lists
         self._blocks: BlockDirectory | None = None
         try:
@@ -148,6 +149,10 @@ class LocalDirectory:
         """Take the root's block directory as a source of blocks; it is closed with this object."""
         self._blocks = self._sources.directory = blocks
 
+    def only_look(self) -> None:
+        """Observe without tidying up, because a cycle may be at work on the same root."""
+        self._only_looking = True
+
     @property
     def bytes_read(self) -> int:
         """Content bytes read from this root's files."""
@@ -158,16 +163,17 @@ class LocalDirectory:
     async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:  # noqa: ARG002 - scans know no checkpoints
         """Scan everything; hash the files whose evidence is not the base's."""
         clock_ns = await self._run(self._private.clock_ns)
-        returned = await self._run(self._trash.review)
+        returned = [] if self._only_looking else await self._run(self._trash.review)
         rules = IgnoreRules(await self._run(self._patterns))
         found = await self._run(scan, self._root, rules)
         stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
         self._sources.know(_longest_first(contents))
-        # The agreed contents stay, too: what a push or pull of a change is told apart from.
-        agreed = {row.node.content for row in base.rows.values() if row.node.content is not None}
-        await self._run(self._lists.keep_only, contents | agreed)
+        if not self._only_looking:
+            # The agreed contents stay, too: what a push or pull of a change is told apart from.
+            agreed = {row.node.content for row in base.rows.values() if row.node.content is not None}
+            await self._run(self._lists.keep_only, contents | agreed)
         reason = "somebody still wrote to it after it was displaced; it is kept here"
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
         return Observation(

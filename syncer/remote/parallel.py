@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import trio
@@ -30,6 +31,15 @@ async def for_each(jobs: Iterator[T], work: Callable[[T], Awaitable[None]], work
         async with trio.open_nursery() as nursery:
             for _ in range(workers):
                 nursery.start_soon(worker)
+    except BaseExceptionGroup as group:
+        raise first_error(group) from group
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """Of several errors at once, such as an interrupt among them, the one that tells most."""
+    try:
+        yield
     except BaseExceptionGroup as group:
         raise first_error(group) from group
 
