@@ -34,6 +34,7 @@ EXIT_CODES: Final = {
     ExitCode.NO_SPACE: "no space",
     ExitCode.ROOT_IDENTITY: "the root is not the one that was linked",
     ExitCode.CHANGES_LOST: "the mount has ended, and changes that were not fsynced are lost",
+    ExitCode.PLAN_CHANGED: "a saved plan does not hold any more: nothing was done",
     ExitCode.INTERRUPTED: "interrupted",
 }
 
