@@ -15,7 +15,7 @@ from blockfs.blocks.layout import check_block_size
 from blockfs.control.client import ControlClient
 from blockfs.runtime.output import note, shown
 from blockfs.runtime.units import parse_duration
-from syncer.cli.opening import read_token
+from syncer.cli.clouds import find_remote
 from syncer.cli.roots import FORMAT, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
@@ -25,8 +25,8 @@ from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.private import PrivateFolder
 from syncer.local.trash import KEEP_S
 from syncer.remote.client import ContainerInfo
+from syncer.remote.discovery import Storage
 from syncer.remote.pithos import open_pithos
-from syncer.remote.url import parse_url
 from syncer.state.statedb import StateDB
 
 
@@ -40,46 +40,52 @@ class _Volume:
 
 @click.command("link")
 @click.argument("root", type=PATH)
-@click.argument("url")
+@click.argument("url", required=False)
+@click.option("--cloud", metavar="NAME", help="A cloud of kamaki's configuration ($KAMAKI_CONFIG, ~/.kamakirc).")
 @click.option("--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT; default: $BLOCKSYNC_TOKEN.")
 @click.option("--relink", is_flag=True, help="Start anew: forget the base, merge both sides, delete nothing.")
 @click.option("--keep-trash", metavar="TIME", help="Keep deleted and replaced versions for so long; default: 30d.")
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
 def command(
-    root: bytes, url: str, token_file: str | None, relink: bool, keep_trash: str | None, no_create: bool
+    root: bytes,
+    url: str | None,
+    cloud: str | None,
+    token_file: str | None,
+    relink: bool,
+    keep_trash: str | None,
+    no_create: bool,
 ) -> None:
     """Link ROOT, a folder or the mount point of a volume, to the container at URL.
 
-    URL is pithos+http(s)://BASE/ACCOUNT/CONTAINER. Roots that are linked to one URL are devices of one share.
-    `blocksync reconcile` then does the work.
+    URL is pithos+http(s)://BASE/ACCOUNT/CONTAINER, or kamaki://CLOUD/CONTAINER for a cloud of kamaki's configuration.
+    Roots that are linked to one URL are devices of one share. `blocksync reconcile` then does the work.
     """
     path = os.path.realpath(root)
     if not os.path.isdir(path):
         raise NotFoundError(f"{shown(root)} is not an existing directory")
-    try:
-        url = str(parse_url(url))
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    remote = find_remote(url, cloud, token_file, os.environ)
     registry = Registry(os.environ)
     known = registry.find(path)
-    if known is not None and known.record.url != url and not relink:
+    if known is not None and known.record.url != remote.url and not relink:
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
-    token = read_token(token_file, os.environ)
     keep_trash_s = _kept_s(known) if keep_trash is None else parse_duration(keep_trash)
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
-    info = trio.run(_container, url, token, no_create)
-    _check_blocks(info, url)
+    info = trio.run(_container, remote, no_create)
+    _check_blocks(info, remote.url)
     if known is not None and not relink:
-        kept = (
-            known.record if keep_trash_s is None else msgspec.structs.replace(known.record, keep_trash_s=keep_trash_s)
+        kept = msgspec.structs.replace(
+            known.record,
+            keep_trash_s=keep_trash_s,
+            ca_file=remote.settings.ca_file,
+            ignore_certificates=remote.settings.ignore_certificates,
         )
-        registry.write(kept, token)
-        note(f"{shown(path)} is linked to {url} already; its token is kept")
+        registry.write(kept, remote.token)
+        note(f"{shown(path)} is linked to {remote.url} already; its token is kept")
         return
-    _link(registry, known, path, url, token, volume, info, keep_trash_s=keep_trash_s)
-    note(f"linked {shown(path)} to {url}")
+    _link(registry, known, path, remote, volume, info, keep_trash_s=keep_trash_s)
+    note(f"linked {shown(path)} to {remote.url}")
 
 
 def _volume_at(path: bytes) -> _Volume | None:
@@ -114,9 +120,9 @@ def _folder_now(path: bytes) -> Folder | None:
         os.close(descriptor)
 
 
-async def _container(url: str, token: str, no_create: bool) -> ContainerInfo:
+async def _container(remote: Storage, no_create: bool) -> ContainerInfo:
     """The container; made if it does not exist, unless that is not wanted."""
-    client = open_pithos(url, token)
+    client = open_pithos(remote.url, remote.token, settings=remote.settings)
     try:
         return await client.container_info()
     except NotFoundError:
@@ -138,8 +144,7 @@ def _link(
     registry: Registry,
     known: LinkedRoot | None,
     path: bytes,
-    url: str,
-    token: str,
+    remote: Storage,
     volume: _Volume | None,
     info: ContainerInfo,
     *,
@@ -158,13 +163,15 @@ def _link(
             format=FORMAT,
             uuid=uuid,
             path=encoded_path(path),
-            url=url,
+            url=remote.url,
             block_size=info.block_size,
             folder=folder,
             volume_uuid=None if volume is None else volume.uuid,
             keep_trash_s=keep_trash_s,
+            ca_file=remote.settings.ca_file,
+            ignore_certificates=remote.settings.ignore_certificates,
         )
-        registry.write(record, token)
+        registry.write(record, remote.token)
 
 
 def _kept_s(known: LinkedRoot | None) -> float:

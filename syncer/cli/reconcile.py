@@ -126,7 +126,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
     policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
     local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
     try:
-        remote = open_pithos(linked.record.url, linked.token())
+        remote = open_pithos(linked.record.url, linked.token(), settings=linked.record.settings)
         try:
             scoping = Scoping(local=local, state=books) if isinstance(local, LocalDirectory) else None
             options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)

@@ -30,6 +30,7 @@ from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, Usa
 from syncer.local.identity import Folder
 from syncer.local.trash import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
+from syncer.remote.http import HttpSettings
 
 PATH: Final = click.Path(path_type=bytes)
 """Arguments that are paths: names need not be UTF-8."""
@@ -51,6 +52,8 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         folder: What an ordinary root is recognised by; None for a mounted volume.
         volume_uuid: What a mounted volume is recognised by; None for an ordinary root.
         keep_trash_s: For how many seconds displaced and deleted versions are kept.
+        ca_file: Authorities to trust instead of the system's; None: the system's.
+        ignore_certificates: Trust every certificate (kamaki's ignore_ssl).
     """
 
     format: int
@@ -61,6 +64,13 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     folder: Folder | None
     volume_uuid: str | None
     keep_trash_s: float = KEEP_S
+    ca_file: str | None = None
+    ignore_certificates: bool = False
+
+    @property
+    def settings(self) -> HttpSettings:
+        """How to talk to the server."""
+        return HttpSettings(ca_file=self.ca_file, ignore_certificates=self.ignore_certificates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ with every command, whether or not its configuration names the storage's URL.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -57,6 +58,69 @@ def decode_token_request(body: bytes) -> tuple[str, str | None]:
     except MALFORMED as error:
         raise TokenRequestError(f'expected {{"auth": {{"token": {{"id": "…"}}}}}}: {error}') from None
     return auth.token.id, auth.tenant
+
+
+class AccessError(Exception):
+    """The body is not an answer to a token request that names a storage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What a client learns from Astakos.
+
+    Attributes:
+        account: Whose token it is.
+        storage_url: Where the accounts of the object store are, without a slash at the end.
+    """
+
+    account: str
+    storage_url: str
+
+
+class _Endpoint(msgspec.Struct):
+    url: str = msgspec.field(name="publicURL")
+
+
+class _Service(msgspec.Struct):
+    type: str
+    endpoints: list[_Endpoint] = []
+
+
+class _User(msgspec.Struct):
+    id: str
+
+
+class _AccessBody(msgspec.Struct):
+    user: _User
+    services: list[_Service] = msgspec.field(name="serviceCatalog")
+
+
+class _AccessReply(msgspec.Struct):
+    access: _AccessBody
+
+
+_ACCESS: Final = msgspec.json.Decoder(_AccessReply)
+
+
+def encode_token_request(token: str) -> bytes:
+    """Ask who a token's owner is."""
+    return msgspec.json.encode({"auth": {"token": {"id": token}}})
+
+
+def decode_access(body: bytes) -> Access:
+    """Read the answer.
+
+    Raises:
+        AccessError: Not such an answer, or without a storage.
+    """
+    try:
+        access = _ACCESS.decode(body).access
+    except MALFORMED as error:
+        raise AccessError(f"not an answer of Astakos: {error}") from None
+    urls = [endpoint.url for one in access.services if one.type == STORAGE_TYPE for endpoint in one.endpoints]
+    if not urls:
+        raise AccessError(f"its catalogue has no service of the type {STORAGE_TYPE}")
+    return Access(account=access.user.id, storage_url=urls[0].rstrip("/"))
 
 
 def encode_access(token: str, account: str, base_url: str) -> bytes:

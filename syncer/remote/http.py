@@ -26,7 +26,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from syncer.errors import RemoteUnavailableError
+from syncer.errors import RemoteUnavailableError, UsageError
 from syncer.remote.client import Counters
 from syncer.remote.url import RemoteUrl
 
@@ -113,12 +113,14 @@ class HttpSettings:
         connect_timeout_s: Until the TCP (and TLS) connection stands.
         read_timeout_s: Longest silence while waiting for or within a reply.
         ca_file: PEM file of certificate authorities to trust instead of the system's; for https only.
+        ignore_certificates: Trust every certificate: whoever is in between can read everything, the token included.
     """
 
     concurrency: int = 8
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 60.0
     ca_file: str | None = None
+    ignore_certificates: bool = False
 
 
 class HttpTransport:
@@ -133,7 +135,7 @@ class HttpTransport:
         self._waits = trio.CapacityLimiter(_MAX_WAITS)
         self._url = url
         self._settings = settings
-        self._ssl = ssl.create_default_context(cafile=settings.ca_file) if url.scheme == "https" else None
+        self._ssl = _ssl_context(settings) if url.scheme == "https" else None
         timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
         self._pool: urllib3.HTTPConnectionPool
         if self._ssl is not None:
@@ -258,6 +260,23 @@ def hang_up(line: HTTPConnection) -> None:
     if isinstance(sock, socket.socket):
         with contextlib.suppress(OSError):  # it is closed already
             socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own: another thread is reading
+
+
+def _ssl_context(settings: HttpSettings) -> ssl.SSLContext:
+    """Whom to trust.
+
+    Raises:
+        UsageError: The file of authorities can't be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise UsageError(f"{settings.ca_file} can't be read as certificates: {error.strerror or error}") from None
+    if settings.ignore_certificates:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # said once, when the root was linked
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def _reason(error: Exception) -> str:
