@@ -275,8 +275,9 @@ class Cycle:
         puller = LocalWorker(self._remote, self._local, ledger, files, step)
         try:
             await recorder.add(ledger.adoptions())
-            await self._side(plan.remote, plan, ledger, recorder, pusher.perform)
-            await self._side(plan.local, plan, ledger, recorder, puller.perform)
+            await pusher.prepare()
+            await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers)
+            await self._side(plan.local, plan, ledger, recorder, puller.perform, _WORKERS)
             await self._keep_foreign(pusher.foreign)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
@@ -302,6 +303,7 @@ class Cycle:
         ledger: Ledger,
         recorder: Recorder,
         perform: Callable[[Action], Awaitable[list[BaseChange]]],
+        workers: int,
     ) -> None:
         """One side's actions; an action that fails takes only its own node, and what needs it, out of the cycle."""
 
@@ -330,7 +332,7 @@ class Cycle:
                 self._listener.done(action, action.path)
                 await recorder.add(changes)
 
-        await run_actions(actions, kind_of, do, _WORKERS)
+        await run_actions(actions, kind_of, do, workers)
 
     async def _keep_foreign(self, foreign: Sequence[ForeignVersion]) -> None:
         """Versions of others that our writes replaced unseen (plain Pithos only) become conflict copies."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
+
+import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
@@ -30,9 +33,14 @@ from syncer.engine.lanes import Lanes
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.errors import LocalChangedError
 from syncer.local.root import LocalRoot
+from syncer.protocol.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, PutResult
 from syncer.remote.parallel import for_each
 from syncer.remote.upload import upload_file
+
+LARGE_AT_ONCE: Final = 8
+_SMALL_AT_ONCE: Final = 1024
+_SMALL_BYTES: Final = 64 << 20  # in memory, of small files on their way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +54,13 @@ class _Along:
 
 
 class RemoteWorker:
-    """Performs one remote action at a time per task; books nothing itself but foreign versions."""
+    """Performs one remote action at a time per task; books nothing itself but foreign versions.
+
+    Attributes:
+        foreign: Versions of others that our writes replaced unseen.
+        workers: How many actions at once are of use. Where small changes share requests, the more are asked for at
+            once the fewer requests there are; only a few of them may be large files.
+    """
 
     def __init__(
         self, remote: CloudClient, local: LocalRoot, ledger: Ledger, files: LocalFiles, step: Callable[[str], None]
@@ -55,9 +69,17 @@ class RemoteWorker:
         self._local = local
         self._ledger = ledger
         self._files = files
+        self.workers = LARGE_AT_ONCE
         self._step = step
         self._lanes = Lanes()
+        self._large = trio.CapacityLimiter(LARGE_AT_ONCE)
         self.foreign: list[ForeignVersion] = []
+
+    async def prepare(self) -> None:
+        """Find out how many actions at once are of use."""
+        info = await self._remote.container_info()
+        if EXTENSION_BULK in info.extensions:
+            self.workers = max(LARGE_AT_ONCE, min(_SMALL_AT_ONCE, _SMALL_BYTES // info.block_size))
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.
@@ -94,6 +116,27 @@ class RemoteWorker:
             assert action.target is not None
             return await self._remote.put_small(path, Kind.SYMLINK, action.target, NO_META, expect)
         stat = self._source(action)
+        if stat.tag.size_bytes <= self._local.block_size:
+            return await self._write_small(stat, path, meta, expect)
+        async with self._large:
+            return await self._write_large(action, stat, path, meta, expect)
+
+    async def _write_small(self, stat: FileStat, path: RelPath, meta: Meta, expect: RemoteTag | None) -> PutResult:
+        """A file of one block: its content names it, so one look at the file says whether it is still the same."""
+        assert stat.content is not None
+        size_bytes = stat.content.size_bytes
+        ids = bytes(stat.content.object_hash) if size_bytes else b""
+        blocks = BlockList(block_size=self._local.block_size, size_bytes=size_bytes, ids=ids)
+
+        async def read(index: int, wanted: BlockId) -> bytes:  # noqa: ARG001 - the index says it
+            return await self._local.read_block(stat, blocks, index)
+
+        self._step("before upload")
+        return await upload_file(self._remote, path, blocks, read, meta, expect)
+
+    async def _write_large(
+        self, action: Create | Update, stat: FileStat, path: RelPath, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult:
         blocks = await self._local.block_list(stat)
 
         async def read(index: int, wanted: BlockId) -> bytes:  # noqa: ARG001 - the index says it
@@ -171,7 +214,7 @@ class RemoteWorker:
                 item = _Along(nid=below, source=path, target=moved, tag=tag)
                 levels.setdefault(path.count(b"/"), []).append(item)
         for level in sorted(levels, reverse=True):
-            await for_each(iter(levels[level]), move, min(8, len(levels[level])))
+            await for_each(iter(levels[level]), move, min(self.workers, len(levels[level])))
         return done
 
     async def _delete(self, action: Trash) -> list[BaseChange]:

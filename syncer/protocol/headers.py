@@ -38,6 +38,7 @@ CONTAINER_VERSION_TIMESTAMP: Final = "X-Container-Version-Timestamp"
 """Extension: time of that change in full, as X-Object-Version-Timestamp. Both together are where `changes` begins."""
 EXTENSIONS: Final = "X-Blocksync-Extensions"
 """What the server can beyond Pithos: tokens, separated by commas, on container replies."""
+EXTENSION_BULK: Final = "bulk"
 EXTENSION_CHANGES: Final = "changes"
 EXTENSION_DELTA: Final = "hashmap-delta"
 

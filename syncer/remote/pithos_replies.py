@@ -20,6 +20,7 @@ from syncer.errors import (
     UnsafeNameError,
 )
 from syncer.protocol import headers as wire
+from syncer.protocol.bulk import BulkError, Result, decode_results
 from syncer.protocol.changes import ChangesPage, decode_changes
 from syncer.protocol.faults import CORRUPT_BLOCK, decode_fault
 from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
@@ -258,6 +259,13 @@ class Judge:
                 f"{blocks.object_hash.hex()}"
             )
         return blocks
+
+    def results(self, reply: Reply, count: int) -> list[Result]:
+        """Read what became of several small changes."""
+        try:
+            return decode_results(reply.body, count)
+        except BulkError as error:
+            self.bad(f"{self.container}: {error}")
 
     def bad(self, text: str) -> NoReturn:
         """Something answers, but not as it should."""

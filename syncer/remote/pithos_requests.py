@@ -15,6 +15,7 @@ from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.errors import UnsafeNameError
 from syncer.protocol import headers as wire
+from syncer.protocol.bulk import Operation, encode_operations
 from syncer.protocol.byteranges import range_header
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.hashmap_delta import Delta, encode_delta
@@ -27,6 +28,9 @@ from syncer.remote.url import RemoteUrl
 MAX_LISTING_BYTES: Final = 64 << 20  # 10,000 rows of ~450 bytes; names up to 6 KiB of JSON each still fit
 _BYTES_PER_ID: Final = 70  # a quoted hex id with comma and some white space, as in protocol.hashmap
 _HASHMAP_FRAME_BYTES: Final = 4096
+
+_BYTES_PER_RESULT: Final = 1024
+_BULK_TYPE: Final = "application/vnd.blocksync.bulk"
 
 TRASH_FOLDER: Final = ".blocksync/trash"
 """Where plain Pithos objects go before they are deleted: their name here says what they must be."""
@@ -151,6 +155,16 @@ class Requests:
             target=self._object(name, {}),
             headers={**_object_headers(kind, meta), **guard},
             body=data,
+        )
+
+    def bulk(self, operations: Sequence[Operation]) -> Request:
+        """Several small changes."""
+        return Request(
+            method="POST",
+            target=f"{self.url.container_path}?bulk",
+            headers={"Content-Type": _BULK_TYPE},
+            body=encode_operations(operations),
+            max_reply_bytes=_BYTES_PER_RESULT * (1 + len(operations)),
         )
 
     def set_meta(self, name: str, meta: Meta, guard: Guard) -> Request:

@@ -18,9 +18,11 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError
+from syncer.protocol import bulk
 from syncer.protocol import headers as wire
 from syncer.protocol.hashmap_delta import delta_between
 from syncer.protocol.headers import ObjectState
+from syncer.remote.batch import Batcher
 from syncer.remote.client import KnownBase, MissingBlocks, PutResult
 from syncer.remote.conditions import describe, require
 from syncer.remote.http import BadReplyError, Reply, Request
@@ -55,6 +57,7 @@ class Writer:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._plain = PlainServer(session)
+        self._batcher = Batcher(self._send_many)
 
     async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
         """See CloudClient.put_blocks."""
@@ -131,7 +134,14 @@ class Writer:
 
         async def send(guard: Guard) -> Written:
             request = self._session.make.put_body(name, kind, data, meta, guard)
-            return self._written(request, await self._session.send(request), path, expect)
+            operation = bulk.Put(
+                name=name,
+                data=data,
+                content_type=wire.content_type_of(kind),
+                meta=wire.encode_meta(meta),
+                if_version=expect.version if expect else 0,
+            )
+            return self._written(request, await self._send(request, operation), path, expect)
 
         if kind is Kind.FILE and data:
             self._session.counters.blocks_sent += 1
@@ -156,8 +166,10 @@ class Writer:
         guard = {**version_guard(expect), wire.IF_DESTINATION_VERSION: "0"}
         request = self._session.make.move(from_name, to_name, guard)
 
+        operation = bulk.Move(name=from_name, to=to_name, if_version=expect.version, if_to_version=0)
+
         async def attempt() -> Written | RemoteTag:
-            return self._written(request, await self._session.send(request), source, expect)
+            return self._written(request, await self._send(request, operation), source, expect)
 
         async def look() -> RemoteTag | None:
             return await self._plain.moved(to_name, expect)
@@ -175,8 +187,10 @@ class Writer:
             return
         request = self._session.make.delete(name, version_guard(expect))
 
+        operation = bulk.Delete(name=name, if_version=expect.version)
+
         async def attempt() -> bool:
-            reply = await self._session.send(request)
+            reply = await self._send(request, operation)
             if reply.status == 412:
                 raise self._session.judge.conflict(path, expect, reply)
             self._session.judge.demand(request, reply, 204, 200, 404)
@@ -191,6 +205,19 @@ class Writer:
             # Gone counts as done; only a HEAD tells "gone" from "another version".
             if not await self._gone(path, name, expect):
                 raise
+
+    async def _send(self, request: Request, operation: bulk.Operation) -> Reply:
+        """Send a small change once, together with others if the server can that and others are there."""
+        info = await self._session.info()
+        if not info.atomic or wire.EXTENSION_BULK not in info.extensions:
+            return await self._session.send(request)
+        return await self._batcher.send(operation, lambda: self._session.send(request))
+
+    async def _send_many(self, operations: Sequence[bulk.Operation]) -> Sequence[bulk.Result]:
+        """Send several small changes once, in one request."""
+        request = await trio.to_thread.run_sync(self._session.make.bulk, operations)
+        reply = self._session.judge.demand(request, await self._session.send(request), 200)
+        return self._session.judge.results(reply, len(operations))
 
     async def _gone(self, path: RelPath, name: str, expect: RemoteTag) -> bool:
         """True: there is no object. False: it is still there.

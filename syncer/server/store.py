@@ -24,11 +24,12 @@ from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.gc import GcResult
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from syncer.protocol.bulk import Operation, Result
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.hashmap_delta import Delta, Splice
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow, VersionRow
-from syncer.server import containers, contents, deltas, history, listings, objects, settings, subtrees, sweep
+from syncer.server import bulk, containers, contents, deltas, history, listings, objects, settings, subtrees, sweep
 from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
@@ -549,6 +550,25 @@ class Store:
 
         with self._blocks.hold() as hold:
             return self._commit_prepared(wanted, prepare)
+
+    def bulk(self, at: Place, operations: Sequence[Operation]) -> list[Result]:
+        """Do several small changes of one container in one durable transaction; each succeeds or fails on its own.
+
+        Raises:
+            NotFound: There is no such container.
+        """
+        results: list[Result] = []
+        with self._blocks.hold() as hold:
+            lists = bulk.store_blocks(operations, self._blocks, hold)
+            self._blocks.sync()  # before the commit that names them
+            while len(results) < len(operations):  # again only for contents whose leaf was swept meanwhile
+                with self._catalogue.reading() as view:
+                    account, _ = containers.existing(view, at.account, at.container)
+                    prepared = bulk.prepare(view, account, lists[len(results) :])
+                rest = operations[len(results) :]
+                done = self._commits.run(partial(bulk.carry_out, at=at, operations=rest, prepared=prepared))
+                results += [done[index] for index in range(len(done))]
+        return results
 
     def _commit_content(
         self, wanted: _Wanted, block_list: BlockList, *, uploaded: Sequence[BlockId], hold: EpochHold | None

@@ -60,7 +60,12 @@ class Target:
         return Level.CONTAINER if self.container else Level.ACCOUNT
 
 
-_ONLY_OF: Final = {"changes": Level.CONTAINER, "base_version": Level.OBJECT, "since_version": Level.OBJECT}
+_ONLY_OF: Final = {
+    "bulk": Level.CONTAINER,
+    "changes": Level.CONTAINER,
+    "base_version": Level.OBJECT,
+    "since_version": Level.OBJECT,
+}
 """Parameters of our extensions, and what they are about: refused elsewhere, for the same reason."""
 
 _OF_HASHMAPS: Final = frozenset({"base_version", "since_version"})

@@ -1,0 +1,90 @@
+"""Many small changes in one transaction: each decides and writes, or refuses, on its own."""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Sequence
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.epochs import EpochHold
+from blockfs.blocks.ids import BlockId
+from syncer.protocol.bulk import Delete, Move, Operation, Put, Result
+from syncer.protocol.headers import ObjectState
+from syncer.server import contents, objects
+from syncer.server.catalogue import Change, Reading
+from syncer.server.conditions import Conditions
+from syncer.server.contents import LeafVanished, Prepared
+from syncer.server.objects import Draft, Place, TransferOrder
+from syncer.server.refusals import Refusal
+
+
+def store_blocks(operations: Sequence[Operation], blocks: BlockDirectory, hold: EpochHold) -> list[BlockList | None]:
+    """Store the contents, one block each; not durable before `blocks.sync`.
+
+    Returns:
+        For each operation its content's block list; None for those that have none.
+    """
+    found: list[BlockList | None] = []
+    for one in operations:
+        if isinstance(one, Put):
+            ids = blocks.put(one.data, hold) if one.data else b""
+            found.append(BlockList(block_size=blocks.block_size, size_bytes=len(one.data), ids=ids))
+        else:
+            found.append(None)
+    return found
+
+
+def prepare(view: Reading, account: int | None, lists: Sequence[BlockList | None]) -> list[Prepared | None]:
+    """Make the block lists ready to be committed. The blocks come with the request: nothing is asked for."""
+    return [
+        None if one is None else contents.prepare(view, account, one, [BlockId(one.ids)] if one.ids else ())
+        for one in lists
+    ]
+
+
+def carry_out(
+    change: Change, at: Place, operations: Sequence[Operation], prepared: Sequence[Prepared | None]
+) -> dict[int, Result]:
+    """Do the operations in order.
+
+    Args:
+        change: The transaction.
+        at: Their container.
+        operations: What to do.
+        prepared: The contents.
+
+    Returns:
+        Results by position, up to and without the first operation whose content must be prepared again.
+    """
+    results: dict[int, Result] = {}
+    for index, (one, content) in enumerate(zip(operations, prepared, strict=True)):
+        before = change.writes
+        try:
+            results[index] = _done(change, at, one, content)
+        except LeafVanished:
+            return results
+        except Refusal as refusal:
+            assert change.writes == before, "an operation that wrote can't refuse any more"
+            results[index] = Result(status=refusal.status, message=refusal.message)
+    return results
+
+
+def _done(change: Change, at: Place, one: Operation, content: Prepared | None) -> Result:
+    place = Place(account=at.account, container=at.container, name=one.name)
+    conditions = Conditions(if_version=one.if_version)
+    match one:
+        case Put():
+            assert content is not None
+            draft = Draft(content=content, content_type=one.content_type, meta=one.meta, fresh_uuid=uuids.uuid4().bytes)
+            return _made(objects.put(change, place, draft, conditions))
+        case Delete():
+            return Result(status=204, version=objects.delete(change, place, conditions))
+        case Move():
+            target = Place(account=at.account, container=at.container, name=one.to)
+            order = TransferOrder(source=conditions, destination=Conditions(if_version=one.if_to_version))
+            return _made(objects.move(change, place, target, order))
+
+
+def _made(state: ObjectState) -> Result:
+    return Result(status=201, version=state.version, uuid=state.uuid, object_hash=state.etag)

@@ -1,0 +1,28 @@
+"""HTTP for `?bulk`: translation only."""
+
+from __future__ import annotations
+
+from anyio import to_thread
+from starlette.responses import Response
+
+from syncer.protocol import bulk
+from syncer.protocol.bulk import BulkError, Result
+from syncer.server.calls import JSON, Call, reply
+from syncer.server.objects import Place
+from syncer.server.refusals import BadRequest
+
+
+async def post_bulk(call: Call) -> Response:
+    """POST /account/container?bulk: several small changes, each with its own answer."""
+    at = Place(account=call.target.account, container=call.target.container, name="")
+    await to_thread.run_sync(call.store.container, at.account, at.container)  # no body is read for no container
+    body = await call.body(bulk.MAX_BODY_BYTES)
+
+    def work() -> list[Result]:
+        try:
+            operations = bulk.decode_operations(body, call.store.block_size)
+        except BulkError as error:
+            raise BadRequest(str(error)) from None
+        return call.store.bulk(at, operations)
+
+    return reply(200, bulk.encode_results(await to_thread.run_sync(work)), content_type=JSON)
