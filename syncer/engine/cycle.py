@@ -275,7 +275,8 @@ class Cycle:
         puller = LocalWorker(self._remote, self._local, ledger, files, step)
         try:
             await recorder.add(ledger.adoptions())
-            await pusher.prepare()
+            if plan.remote:
+                await pusher.prepare()
             await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers)
             await self._side(plan.local, plan, ledger, recorder, puller.perform, _WORKERS)
             await self._keep_foreign(pusher.foreign)
