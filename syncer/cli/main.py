@@ -27,6 +27,7 @@ SYNC_VERBS: Final = (
     "conflicts",
     "resolve",
     "plan",
+    "explain",
     "ignore",
 )
 

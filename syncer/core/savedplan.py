@@ -81,7 +81,7 @@ def describe(action: Action, plan: Plan) -> dict[str, Json]:
         found.update(_meta(action.meta))
     if isinstance(action, Trash) and action.absorbed_by is not None:
         found["absorbed"] = True
-    found["expected"] = _tag(action.expected)
+    found["expected"] = describe_tag(action.expected)
     return found
 
 
@@ -157,7 +157,8 @@ def _meta(meta: Meta) -> dict[str, Json]:
     }  # fmt: skip
 
 
-def _tag(tag: Tag | None) -> Json:
+def describe_tag(tag: Tag | None) -> Json:
+    """Evidence as a JSON value; null for none."""
     if tag is None:
         return None
     if isinstance(tag, LocalTag):

@@ -148,6 +148,10 @@ class Books:
         raw = self._database.meta_get(_LAST_CYCLE)
         return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
 
+    def problems(self) -> list[Problem]:
+        """What the last cycle could not sync, or found remarkable."""
+        return self._database.problems()
+
     def keep_result(self, report: Report, exit_code: int, error: str | None) -> None:
         """Keep what `status` shows."""
         now_ns = time.time_ns()
