@@ -121,7 +121,11 @@ class _Diff:
             self._create(nid, want)
         else:
             if have.slot != want.slot:
-                self._free(nid, want)
+                if self.fold is not None and self._key(have) == self._key(want):
+                    # To the filesystem the new name is taken, by the node itself: RENAME_NOREPLACE would refuse it.
+                    self._park(nid)
+                else:
+                    self._free(nid, want)
                 self._move(nid, have, want)
             self._update(nid, have, want)
 
@@ -129,6 +133,9 @@ class _Diff:
         occupant = self.occupants.get(self._key(want))
         if occupant is None or occupant == nid:
             return
+        self._park(occupant)
+
+    def _park(self, occupant: Nid) -> None:
         node = self.tree[occupant]
         name, attempt = park_name(occupant, node.name), 0
         while (PARK, name) in self.occupants:

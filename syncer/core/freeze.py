@@ -6,9 +6,10 @@ each side gets a target of its own: the merged one, with the frozen nodes as thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from syncer.core.folding import Fold
 from syncer.core.merge import Merged, Policy
 from syncer.core.model import PARK, ROOT, Identified, Nid, Node, NoteKind, Side, Tree
 
@@ -42,7 +43,7 @@ def freeze(merged: Merged, local: Identified, remote: Identified, policy: Policy
         policy: Which names a side can't hold: such nodes are left alone too.
     """
     sides = {Side.LOCAL: local.tree, Side.REMOTE: remote.tree}
-    work = _Freeze(merged, sides, local.opaque | remote.opaque)
+    work = _Freeze(merged, sides, local.opaque | remote.opaque, policy.fold_local)
     for nid, reason in sorted([*local.frozen.items(), *remote.frozen.items()]):
         work.add(nid, NoteKind.UNKNOWN, f"{reason}: left alone")
     for nid, reason in _unholdable(merged.target, local.tree, remote.tree, policy):
@@ -76,7 +77,7 @@ def _unholdable(target: Tree, local: Tree, remote: Tree, policy: Policy) -> list
     return found + _folded(target, local, policy.fold_local)
 
 
-def _folded(target: Tree, local: Tree, fold: Callable[[bytes], bytes] | None) -> list[tuple[Nid, str]]:
+def _folded(target: Tree, local: Tree, fold: Fold | None) -> list[tuple[Nid, str]]:
     """Nodes whose name the local filesystem takes for another one's."""
     if fold is None:
         return []
@@ -85,20 +86,24 @@ def _folded(target: Tree, local: Tree, fold: Callable[[bytes], bytes] | None) ->
         groups.setdefault((node.parent, fold(node.name)), []).append(nid)
     found: list[tuple[Nid, str]] = []
     for nids in groups.values():
-        there = sorted(nids, key=lambda nid: (nid not in local, nid))  # who is there already stays
-        text = "the local filesystem takes this name for another one's (case or Unicode form); left alone"
-        found += [(nid, text) for nid in there[1:]]
+        if len(nids) > 1:
+            there = sorted(nids, key=lambda nid: (nid not in local, nid))  # who is there already stays
+            first = target[there[0]].name.decode("utf-8", "backslashreplace")
+            text = f"to the local filesystem its name is that of {first} (case or Unicode form); left alone"
+            found += [(nid, text) for nid in there[1:] if nid not in local or local[nid].slot != target[nid].slot]
     return found
 
 
 class _Freeze:
     """The worklist."""
 
-    def __init__(self, merged: Merged, sides: Mapping[Side, Tree], opaque: frozenset[Nid]) -> None:
+    def __init__(self, merged: Merged, sides: Mapping[Side, Tree], opaque: frozenset[Nid], fold: Fold | None) -> None:
+        self.folds = {Side.LOCAL: fold, Side.REMOTE: None}
         self.target = merged.target
         self.sides = sides
         self.opaque = opaque
         self.frozen: set[Nid] = set()
+        self.known: set[Nid] = set()  # left alone not because they can't be read, but because a side can't have them
         self.queue: list[Nid] = []
         self.notes: list[tuple[NoteKind, Nid, str]] = []
         self.partners: dict[Nid, list[Nid]] = {}
@@ -111,6 +116,8 @@ class _Freeze:
         if nid in self.frozen or nid in (ROOT, PARK):
             return
         self.frozen.add(nid)
+        if kind is NoteKind.UNHOLDABLE:
+            self.known.add(nid)
         self.queue.append(nid)
         if kind is not NoteKind.WAITS or self._would_change(nid):
             self.notes.append((kind, nid, text))
@@ -127,7 +134,10 @@ class _Freeze:
         - Nodes that should go into it where it is not, or where nobody knows what is in it.
         - Its conflict copy, what it absorbed, what absorbed it: they make sense only together.
         """
-        takers = {node.slot: nid for nid, node in self.target.items()}
+        takers: dict[Side, dict[UnfoldedSlot, list[Nid]]] = {side: {} for side in self.sides}
+        for nid, node in self.target.items():
+            for side, found in takers.items():
+                found.setdefault(self._key(side, node), []).append(nid)
         below: dict[Nid, list[Nid]] = {}
         for nid, node in self.target.items():
             below.setdefault(node.parent, []).append(nid)
@@ -135,16 +145,36 @@ class _Freeze:
             self._wait(below.get(ROOT, []))
         while self.queue:
             nid = self.queue.pop()
-            for tree in self.sides.values():
+            for side, tree in self.sides.items():
                 kept = tree.get(nid)
                 if kept is None:
+                    if nid in self.known:
+                        self.known.update(self._only_there(below.get(nid, [])))
                     self._wait(below.get(nid, []))
                 else:
-                    taker = takers.get(kept.slot, nid)
-                    self._wait([kept.parent] if taker == nid else [kept.parent, taker])
+                    above = [] if nid in self.known and self._only_there([nid]) else [kept.parent]
+                    self._wait([*above, *(each for each in takers[side].get(self._key(side, kept), ()) if each != nid)])
             if nid in self.opaque:
                 self._wait(below.get(nid, []))
             self._wait(self.partners.get(nid, []))
+
+    def _key(self, side: Side, node: Node) -> UnfoldedSlot:
+        fold = self.folds[side]
+        return node.slot if fold is None else (node.parent, fold(node.name))
+
+    def _only_there(self, nids: list[Nid]) -> list[Nid]:
+        """Those that one side has, in the directory where it should be, and the other side lacks.
+
+        That directory may be made, and moved: it takes them along. Else one name that can't be held here would keep
+        all its neighbours from being synced.
+        """
+        found = []
+        for nid in nids:
+            have = [tree[nid] for tree in self.sides.values() if nid in tree]
+            wanted = self.target.get(nid)
+            if len(have) == 1 and wanted is not None and have[0].parent == wanted.parent:
+                found.append(nid)
+        return found
 
     def _wait(self, nids: list[Nid]) -> None:
         for nid in nids:

@@ -3,7 +3,7 @@
 In this order, each base node at most once:
 1. same path and kind: the same node. A new inode or uuid there is an *edit*, because editors replace files.
 2. same identity elsewhere (device, inode and birth time; remote uuid) and kind: the node was moved.
-3. same name and kind in the same directory, which itself was moved.
+3. same name and kind in the same directory, which itself was moved; or a name that is the same to the filesystem.
 4. the unique equal content of a vanished node: moved by something that keeps no identity.
 5. else new.
 Only complete observations are identified: what could not be read is `unknown`, never absent.
@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
 from syncer.core.base import BaseIndex
+from syncer.core.folding import Fold
 from syncer.core.model import (
     NO_META,
     PARK,
@@ -49,30 +50,44 @@ _Stat = TypeVar("_Stat", FileStat, RemoteStat)
 _Seen_contra = TypeVar("_Seen_contra", contravariant=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blind:
+    """What an observation of the local side does not show.
+
+    Attributes:
+        unknown: Paths that could not be read: a directory's listing, or an entry that could not even be looked at.
+        sealed: Those of them that nothing can have been moved into: other filesystems, and what is no directory.
+        holding: Directories with something in them that is not synced, and so not among the observations.
+    """
+
+    unknown: AbstractSet[RelPath] = frozenset()
+    sealed: AbstractSet[RelPath] = frozenset()
+    holding: AbstractSet[RelPath] = frozenset()
+
+
 def identify_local(
     observations: Iterable[FileStat],
-    unknown: AbstractSet[RelPath],
+    blind: AbstractSet[RelPath] | Blind,
     base: BaseIndex,
     fresh: Fresh,
-    holding: AbstractSet[RelPath] = frozenset(),
-    sealed: AbstractSet[RelPath] = frozenset(),
+    fold: Fold | None = None,
 ) -> Identified:
     """Name what was seen in the local root.
 
     Args:
         observations: Everything that could be seen, in any order, with the entries of the park folder.
-        unknown: Paths that could not be read: a directory's listing, or an entry that could not even be looked at.
+        blind: What could not be seen; a set alone is its `unknown`.
         base: What both sides last agreed on.
         fresh: Source of new numbers; called in path order, so the result is deterministic.
-        holding: Directories with something in them that is not among the observations.
-        sealed: Unknown paths that nothing can have been moved into: other filesystems, and what is no directory.
+        fold: Key of names that are one name to the filesystem.
 
     Returns:
         The tree. Base nodes at or below unknown paths are in it as the base knows them, frozen.
     """
-    run = _Identify[FileStat](observations, base, fresh, _LOCAL)
-    found = run.run(unknown, sealed)
-    nids = (run.number_of(path) for path in holding)
+    dark = blind if isinstance(blind, Blind) else Blind(unknown=blind)
+    run = _Identify[FileStat](observations, base, fresh, _LOCAL, fold)
+    found = run.run(dark.unknown, dark.sealed)
+    nids = (run.number_of(path) for path in dark.holding)
     return replace(found, holding=frozenset(nid for nid in nids if nid is not None and nid in found.tree))
 
 
@@ -159,8 +174,16 @@ _REMOTE: Final[_Reader[RemoteStat]] = _RemoteSide()
 class _Identify(Generic[_Stat]):
     """One run of the passes above."""
 
-    def __init__(self, observations: Iterable[_Stat], base: BaseIndex, fresh: Fresh, side: _Reader[_Stat]) -> None:
+    def __init__(
+        self,
+        observations: Iterable[_Stat],
+        base: BaseIndex,
+        fresh: Fresh,
+        side: _Reader[_Stat],
+        fold: Fold | None = None,
+    ) -> None:
         self.base = base
+        self.fold = fold
         self.fresh = fresh
         self.side: _Reader[_Stat] = side
         self.seen: dict[RelPath, _Stat | None] = {}  # in path order, so parents first; None: implicit directory
@@ -177,6 +200,8 @@ class _Identify(Generic[_Stat]):
         if len(self.nids) < len(self.seen):
             self._by_identity()
             self._by_slot()
+            if self.fold is not None:
+                self._by_folded_name(self.fold)
             if not unknown:  # with blind spots nothing is known to have vanished
                 self._by_content()
             for path in self.seen:
@@ -290,6 +315,21 @@ class _Identify(Generic[_Stat]):
             kind = stat.kind if stat is not None else Kind.DIRECTORY
             if nid is not None and self._candidates([nid], kind):
                 self._take(path, nid)
+
+    def _by_folded_name(self, fold: Fold) -> None:
+        """A file that was made anew under a name that the filesystem takes for the old one: an edit and a rename."""
+        folded: dict[tuple[Nid, bytes], list[Nid]] = {}
+        for nid, row in self.base.rows.items():
+            folded.setdefault((row.node.parent, fold(row.node.name)), []).append(nid)
+        for path, stat in self.seen.items():
+            if path in self.nids or stat is None:
+                continue
+            above, name = split(path)
+            parent = self._number_of_parent(above)
+            nids = folded.get((parent, fold(name)), []) if parent is not None else []
+            candidates = self._candidates(nids, stat.kind)
+            if candidates:
+                self._take(path, candidates[0])
 
     def number_of(self, path: RelPath) -> Nid | None:
         """The number that an observed path was given."""

@@ -158,9 +158,11 @@ class _Merge:
     lost: list[tuple[Nid, Node]] = field(default_factory=list)
     moved_away: dict[Nid, Tree] = field(default_factory=dict)
     rescued: set[Nid] = field(default_factory=set)
+    local_now: Tree = field(default_factory=dict)
 
     def run(self, local: Tree, remote: Tree) -> Merged:
         """All steps. `local` and `remote` are the sides with their parked nodes parked."""
+        self.local_now = local
         for nid in sorted(self.local.keys() | self.remote.keys()):
             node = self._decide(nid)
             if node is not None:
@@ -170,7 +172,7 @@ class _Merge:
         self._keep_lost_versions()
         for _ in range(_ROUNDS):
             # No short cut: a clash may orphan or close a cycle, so all three look again until none acts.
-            if not (self._close() | self._break_cycles() | self._settle_clashes()):
+            if not (self._close() | self._break_cycles() | self._settle_clashes() | self._settle_folds()):
                 break
         else:
             raise AssertionError("merge did not reach its fixpoint")
@@ -356,6 +358,33 @@ class _Merge:
             _Clashes(self, slots, deque((slot, crowded[slot]) for slot in sorted(crowded))).settle()
         return bool(crowded)
 
+    def _settle_folds(self) -> bool:
+        """Of nodes whose names are one to the local filesystem, who does not have its name on the server gives way.
+
+        Who has it there keeps it, for other devices may tell them apart: then one of them can't be had here, and
+        `freeze` says so. Names that are both here are two, whatever the key says of them.
+        """
+        fold = self.policy.fold_local
+        if fold is None:
+            return False
+        crowded: dict[Slot, list[Nid]] = {}
+        for nid, node in self.target.items():
+            crowded.setdefault((node.parent, fold(node.name)), []).append(nid)
+        work = _Clashes(self, {node.slot: nid for nid, node in self.target.items()}, deque())
+        here = {(self._winner(node.parent), node.name) for node in self.local_now.values()}
+        changed = False
+        for members in [crowded[slot] for slot in sorted(crowded) if len(crowded[slot]) > 1]:
+            winner = min(members, key=lambda nid: self.priority(nid, self.target[nid].slot))
+            for loser in sorted(members):
+                there = self.remote.get(loser)
+                held = there is not None and there.slot == self.target[loser].slot
+                beside = self.target[winner].slot in here and self.target[loser].slot in here
+                if loser != winner and not held and not beside:
+                    work.give_way(winner, loser)
+                    changed = True
+        work.settle()
+        return changed
+
     def priority(self, nid: Nid, slot: Slot) -> tuple[int, Nid]:
         """Lowest wins: who has the name on the server (first come, first served), who is there at all, the older.
 
@@ -409,9 +438,10 @@ class _Clashes:
             winner, *losers = sorted(present, key=lambda nid: self.merge.priority(nid, slot))
             self.slots[slot] = winner
             for loser in losers:
-                self._settle(winner, loser)
+                self.give_way(winner, loser)
 
-    def _settle(self, winner: Nid, loser: Nid) -> None:
+    def give_way(self, winner: Nid, loser: Nid) -> None:
+        """Make the loser one with the winner, or give it another name."""
         first, second = self.target[winner], self.target[loser]
         unknown = second.kind is Kind.FILE and second.content is None
         if unknown:

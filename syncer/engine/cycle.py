@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import trio
 
 from blockfs.errors import CorruptionError as BlocksCorruptError
 from syncer.core.base import BaseIndex
-from syncer.core.identify import identify_local, identify_remote
+from syncer.core.identify import Blind, identify_local, identify_remote
 from syncer.core.ledger import BaseChange, Forgotten, Ledger
 from syncer.core.merge import Policy
 from syncer.core.model import Action, Content, Create, Kind, Nid, NoteKind, Plan, RelPath, RemoteStat, Side, Update
@@ -154,10 +154,12 @@ class Cycle:
         fresh = self._state.allocator()
 
         def decide() -> Plan:
-            seen = look.seen
-            local = identify_local(seen.stats, frozenset(seen.unknown), look.base, fresh, seen.holding, seen.sealed)
+            seen, fold = look.seen, look.seen.folding.key
+            blind = Blind(unknown=frozenset(seen.unknown), sealed=seen.sealed, holding=seen.holding)
+            local = identify_local(seen.stats, blind, look.base, fresh, fold)
             remote = identify_remote(look.objects, look.base, fresh)
-            return make_plan(look.base, local, remote, self._options.policy, fresh, beside=look.beside)
+            policy = replace(self._options.policy, fold_local=fold)
+            return make_plan(look.base, local, remote, policy, fresh, beside=look.beside)
 
         return await trio.to_thread.run_sync(decide), look
 

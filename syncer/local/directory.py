@@ -37,6 +37,7 @@ from syncer.local.places import (
     tag_of,
 )
 from syncer.local.private import PrivateFolder
+from syncer.local.probe import probe_folding
 from syncer.local.root import (
     MAX_BLOCKS,
     Applied,
@@ -121,6 +122,7 @@ class LocalDirectory:
         try:
             verify_folder(self._root, path, identity)
             self._private = PrivateFolder(self._root)
+            self._folding = probe_folding(self._private.tmp)
         except BaseException:
             os.close(self._root)
             raise
@@ -184,6 +186,7 @@ class LocalDirectory:
             rules=rules,
             holding=frozenset(found.holding),
             sealed=frozenset(found.sealed),
+            folding=self._folding,
         )
 
     # --- observing a part (engine/scoped.py)
@@ -210,7 +213,7 @@ class LocalDirectory:
         found, _ = await self._with_contents(stats, base, problems, clock_ns)
         contents = {stat.content for stat in found if stat.content is not None}
         self._sources.know(_longest_first(contents | await self.kept_contents()))
-        return Observation(stats=found, unknown=[], problems=problems, clock_ns=clock_ns)
+        return Observation(stats=found, unknown=[], problems=problems, clock_ns=clock_ns, folding=self._folding)
 
     async def _with_contents(
         self, seen: list[FileStat], base: BaseIndex, problems: list[Problem], clock_ns: int

@@ -18,6 +18,7 @@ from typing import Protocol
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
+from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError
@@ -62,6 +63,7 @@ class Observation:
         checkpoint: Where the next observation may start, to be stored once nothing of this one is left undone.
         rules: What is ignored, on both sides; the observation is without it.
         holding: Directories with something in them that is not synced (ignored, special): they are not removed.
+        folding: Which names the root takes for one.
         sealed: Those of `unknown` that nothing can have been moved into from here.
     """
 
@@ -73,6 +75,7 @@ class Observation:
     rules: IgnoreRules = field(default_factory=IgnoreRules)
     holding: frozenset[RelPath] = frozenset()
     sealed: frozenset[RelPath] = frozenset()
+    folding: Folding = field(default_factory=Folding)
 
 
 Patterns = Callable[[], Sequence[bytes]]

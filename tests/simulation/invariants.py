@@ -67,7 +67,7 @@ def check_plan(
             check_minimal(actions, state.tree, plan.target)
     if rng.random() < 0.06:
         check_pure(base.tree, local.tree, remote.tree, policy)
-        if not local.frozen and not remote.frozen and not remote.implicit:
+        if not local.frozen and not remote.frozen and not remote.implicit and policy.fold_local is None:
             check_symmetry(base.tree, local.tree, remote.tree, policy)
 
 

@@ -10,6 +10,7 @@ from syncer.core import identify as identify_module
 from syncer.core import ledger as ledger_module
 from syncer.core import plan as plan_module
 from syncer.core.base import BaseIndex
+from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.merge import Policy
 from syncer.core.model import (
@@ -31,11 +32,13 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.paths import remote_objection, split
+from syncer.core.paths import ancestors, remote_objection, split
 from tests.simulation import invariants
-from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Contents, Entry, Replica, Users
+from tests.simulation.world import DIRECTORY, FILE, NAMES, SYMLINK, ActionRefusedError, Contents, Entry, Replica, Users
 
 NOTHING_IGNORED, IGNORING = IgnoreRules(), IgnoreRules([b"b"])
+FOLD = Folding(case=True).key
+PARTING = 10  # the cycle from which on users rename what can't be held on both sides
 MAX_CYCLES = 60
 OBJECTS = 1 << 20  # identities that the engine makes are above those of users
 
@@ -51,6 +54,7 @@ class Limits:
     unknown: bool = True
     lost_base: bool = True
     ignoring: bool = True
+    folding: bool = True
 
 
 @dataclass
@@ -75,6 +79,10 @@ class Scenario:
         if self.limits.ignoring and self.rng.random() < 0.06:
             start = self.rng.randrange(3)
             self.ignoring = range(start, start + 1 + self.rng.randrange(3))
+        # The local filesystem takes names for one that the server tells apart.
+        self.fold = FOLD if self.limits.folding and self.rng.random() < 0.06 else None
+        self.local.fold = self.fold
+        self.users.names = (*NAMES, b"A", b"B") if self.fold is not None else NAMES
         self.rules = NOTHING_IGNORED
         self.untracked: tuple[Nid, ...] = ()
         self.settled = False  # the last cycle did all it wanted, so the next one must find nothing
@@ -162,9 +170,15 @@ class Scenario:
             self.blinded = True
             self.actions.append(f"unreadable: {sorted(unknown | unstable)}")
         self._choose_rules(number)
+        clashing = self._part_folded_names(number)
         base, local, remote = self.identified(unknown, unstable)
         refusing = number < 2 and self.refusing
-        policy = Policy(host="h", utc=f"t{number}", remote_objection=_refuses_c if refusing else remote_objection)
+        policy = Policy(
+            host="h",
+            utc=f"t{number}",
+            remote_objection=_refuses_c if refusing else remote_objection,
+            fold_local=self.fold,
+        )
         plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
         invariants.check_plan(base, local, remote, plan, policy, rng)
         if number == 0 and not unknown and not unstable and not refusing:
@@ -189,6 +203,7 @@ class Scenario:
             invariants.check_ignored(ignored, self._everything())
         self.settled = finished and self.smooth and not unknown and not unstable and not refusing
         quiet_plan = plan.is_empty and not unknown and not unstable and not refusing and number >= self.ignoring.stop
+        quiet_plan = quiet_plan and not clashing
         if quiet_plan and not plan.adopt and not plan.forget:
             self.rest = (base, local, remote)
         return finished and quiet_plan
@@ -205,7 +220,8 @@ class Scenario:
             unknown = {path for path in unknown if not self.hides(path)}
             holding = {split(path)[0] for path in hidden}
             self.untracked = untracked
-        local = identify_module.identify_local(here, unknown, base, self.fresh, holding)
+        blind = identify_module.Blind(unknown=unknown, holding=holding)
+        local = identify_module.identify_local(here, blind, base, self.fresh, self.fold)
         remote = identify_module.identify_remote(there, base, self.fresh)
         return base, local, remote
 
@@ -217,6 +233,26 @@ class Scenario:
         if rules is not self.rules:
             self.rules, self.settled, self.untracked = rules, False, ()
             self.actions.append("some names are ignored" if rules is IGNORING else "nothing is ignored any more")
+
+    def _part_folded_names(self, number: int) -> list[bytes]:
+        """Names on the server that are one name here; late in a scenario somebody renames them, so that it can end."""
+        if self.fold is None:
+            return []
+        seen: dict[tuple[bytes, bytes], bytes] = {}
+        clashing = []
+        above = {bytes(each) for path in self.remote.entries for each in ancestors(RelPath(path))}
+        for path in sorted(self.remote.entries.keys() | above):
+            folder, _, name = path.rpartition(b"/")
+            if seen.setdefault((folder, self.fold(name)), path) != path:
+                clashing.append(path)
+        for path in clashing if number >= PARTING else ():
+            if self.remote.occupied(path):  # else it went along with its folder
+                self.actions.append(f"remote user: part {path!r}")
+                self.users.parted += 1
+                for _ in self.remote.moves(path, path + b"%d" % self.users.parted):
+                    pass
+                self.settled = False
+        return clashing
 
     def _ignored(self) -> list[tuple[int, object]]:
         if self.rules.is_empty:
@@ -426,7 +462,8 @@ class Scenario:
             )
         if self.rest is None:  # the last cycle still wrote base rows
             base, local, remote = self.rest = self.identified(set(), set())
-            plan = plan_module.make_plan(base, local, remote, Policy(host="h", utc="later"), self.fresh)
+            policy = Policy(host="h", utc="later", fold_local=self.fold)
+            plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
             invariants.check_idempotence(plan)
         invariants.check_base(*self.rest)
 
@@ -474,6 +511,7 @@ def shrink(seed: int, search: int = 3000) -> tuple[int, Limits, str]:
     best = (seed, limits, first)
     candidates: list[Callable[[Limits], None]] = [
         lambda it: setattr(it, "ignoring", False),
+        lambda it: setattr(it, "folding", False),
         lambda it: setattr(it, "lost_base", False),
         lambda it: setattr(it, "unknown", False),
         lambda it: setattr(it, "interference", False),

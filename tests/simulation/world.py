@@ -64,6 +64,7 @@ class Replica:
         self.side = side
         self.entries: dict[bytes, Entry] = {}
         self.clock = 0
+        self.fold: Callable[[bytes], bytes] | None = None
 
     def copy(self) -> Replica:
         twin = Replica(self.side)
@@ -92,7 +93,13 @@ class Replica:
         above = [entry for path, entry in self.entries.items() if path == folder or folder.startswith(path + b"/")]
         return all(entry.kind is DIRECTORY for entry in above)
 
-    def occupied(self, path: bytes) -> bool:
+    def occupied(self, path: bytes, *, mover: bytes | None = None) -> bool:
+        if self.fold is not None:
+            folder, key = path.rpartition(b"/")[0], self.fold(path.rpartition(b"/")[2])
+            for each in self.entries:
+                if each != mover and each.rpartition(b"/")[0] == folder and self.fold(each.rpartition(b"/")[2]) == key:
+                    return True
+            return False
         return path in self.entries or (self.side is Side.REMOTE and bool(self.below(path)))
 
     def state(self) -> dict[bytes, tuple[Kind, int, int, int]]:
@@ -114,9 +121,11 @@ class Replica:
             raise ActionRefusedError(path)
         self.entries[path] = entry
 
-    def moves(self, old: bytes, new: bytes, hidden: Callable[[bytes], bool] | None = None) -> Iterator[None]:
+    def moves(
+        self, old: bytes, new: bytes, hidden: Callable[[bytes], bool] | None = None, *, mover: bytes | None = None
+    ) -> Iterator[None]:
         """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely."""
-        if self.occupied(new) or new == old or new.startswith(old + b"/"):
+        if self.occupied(new, mover=mover) or new == old or new.startswith(old + b"/"):
             raise ActionRefusedError(new)
         if not self.can_hold(new.rpartition(b"/")[0]):
             raise ActionRefusedError(new)
@@ -196,6 +205,8 @@ class Users:
         self.rng = rng
         self.log = log
         self.acts = 0
+        self.parted = 0
+        self.names = NAMES
         self.identities = 0
         self.payloads = 1
         self.must: set[int] = set()
@@ -257,7 +268,7 @@ class Users:
         return self.rng.choice([b"", *sorted(path for path in folders if not path.startswith(b".blocksync"))])
 
     def _slot(self, replica: Replica) -> bytes:
-        folder, name = self._folder(replica), self.rng.choice(NAMES)
+        folder, name = self._folder(replica), self.rng.choice(self.names)
         return folder + b"/" + name if folder else name
 
     def _entry(self, replica: Replica) -> Entry:
@@ -288,10 +299,10 @@ class Users:
 
     def _move(self, replica: Replica, path: bytes) -> None:
         new = self._slot(replica)
-        if replica.occupied(new) or new.startswith(path + b"/"):
+        if replica.occupied(new, mover=path) or new == path or new.startswith(path + b"/"):
             return
         self._note(replica, f"move {path!r} -> {new!r}")
-        for _ in replica.moves(path, new):
+        for _ in replica.moves(path, new, mover=path):
             pass
 
     def _delete(self, replica: Replica, path: bytes) -> None:

@@ -158,7 +158,7 @@ def test_names_that_fold_to_one_on_the_local_side_are_not_both_made() -> None:
 def test_a_rename_that_changes_only_case_is_a_move() -> None:
     policy = Policy(host="pc", utc="T", fold_local=bytes.lower)
     made = plan({1: file("a", 1)}, {1: file("a", 1)}, {1: file("A", 1)}, policy)
-    assert steps(made.local) == ["Move A"]
+    assert steps(made.local) == ["Park .blocksync/park/1-a", "Move A"]
 
 
 def test_a_conflict_copy_waits_with_its_node() -> None:

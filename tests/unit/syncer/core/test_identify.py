@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from syncer.core.base import BaseIndex
-from syncer.core.identify import evidence, identify_local, identify_remote, synced_meta
+from syncer.core.identify import Blind, evidence, identify_local, identify_remote, synced_meta
 from syncer.core.model import (
     PARK,
     BaseRow,
@@ -183,5 +183,6 @@ def test_what_vanished_while_a_directory_can_not_be_read_is_not_deleted() -> Non
     seen = [folder_stat("d", ino=2)]
     found = identify_local(seen, {RelPath(b"d")}, base, fresh())
     assert 1 in found.frozen
-    elsewhere = identify_local(seen, {RelPath(b"d")}, base, fresh(), sealed={RelPath(b"d")})
+    blind = Blind(unknown={RelPath(b"d")}, sealed={RelPath(b"d")})
+    elsewhere = identify_local(seen, blind, base, fresh())
     assert 1 not in elsewhere.frozen, "nothing can be moved to another filesystem by a rename"
