@@ -96,6 +96,10 @@ class ControlClient:
         """Seal and commit everything the mount has seen. The kernel holds pages too: syncfs(2) the mount first."""
         self._ask(protocol.Flush(), protocol.Done)
 
+    def commit(self) -> None:
+        """Make every conditional change durable that was made without a commit of its own."""
+        self._ask(protocol.Commit(), protocol.Done)
+
     def gc(self) -> protocol.GcReply:
         """Remove blocks that nothing refers to."""
         return self._ask(protocol.Gc(), protocol.GcReply)
@@ -235,7 +239,7 @@ class ControlClient:
         | protocol.ApplyRemove
         | protocol.ApplySetMeta,
     ) -> protocol.Applied | protocol.Refused:
-        """Make one conditional change: durable when `Applied`; nothing changed when `Refused`."""
+        """Make one conditional change: durable when `Applied` (if it has `commit`); nothing changed when `Refused`."""
         reply = self._exchange(change)
         if isinstance(reply, protocol.Refused):
             return reply

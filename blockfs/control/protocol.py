@@ -143,6 +143,10 @@ class Flush(_Message, frozen=True, kw_only=True):
     """Seal everything staged and commit durably. Pages in the kernel are not ours: syncfs(2) the mount first."""
 
 
+class Commit(_Message, frozen=True, kw_only=True):
+    """Make every conditional change durable that was answered before this request. Seals nothing."""
+
+
 class Changes(_Message, frozen=True, kw_only=True):
     """Committed changes since a cursor, in pages in inode order.
 
@@ -216,7 +220,17 @@ class SetBlocks(_Message, frozen=True, kw_only=True):
     ids: bytes
 
 
-class InstallFile(_Message, frozen=True, kw_only=True):
+class Change(_Message, frozen=True, kw_only=True):
+    """A conditional change.
+
+    Attributes:
+        commit: Durable when it is answered. False: only after the next `Commit`; many changes then share one.
+    """
+
+    commit: bool = True
+
+
+class InstallFile(Change, frozen=True, kw_only=True):
     """Put a prepared file under a name if the name holds what `expect` says.
 
     Attributes:
@@ -238,7 +252,7 @@ class AbandonFile(_Message, frozen=True, kw_only=True):
     handle: int
 
 
-class ApplyMkdir(_Message, frozen=True, kw_only=True):
+class ApplyMkdir(Change, frozen=True, kw_only=True):
     """Make a directory under a free name."""
 
     parent: Ino
@@ -248,7 +262,7 @@ class ApplyMkdir(_Message, frozen=True, kw_only=True):
     gid: UserId
 
 
-class ApplySymlink(_Message, frozen=True, kw_only=True):
+class ApplySymlink(Change, frozen=True, kw_only=True):
     """Make a symlink under a free name."""
 
     parent: Ino
@@ -258,7 +272,7 @@ class ApplySymlink(_Message, frozen=True, kw_only=True):
     gid: UserId
 
 
-class ApplyMove(_Message, frozen=True, kw_only=True):
+class ApplyMove(Change, frozen=True, kw_only=True):
     """Rename (parent, name) to a free (new_parent, new_name) if the old name holds what `expect` says."""
 
     parent: Ino
@@ -268,7 +282,7 @@ class ApplyMove(_Message, frozen=True, kw_only=True):
     expect: Expect
 
 
-class ApplyRemove(_Message, frozen=True, kw_only=True):
+class ApplyRemove(Change, frozen=True, kw_only=True):
     """Take a name away if it holds what `expect` says.
 
     Attributes:
@@ -283,7 +297,7 @@ class ApplyRemove(_Message, frozen=True, kw_only=True):
     trash_name: Name | None = None
 
 
-class ApplySetMeta(_Message, frozen=True, kw_only=True):
+class ApplySetMeta(Change, frozen=True, kw_only=True):
     """Set mode and mtime of an inode whose content is still the expected one. None leaves a field alone."""
 
     expect: Expect
@@ -376,7 +390,7 @@ class StatsReply(_Message, frozen=True, kw_only=True):
 
 
 class Done(_Message, frozen=True, kw_only=True):
-    """It is done; for Flush and Clone: durably."""
+    """It is done; for Flush, Commit and Clone: durably."""
 
 
 class ChangesReply(_Message, frozen=True, kw_only=True):
@@ -501,6 +515,7 @@ Request = (
     Status
     | Stats
     | Flush
+    | Commit
     | Changes
     | Hashes
     | BlockListPage

@@ -184,6 +184,11 @@ class MountSession:
         return Done()
 
     @_answer.register
+    def _(self, _request: protocol.Commit) -> Reply:
+        self._filesystem.commit()
+        return protocol.Done()
+
+    @_answer.register
     def _(self, request: protocol.Clone) -> Reply:
         filesystem = self._filesystem
         directory, name = os.path.split(request.dst)
@@ -351,31 +356,40 @@ class MountSession:
             self._prepared.discard(request.handle)
             return done
 
-        return self._changed(install, place, trash)
+        return self._changed(request, install, place, trash)
 
     @_answer.register
     def _(self, request: protocol.ApplyMkdir) -> Reply:
         place = Place(parent=request.parent, name=request.name)
         caller = Caller(uid=request.uid, gid=request.gid)
-        return self._changed(lambda: self._filesystem.apply.mkdir(place, mode=request.mode, caller=caller), place)
+        return self._changed(
+            request, lambda: self._filesystem.apply.mkdir(place, mode=request.mode, caller=caller), place
+        )
 
     @_answer.register
     def _(self, request: protocol.ApplySymlink) -> Reply:
         place = Place(parent=request.parent, name=request.name)
         caller = Caller(uid=request.uid, gid=request.gid)
-        return self._changed(lambda: self._filesystem.apply.symlink(place, target=request.target, caller=caller), place)
+        return self._changed(
+            request, lambda: self._filesystem.apply.symlink(place, target=request.target, caller=caller), place
+        )
 
     @_answer.register
     def _(self, request: protocol.ApplyMove) -> Reply:
         place = Place(parent=request.parent, name=request.name)
         to = Place(parent=request.new_parent, name=request.new_name)
-        return self._changed(lambda: self._filesystem.apply.move(place, to, _expectation(request.expect)), place, to)
+        return self._changed(
+            request, lambda: self._filesystem.apply.move(place, to, _expectation(request.expect)), place, to
+        )
 
     @_answer.register
     def _(self, request: protocol.ApplyRemove) -> Reply:
         place, trash = Place(parent=request.parent, name=request.name), _trash(request)
         return self._changed(
-            lambda: self._filesystem.apply.remove(place, _expectation(request.expect), trash=trash), place, trash
+            request,
+            lambda: self._filesystem.apply.remove(place, _expectation(request.expect), trash=trash),
+            place,
+            trash,
         )
 
     @_answer.register
@@ -388,20 +402,22 @@ class MountSession:
                 [] if ino is None else [Place(parent=parent, name=name) for parent, name in filesystem.tree.places(ino)]
             )
         return self._changed(
+            request,
             lambda: filesystem.apply.set_meta(
                 _expectation(request.expect), mode=request.mode, mtime_ns=request.mtime_ns
             ),
             *places,
         )
 
-    def _changed(self, change: Callable[[], Applied], *places: Place | None) -> Reply:
-        """Make a change, make it durable, tell the kernel; in this order, and only then the caller."""
+    def _changed(self, request: protocol.Change, change: Callable[[], Applied], *places: Place | None) -> Reply:
+        """Make a change, make it durable (if asked for), tell the kernel; in this order, and only then the caller."""
         try:
             done = change()
         except RefusedError as refused:
             return protocol.Refused(reason=refused.reason.value)
         try:
-            self._filesystem.commit()
+            if request.commit:
+                self._filesystem.commit()
         finally:
             # Also when the commit failed: it is tried again, and meanwhile the change is what everybody sees.
             self._tell_kernel(done, places)

@@ -184,6 +184,7 @@ class BlockfsRoot:
         )
         self._workers = trio.CapacityLimiter(8)
         self._unsynced_bytes = 0
+        self._uncommitted = False
         self._closed = False
 
     # --- observing
@@ -309,20 +310,28 @@ class BlockfsRoot:
                 near = await self._regrid.assemble(wanted, hold, self._run)
                 return await self._run(self._prepare, wanted, near, hold)
             missing = await self._run(self._missing, wanted.blocks, hold)
+            received = False
 
             async def deliver(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - its id names it
+                nonlocal received
+                received = True
                 await self._run(self._store, block, data, hold)
 
             try:
                 if missing:
                     await wanted.fetch(missing, deliver)
-            finally:
-                # Also after a failure: what was received must not be fetched again. Durable before a tree refers to it.
-                await self._run(self._blocks.sync)
-            return await self._run(self._prepare, wanted, wanted.blocks, hold)
+            except BaseException:
+                if received:  # what was received must not be fetched again
+                    await self._run(self._blocks.sync)
+                raise
+            return await self._run(self._store_and_prepare, wanted, hold)
         except BaseException:
             hold.release()
             raise
+
+    def _store_and_prepare(self, wanted: Wanted, hold: EpochHold) -> PreparedFile:
+        self._blocks.sync()  # durable before a tree refers to it
+        return self._prepare(wanted, wanted.blocks, hold)
 
     def _missing(self, blocks: BlockList, hold: EpochHold) -> list[int]:
         lacking = set(self._blocks.missing(blocks, hold))
@@ -402,7 +411,12 @@ class BlockfsRoot:
             _nowhere() if expect is None else self._trash_place(path) as trash,
         ):
             change = protocol.InstallFile(
-                handle=staged.handle, parent=os.fstat(directory).st_ino, name=name, expect=_expect(expect), **trash
+                commit=False,
+                handle=staged.handle,
+                parent=os.fstat(directory).st_ino,
+                name=name,
+                expect=_expect(expect),
+                **trash,
             )
             done = self._apply(change, path)
         staged.installed = True
@@ -415,6 +429,7 @@ class BlockfsRoot:
     def _make_directory(self, path: RelPath, meta: Meta) -> Applied:
         with parent_directory(self._root, path) as (directory, name):
             change = protocol.ApplyMkdir(
+                commit=False,
                 parent=os.fstat(directory).st_ino,
                 name=name,
                 mode=_DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode,
@@ -435,7 +450,12 @@ class BlockfsRoot:
             self._remove(path, Kind.SYMLINK, expect)
         with parent_directory(self._root, path) as (directory, name):
             change = protocol.ApplySymlink(
-                parent=os.fstat(directory).st_ino, name=name, target=target, uid=os.geteuid(), gid=os.getegid()
+                commit=False,
+                parent=os.fstat(directory).st_ino,
+                name=name,
+                target=target,
+                uid=os.geteuid(),
+                gid=os.getegid(),
             )
             return Applied(tag=_own_tag(self._apply(change, path), len(target), 0))
 
@@ -446,6 +466,7 @@ class BlockfsRoot:
     def _move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
         with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
             change = protocol.ApplyMove(
+                commit=False,
                 parent=os.fstat(old).st_ino,
                 name=name,
                 new_parent=os.fstat(new).st_ino,
@@ -465,7 +486,9 @@ class BlockfsRoot:
             _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path) as trash,
         ):
             condition = Expect(ino=expect.ino) if kind is not Kind.FILE else _expect(expect)
-            change = protocol.ApplyRemove(parent=os.fstat(directory).st_ino, name=name, expect=condition, **trash)
+            change = protocol.ApplyRemove(
+                commit=False, parent=os.fstat(directory).st_ino, name=name, expect=condition, **trash
+            )
             self._apply(change, path)
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
@@ -473,7 +496,7 @@ class BlockfsRoot:
         return await self._run(self._set_meta, path, meta, expect)
 
     def _set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        change = protocol.ApplySetMeta(expect=_expect(expect), mode=meta.mode, mtime_ns=meta.mtime_ns)
+        change = protocol.ApplySetMeta(commit=False, expect=_expect(expect), mode=meta.mode, mtime_ns=meta.mtime_ns)
         done = self._apply(change, path)
         mtime_ns = expect.mtime_ns if meta.mtime_ns is None else meta.mtime_ns
         return Applied(tag=_own_tag(done, expect.size_bytes, mtime_ns))
@@ -481,7 +504,14 @@ class BlockfsRoot:
     # --- durability
 
     async def barrier(self) -> None:
-        """Nothing to do: every conditional change is durable when the mount says that it is made."""
+        """One commit for all changes since the last one: a commit of its own would cost each small file a sync."""
+        if self._uncommitted:
+            self._uncommitted = False  # before the request: a change that is made meanwhile sets it again
+            try:
+                await self._run(self._ask, self._control.commit)
+            except BaseException:
+                self._uncommitted = True
+                raise
 
     async def finish(self) -> list[RelPath]:
         """Empty the trash of what is past its retention; no displaced file has a writer, so none is looked at again."""
@@ -531,6 +561,7 @@ class BlockfsRoot:
 
     def _apply(self, change: _Change, path: RelPath) -> protocol.Applied:
         done = self._ask(self._control.apply, change)
+        self._uncommitted = True  # only now: set before, a commit before the change could take the sign away
         if isinstance(done, protocol.Refused):
             if done.reason == "busy":
                 raise BusyError(path, OPEN)

@@ -291,3 +291,19 @@ def test_a_volume_deep_down_can_be_controlled(mounted: Mounted, tmp_path: Path) 
         mounted.run("flush", mountpoint)
     finally:
         mounted.run("umount", mountpoint)
+
+
+def test_changes_without_a_commit_of_their_own_are_kept_by_the_next_one(
+    mounted: Mounted, client: ControlClient
+) -> None:
+    flush(mounted, client)
+    names = [b"one", b"two", b"three"]
+    for name in names:
+        change = protocol.ApplyMkdir(commit=False, parent=ROOT, name=name, mode=0o755, uid=0, gid=0)
+        assert isinstance(client.apply(change), Applied)
+    assert sorted(os.listdir(mounted.path)) == ["one", "three", "two"]
+    client.commit()
+    assert set(names) <= rows_by_name(client.changes(None)[1]).keys()
+    mounted.kill()
+    mounted.remount()
+    assert sorted(os.listdir(mounted.path)) == ["one", "three", "two"]
