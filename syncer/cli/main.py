@@ -28,6 +28,7 @@ SYNC_VERBS: Final = (
     "resolve",
     "plan",
     "explain",
+    "verify",
     "ignore",
 )
 

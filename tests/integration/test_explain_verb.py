@@ -75,7 +75,7 @@ def test_what_can_not_be_synced_says_why_and_since_when(commands: Sync, roots: t
     assert "next cycle" in bad["next_retry"]
     pipe = explained(commands, first / "pipe")
     assert pipe["tracked"] is False
-    assert "pipe" in pipe["notes"][0]
+    assert "is not synced" in pipe["notes"][0]
     (first / ".blocksyncignore").write_text("*.tmp\n")
     (first / "a.tmp").write_bytes(b"")
     assert "*.tmp" in explained(commands, first / "a.tmp")["notes"][0]
