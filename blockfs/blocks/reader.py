@@ -90,13 +90,10 @@ class SegmentReader:
             raise CorruptBlockError(block_id, f"segment {segment} is cut off: it ends before byte {offset + length}")
         return data
 
-    def forget(self, segment: int | None = None) -> None:
-        """Let go of a segment's descriptor, or of all."""
-        if segment is None:
-            self._files.clear()
-            self._recent.clear()
-        else:
-            self._files.pop(segment, None)
+    def forget(self) -> None:
+        """Let go of all descriptors and blocks."""
+        self._files.clear()
+        self._recent.clear()
 
     def _open(self, block_id: bytes, segment: int) -> SegmentFile:
         try:
@@ -108,10 +105,17 @@ class SegmentReader:
             check_segment_header(header, self._uuid, segment, self._layout.segment(segment))
         except CorruptionError as error:
             raise CorruptBlockError(block_id, str(error)) from error
+        self._forget_removed()
         while len(self._files) >= _OPEN_SEGMENTS:
             self._files.pop(next(iter(self._files), segment), None)  # the oldest; another thread may be faster
         self._files[segment] = file
         return file
+
+    def _forget_removed(self) -> None:
+        """Let go of segments that a collection, in whichever process, has removed."""
+        for number, file in list(self._files.items()):
+            if not os.fstat(file.fd).st_nlink:
+                self._files.pop(number, None)
 
 
 class _Scratch(threading.local):

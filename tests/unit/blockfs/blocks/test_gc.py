@@ -76,6 +76,23 @@ def test_empty_segments_are_removed_once_nobody_appends_to_them(blocks: BlockDir
     assert blocks.layout.segment_numbers() == [2]  # a number is never used again
 
 
+def test_descriptors_of_removed_segments_are_closed_with_the_next_that_is_opened(blocks: BlockDirectory) -> None:
+    put_all(blocks, *DATAS)
+    blocks.get(IDS[0])
+    with BlockDirectory.open(blocks.path) as other:
+        collect(other, list)
+    assert collect(blocks, list).segments_removed == 1
+    put_all(blocks, DATAS[0])
+    blocks.get(IDS[0])
+    held = (os.readlink(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd") if is_open(number))
+    assert not [name for name in held if name.startswith(blocks.path) and name.endswith("(deleted)")]
+
+
+def is_open(number: str) -> bool:
+    """Not so the descriptor of the listing itself, by now."""
+    return os.path.lexists(f"/proc/self/fd/{number}")
+
+
 def test_pinned_blocks_stay(blocks: BlockDirectory) -> None:
     put_all(blocks, *DATAS)
     blocks.pin(OWNER, IDS[4:])
