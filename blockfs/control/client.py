@@ -5,6 +5,7 @@ One connection, one request at a time: a client object belongs to one thread. Th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Final, Self, TypeVar
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
-from blockfs.control import protocol, snapshots
+from blockfs.control import protocol, snapshots, waiting
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.errors import BlockfsError, NotFoundError
 
@@ -169,6 +170,18 @@ class ControlClient:
             full, reached = page.full, page.cursor
         assert reached is not None  # there is always at least one page
         return full, rows, gone, reached
+
+    def wait(self, seen: int | None, timeout_ms: int) -> waiting.WaitReply:
+        """Wait until users changed something since activity `seen`, or the time is over (None: don't wait).
+
+        Blocks the connection: use one of its own. `interrupt` ends it from another thread.
+        """
+        return self._ask(waiting.Wait(seen=seen, timeout_ms=timeout_ms), waiting.WaitReply)
+
+    def interrupt(self) -> None:
+        """End a request under way in another thread, which raises `ConnectionLostError`; only `close` is left then."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def hashes(self, items: Sequence[tuple[int, int]], snapshot: bytes | None = None) -> list[bytes | None]:
         """Object hashes for (inode, content version); None where that is not the committed content any more."""

@@ -19,12 +19,11 @@ import msgspec
 from blockfs.control.message import Ino, Mode, Name, Size, Target, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
+from blockfs.control.waiting import Wait, WaitReply
 
 PROTOCOL_VERSION: Final = 1
 
-MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
-"""Upper bound of one payload: the largest honest reply is a page of `MAX_PAGE_IDS` ids (8 MiB)."""
-
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # the largest honest reply is a page of `MAX_PAGE_IDS` ids (8 MiB)
 MAX_PAGE_IDS: Final = 1 << 18
 """Ids in one `BlockListPage` or `SetBlocks`: 8 MiB of ids, 16 GiB of a file at 64 KiB."""
 
@@ -517,6 +516,7 @@ Request = (
     | Flush
     | Commit
     | Changes
+    | Wait
     | Hashes
     | BlockListPage
     | Clone
@@ -545,6 +545,7 @@ Reply = (
     | Done
     | SnapshotsReply
     | ChangesReply
+    | WaitReply
     | HashesReply
     | BlockListReply
     | ChangedReply

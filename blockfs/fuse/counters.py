@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 
 from blockfs.control.protocol import GcReply
+from blockfs.fuse.activity import Activity
 
 
 class Counters:
@@ -21,9 +22,11 @@ class Counters:
         gc_runs: Collections that came to their end.
         gc_removed_blocks: What they removed.
         gc_freed_bytes: What the host got back.
+        activity: Wakes who waits for changes.
     """
 
     def __init__(self) -> None:
+        self.activity = Activity()
         self.requests: Counter[str] = Counter()
         self.request_seconds: defaultdict[str, float] = defaultdict(float)
         self.errors: Counter[int] = Counter()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import singledispatchmethod
 from typing import Final, Protocol
 
-from blockfs.control import protocol
+from blockfs.control import protocol, waiting
 from blockfs.control import snapshots as messages
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
@@ -33,6 +33,7 @@ _READING: Final = (
     protocol.Status,
     protocol.Stats,
     protocol.Changes,
+    waiting.Wait,
     protocol.Hashes,
     protocol.BlockListPage,
     protocol.Fsck,
@@ -203,6 +204,7 @@ class MountSession:
         finally:
             # Also when the commit failed: it is tried again, and meanwhile the clone is what everybody sees.
             self._mount.kernel.forget_entry(parent, name)
+            self._mount.counters.activity.note()
         return Done()
 
     # --- snapshots ---
@@ -242,6 +244,7 @@ class MountSession:
             stop = self._mount.ending.is_set
             filesystem.snapshots.restore(request.name, request.path, parent, name, stop=stop)
         self._mount.kernel.forget_entry(parent, name)
+        self._mount.counters.activity.note()
         return Done()
 
     # --- maintenance ---
@@ -295,6 +298,12 @@ class MountSession:
         if self._listing is not None:
             self._listing.close()
             self._listing = None
+
+    @_answer.register
+    def _(self, request: waiting.Wait) -> Reply:
+        activity = self._mount.counters.activity
+        found = activity.wait(request.seen, request.timeout_ms / 1000)
+        return waiting.WaitReply(activity=found, writers=activity.writers)
 
     @_answer.register
     def _(self, request: protocol.Hashes) -> Reply:

@@ -244,6 +244,7 @@ def _serve_mounted(
         finally:
             end.announce()
             handler.ending.set()
+            counters.activity.end()
             server.stop()
             if collector is not None:
                 collector.join()

@@ -64,11 +64,13 @@ class OpenFile:
         ino: The inode.
         handle: The engine's.
         reading_is_access: Neither opened with O_NOATIME, nor for writing only: then the kernel reads to complete pages.
+        is_writer: Opened for writing, so closing it may end a change.
     """
 
     ino: int
     handle: int
     reading_is_access: bool
+    is_writer: bool
 
 
 class Pyfuse3Frontend:
@@ -276,7 +278,10 @@ class Operations(pyfuse3.Operations):
             self._filesystem.clock.seen(changes.ctime_ns)
         if changes == AttributeChanges():
             return _attributes(_translated(self._names.getattr, inode))
-        return _attributes(_translated(self._names.setattr, inode, changes))
+        changed = _attributes(_translated(self._names.setattr, inode, changes))
+        if not self._files.writers(inode):
+            self._counters.activity.note()
+        return changed
 
     async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
         """Value of an extended attribute."""
@@ -357,11 +362,16 @@ class Operations(pyfuse3.Operations):
         opened = self._handles.pop(fh)
         self._counters.open_files = len(self._handles)
         _translated(self._files.release, opened.handle)
+        if opened.is_writer:
+            self._counters.activity.writers -= 1
+            self._counters.activity.note()
 
     def _opened(self, ino: int, flags: int) -> FileInfo:
         handle = _translated(self._files.open, ino, flags & ~os.O_TRUNC)
         fh = self._take_handle()
-        self._handles[fh] = OpenFile(ino, handle, _reads_for_a_user(flags))
+        is_writer = flags & os.O_ACCMODE != os.O_RDONLY
+        self._handles[fh] = OpenFile(ino, handle, _reads_for_a_user(flags), is_writer)
+        self._counters.activity.writers += is_writer
         self._counters.open_files = len(self._handles)
         return FileInfo(fh=fh, keep_cache=True)
 
@@ -459,14 +469,25 @@ _REQUESTS: Final = [
 """The kinds of requests that are answered here."""
 
 
+_CHANGING: Final = frozenset(
+    {"mknod", "mkdir", "symlink", "link", "create", "unlink", "rmdir", "rename", "setxattr", "removexattr"}
+)
+"""Kinds that are activity each time. A writer counts when it closes, a setattr when nobody writes: a running VM, whose
+times the kernel sends every now and then, must not wake the syncer for ever."""
+
+
 def _counted(counters: Counters, kind: str, answer: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
     """A request handler that answers the same, and is counted. Costs about 0.4 µs a request."""
     requests, seconds, errors, now = counters.requests, counters.request_seconds, counters.errors, time.perf_counter
+    note = counters.activity.note if kind in _CHANGING else None
 
     async def counted(*args: P.args, **kwargs: P.kwargs) -> R:
         began_s = now()
         try:
-            return await answer(*args, **kwargs)
+            answered = await answer(*args, **kwargs)
+            if note is not None:
+                note()
+            return answered
         except FUSEError as error:
             errors[error.errno] += 1
             raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 
 import structlog
 
@@ -37,6 +38,14 @@ class ServiceManager:
         if not self._is_stopping:
             self._is_stopping = True
             self._tell("STOPPING=1", f"STATUS={_one_line(status)}")
+
+    def reloading(self) -> None:
+        """The configuration is read again; `ready` says when that is done."""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def alive(self) -> None:
+        """The service is not stuck (WatchdogSec=)."""
+        self._tell("WATCHDOG=1")
 
     def _tell(self, *assignments: str) -> None:
         if not self._address:

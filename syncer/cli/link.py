@@ -16,7 +16,7 @@ from blockfs.control.client import ControlClient
 from blockfs.runtime.output import note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.clouds import find_remote
-from syncer.cli.roots import FORMAT, PATH, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.roots import FORMAT, OPEN_FILES_INTERVAL_S, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
 from syncer.local.blockfs_root import find_mount
@@ -38,6 +38,14 @@ class _Volume:
     block_size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choices:
+    """A root's options; see RootRecord."""
+
+    keep_trash_s: float
+    open_files_interval_s: float
+
+
 @click.command("link")
 @click.argument("root", type=PATH)
 @click.argument("url", required=False)
@@ -45,14 +53,20 @@ class _Volume:
 @click.option("--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT; default: $BLOCKSYNC_TOKEN.")
 @click.option("--relink", is_flag=True, help="Start anew: forget the base, merge both sides, delete nothing.")
 @click.option("--keep-trash", metavar="TIME", help="Keep deleted and replaced versions for so long; default: 30d.")
+@click.option(
+    "--open-files-interval",
+    metavar="TIME",
+    help="`watch` pushes a volume's files that stay open this often; 0: never; default: 10m.",
+)
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
-def command(
+def command(  # noqa: PLR0917 - one for each option
     root: bytes,
     url: str | None,
     cloud: str | None,
     token_file: str | None,
     relink: bool,
     keep_trash: str | None,
+    open_files_interval: str | None,
     no_create: bool,
 ) -> None:
     """Link ROOT, a folder or the mount point of a volume, to the container at URL.
@@ -69,7 +83,7 @@ def command(
     if known is not None and known.record.url != remote.url and not relink:
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
-    keep_trash_s = _kept_s(known) if keep_trash is None else parse_duration(keep_trash)
+    choices = _choices(known, keep_trash, open_files_interval)
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     info = trio.run(_container, remote, no_create)
@@ -77,14 +91,15 @@ def command(
     if known is not None and not relink:
         kept = msgspec.structs.replace(
             known.record,
-            keep_trash_s=keep_trash_s,
+            keep_trash_s=choices.keep_trash_s,
+            open_files_interval_s=choices.open_files_interval_s,
             ca_file=remote.settings.ca_file,
             ignore_certificates=remote.settings.ignore_certificates,
         )
         registry.write(kept, remote.token)
         note(f"{shown(path)} is linked to {remote.url} already; its token is kept")
         return
-    _link(registry, known, path, remote, volume, info, keep_trash_s=keep_trash_s)
+    _link(registry, known, path, remote, volume, info, choices)
     note(f"linked {shown(path)} to {remote.url}")
 
 
@@ -147,8 +162,7 @@ def _link(
     remote: Storage,
     volume: _Volume | None,
     info: ContainerInfo,
-    *,
-    keep_trash_s: float,
+    choices: _Choices,
 ) -> None:
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
     state, data = registry.place(uuid)
@@ -167,15 +181,22 @@ def _link(
             block_size=info.block_size,
             folder=folder,
             volume_uuid=None if volume is None else volume.uuid,
-            keep_trash_s=keep_trash_s,
+            keep_trash_s=choices.keep_trash_s,
+            open_files_interval_s=choices.open_files_interval_s,
             ca_file=remote.settings.ca_file,
             ignore_certificates=remote.settings.ignore_certificates,
         )
         registry.write(record, remote.token)
 
 
-def _kept_s(known: LinkedRoot | None) -> float:
-    return KEEP_S if known is None else known.record.keep_trash_s
+def _choices(known: LinkedRoot | None, keep_trash: str | None, open_files_interval: str | None) -> _Choices:
+    """What is given on the command line, else what was chosen before, else the defaults."""
+    kept_s = KEEP_S if known is None else known.record.keep_trash_s
+    interval_s = OPEN_FILES_INTERVAL_S if known is None else known.record.open_files_interval_s
+    return _Choices(
+        keep_trash_s=kept_s if keep_trash is None else parse_duration(keep_trash),
+        open_files_interval_s=interval_s if open_files_interval is None else parse_duration(open_files_interval),
+    )
 
 
 def _fresh_state(state: str) -> StateDB:

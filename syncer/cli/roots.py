@@ -2,6 +2,7 @@
 
 ```
 <uuid>/root.json   what is linked to what; written last by `link` and removed first by `unlink`: no root without it
+<uuid>/paused      there: `blocksync watch` leaves the root alone
 <uuid>/token       the server's token, 0600
 <uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
@@ -12,9 +13,10 @@ An ordinary root's block directory is `$XDG_DATA_HOME/blocksync/<uuid>/blocks`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -31,13 +33,16 @@ from syncer.local.identity import Folder
 from syncer.local.trash import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
 from syncer.remote.http import HttpSettings
+from syncer.state.statedb import exclusive
 
 PATH: Final = click.Path(path_type=bytes)
 """Arguments that are paths: names need not be UTF-8."""
 
 FORMAT: Final = 1
+OPEN_FILES_INTERVAL_S: Final = 600.0  # a snapshot, and what changed since the last: seconds of work for a busy disk
 _RECORD: Final = "root.json"
 _IGNORE: Final = "ignore"
+_PAUSED: Final = "paused"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 
 
@@ -63,6 +68,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     folder: Folder | None
     volume_uuid: str | None
+    open_files_interval_s: float = OPEN_FILES_INTERVAL_S
     keep_trash_s: float = KEEP_S
     ca_file: str | None = None
     ignore_certificates: bool = False
@@ -115,6 +121,21 @@ class LinkedRoot:
         text = b"".join(pattern + b"\n" for pattern in patterns)
         write_atomically(os.path.join(self.state, _IGNORE), text, mode=0o600)
 
+    @property
+    def paused(self) -> bool:
+        """Whether `blocksync watch` is to leave it alone."""
+        return os.path.exists(os.path.join(self.state, _PAUSED))
+
+    def pause(self, *, paused: bool) -> None:
+        """Tell a daemon that reads the registry next; durable."""
+        path = os.path.join(self.state, _PAUSED)
+        if paused:
+            write_atomically(path, b"", mode=0o600)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            sync_directory(self.state)
+
     def token(self) -> str:
         """The token that `link` kept.
 
@@ -141,6 +162,23 @@ class Registry:
         self._data = os.path.join(
             _folder(environment, "XDG_DATA_HOME", os.path.join(home, ".local", "share")), "blocksync"
         )
+
+    @property
+    def socket(self) -> str:
+        """Of the daemon."""
+        return os.path.join(os.path.dirname(self._roots), "watch.sock")
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Be the one daemon of these roots.
+
+        Raises:
+            LockedError: There is one.
+        """
+        folder = os.path.dirname(self._roots)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with exclusive(os.path.join(folder, "watch.lock"), "the daemon's lock"):
+            yield
 
     def all(self) -> list[LinkedRoot]:
         """Every linked root, by path."""

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
+import msgspec
 import trio
 from rich.console import Console
 from rich.table import Table
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.output import JsonValue, json_line, note, shown
+from syncer.cli.following import follow as show_live
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.core.conflict import CONFLICT_MARK
@@ -22,6 +24,8 @@ from syncer.engine.books import Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
 from syncer.state.schema import Problem
 from syncer.state.statedb import StateDB
+from syncer.watch import control
+from syncer.watch.live import RootLive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class RootStatus:
             "away": the folder or mount that was linked is not there.
         detail: Why it is degraded or away.
         conflicts: Paths of conflict copies that nobody has dealt with.
+        live: What the daemon says of it; None: it is not watched.
     """
 
     root: LinkedRoot
@@ -41,27 +46,39 @@ class RootStatus:
     last: LastCycle | None
     problems: list[Problem]
     conflicts: list[RelPath]
+    live: RootLive | None
 
 
 @click.command("status")
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per root.")
-def command(root: bytes | None, as_json: bool) -> None:
+@click.option("--follow", is_flag=True, help="Show how `blocksync watch` stands, live, until Ctrl-C.")
+def command(root: bytes | None, as_json: bool, follow: bool) -> None:
     """Show ROOT's (default: every linked root's) link, last cycle, what is pending, and conflict copies."""
     registry = Registry(os.environ)
     roots = registry.all() if root is None else [registry.get(root)]
     if not roots:
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
+    if follow:
+        show_live(registry.socket, set() if root is None else {roots[0].record.uuid}, as_json=as_json)
+        return
+    daemon = control.live(registry.socket)
+    live = {} if daemon is None else {each.uuid: each for each in daemon.roots}
     for linked in roots:
-        status = look(linked)
+        status = look(linked, live.get(linked.record.uuid))
         if as_json:
             json_line("status", _fields(status))
         else:
             _show(status)
 
 
-def look(linked: LinkedRoot) -> RootStatus:
-    """Gather a root's status."""
+def look(linked: LinkedRoot, live: RootLive | None = None) -> RootStatus:
+    """Gather a root's status.
+
+    Args:
+        linked: The root.
+        live: What the daemon says of it.
+    """
     with StateDB.open(linked.state, read_only=True) as database:
         last = Books(database).last_cycle()
         problems = database.problems()
@@ -69,7 +86,13 @@ def look(linked: LinkedRoot) -> RootStatus:
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
     condition, detail = _condition(linked, last)
     return RootStatus(
-        root=linked, condition=condition, detail=detail, last=last, problems=problems, conflicts=conflicts
+        root=linked,
+        condition=condition,
+        detail=detail,
+        last=last,
+        problems=problems,
+        conflicts=conflicts,
+        live=live,
     )
 
 
@@ -129,6 +152,8 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
             for problem in status.problems
         ],
         "conflicts": [shown(path) for path in status.conflicts],
+        "paused": status.root.paused,
+        "watch": None if status.live is None else msgspec.to_builtins(status.live),
     }
 
 
@@ -137,6 +162,7 @@ def _show(status: RootStatus) -> None:
     table = Table(title=shown(status.root.path), title_justify="left", show_header=False, box=None, pad_edge=False)
     table.add_row("linked to", record.url)
     table.add_row("condition", f"{status.condition}: {status.detail}" if status.detail else status.condition)
+    table.add_row("watched", _watched(status))
     if last is not None:
         done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
         table.add_row("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}")
@@ -145,6 +171,14 @@ def _show(status: RootStatus) -> None:
     for path in status.conflicts:
         table.add_row("conflict copy", shown(path))
     Console(file=sys.stdout, highlight=False, markup=False).print(table)
+
+
+def _watched(status: RootStatus) -> str:
+    live = status.live
+    if live is None:
+        return "no: paused" if status.root.paused else "no: `blocksync watch` is not running"
+    how = f"{live.phase}, by {live.watching}; the server by {live.following}"
+    return "; ".join([how, *(text for text in (live.detail, *live.degraded) if text)])
 
 
 def _time(ns: int) -> str:

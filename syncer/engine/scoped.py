@@ -215,6 +215,7 @@ async def remember(
         directories: Local ones that were looked at; None: all.
         complete: Nothing was left undone.
     """
+    clock_ns = await scoping.local.begin()
 
     def work() -> None:
         state = scoping.state
@@ -223,7 +224,7 @@ async def remember(
             with state.rows() as rows:
                 raw = state.rules()
                 rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
-                settled = scoping.local.surveyor(rules).settled(rows, directories)
+                settled = scoping.local.surveyor(rules).settled(rows, directories, clock_ns)
             old = Digests() if directories is None else state.digests()
             new = old.updated(settled)
             if new.raw != old.raw or directories is None:

@@ -112,12 +112,12 @@ class Surveyor:
         while pending:
             path = pending.pop()
             try:
-                ino, found = self._entries(path)
+                ino, changed_ns, found = self._entries(path)
             except (OSError, LocalChangedError):
                 dirty.append(path)
                 continue
             entries += len(found)
-            if known.get(ino) != _digest(found):
+            if known.get(ino) != _digest(changed_ns, found):
                 dirty.append(path)
             pending += [join(path, os.fsencode(entry[0])) for entry in found if stat.S_ISDIR(entry[1])]
         return Survey(dirty=dirty, entries=entries, parked=self._parked())
@@ -152,12 +152,14 @@ class Surveyor:
             raise UnscopableError(path)
         return found.stats
 
-    def settled(self, rows: Rows, paths: Iterable[RelPath] | None) -> dict[int, bytes | None]:
+    def settled(self, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
         """Find directories in which everything is exactly as the base says.
 
         Args:
             rows: The base, after everything that was done is in it.
             paths: Which to look at; None: all that there are.
+            clock_ns: The filesystem's own time, before this call. A directory that changed since may change again
+                within the same tick, unseen.
 
         Returns:
             Their digests, and None for those which are not so.
@@ -167,12 +169,12 @@ class Surveyor:
         while pending:
             path, nid = pending.pop()
             try:
-                ino, entries = self._entries(path)
+                ino, changed_ns, entries = self._entries(path)
             except (OSError, LocalChangedError):
                 continue
             children = {} if nid is None else {os.fsdecode(row.node.name): row for row in rows.children(nid)}
             same = len(children) == len(entries) and all(_agrees(children.get(entry[0]), entry) for entry in entries)
-            found[ino] = _digest(entries) if same else None
+            found[ino] = _digest(changed_ns, entries) if same and changed_ns < clock_ns else None
             if paths is None:
                 for entry in entries:
                     row = children.get(entry[0])
@@ -188,11 +190,11 @@ class Surveyor:
         found = rows.at(parent, name) if parent is not None else ()
         return found[0].nid if len(found) == 1 else None
 
-    def _entries(self, path: RelPath) -> tuple[int, list[_Entry]]:
-        """A directory's inode and entries by name, without our private folder."""
+    def _entries(self, path: RelPath) -> tuple[int, int, list[_Entry]]:
+        """A directory's inode, its ctime, and entries by name, without our private folder."""
         descriptor = open_directory(self._root, path)
         try:
-            ino = os.fstat(descriptor).st_ino
+            own = os.fstat(descriptor)
             with os.scandir(descriptor) as entries:
                 found = sorted(self._described(entries))
         finally:
@@ -201,7 +203,7 @@ class Surveyor:
             found = [entry for entry in found if os.fsencode(entry[0]) != PRIVATE]
         if not self.rules.is_empty:
             found = [entry for entry in found if not self._ignores(path, entry)]
-        return ino, found
+        return own.st_ino, own.st_ctime_ns, found
 
     def _ignores(self, folder: RelPath, entry: _Entry) -> bool:
         return self.rules.matches(join(folder, os.fsencode(entry[0])), directory=stat.S_ISDIR(entry[1]))
@@ -232,8 +234,13 @@ class Surveyor:
             os.close(descriptor)
 
 
-def _digest(entries: list[_Entry]) -> bytes:
-    return hashlib.blake2b(marshal.dumps(entries, _PLAIN_MARSHAL), digest_size=_DIGEST_BYTES).digest()
+def _digest(changed_ns: int, entries: list[_Entry]) -> bytes:
+    """Digest of a state that will never come again.
+
+    Without the directory's ctime it could: a file that was made, synced and removed again leaves the entries of before,
+    and its removal would not be seen.
+    """
+    return hashlib.blake2b(marshal.dumps((changed_ns, entries), _PLAIN_MARSHAL), digest_size=_DIGEST_BYTES).digest()
 
 
 def _agrees(row: BaseRow | None, entry: _Entry) -> bool:

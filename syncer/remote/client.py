@@ -118,6 +118,20 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Now, in a container's history.
+
+    Attributes:
+        evidence: Another one whenever something has changed; compare for equality only. On plain Pithos two changes
+            within a second may look like one.
+        cursor: For `CloudClient.changes`; None on a server without that extension.
+    """
+
+    evidence: object
+    cursor: Cursor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """A complete, error-free listing of the container: the evidence that a missing object is deleted.
 
@@ -249,6 +263,10 @@ class CloudClient(Protocol):
 
     async def create_container(self) -> ContainerInfo:
         """Make the container; one that exists is fine."""
+        ...
+
+    async def moment(self) -> Moment:
+        """How far the container is, for who waits for its next change: one cheap request."""
         ...
 
     async def list_objects(self) -> Listing:

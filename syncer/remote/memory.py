@@ -28,6 +28,7 @@ from syncer.remote.client import (
     KnownBase,
     Listing,
     MissingBlocks,
+    Moment,
     OlderList,
     PutResult,
     RefusedName,
@@ -199,6 +200,14 @@ class MemoryClient:
         self.container.exists = True
         await self.after("create_container", _NOTHING)
         return self._info()
+
+    async def moment(self) -> Moment:
+        """See CloudClient."""
+        await self._enter("moment")
+        self._info()
+        found = Moment(evidence=self.container.last_version, cursor=self.container.cursor)
+        await self.after("moment", _NOTHING)
+        return found
 
     async def list_objects(self) -> Listing:
         """See CloudClient."""

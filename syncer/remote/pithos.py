@@ -29,6 +29,7 @@ from syncer.remote.client import (
     KnownBase,
     Listing,
     MissingBlocks,
+    Moment,
     OlderList,
     PutResult,
 )
@@ -63,6 +64,11 @@ class PithosClient:
         """See CloudClient."""
         await self._session.ask(self._session.make.create_container(), 201, 202)
         return await self._session.fresh_info()
+
+    async def moment(self) -> Moment:
+        """See CloudClient."""
+        stamp = (await self._session.look_at_container())[1]
+        return Moment(evidence=stamp, cursor=stamp.cursor)
 
     async def list_objects(self) -> Listing:
         """See CloudClient. Pages are no snapshot: a rename between two of them would look like a deletion.

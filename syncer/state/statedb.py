@@ -443,15 +443,33 @@ def _index_entries(row: BaseRow) -> Iterator[tuple[str, bytes]]:
         yield "by-uuid", uuid_key(row.remote.uuid)
 
 
+@contextlib.contextmanager
+def exclusive(path: str, what: str) -> Iterator[None]:
+    """Hold a lock file.
+
+    Raises:
+        LockedError: Another process does.
+    """
+    lock = _hold(path, what)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
 def _lock(path: str) -> int:
+    return _hold(os.path.join(path, "lock"), f"the state {path}")
+
+
+def _hold(path: str, what: str) -> int:
     """The right to write: a flock, which the kernel releases when the process ends, however it ends."""
-    lock = os.open(os.path.join(path, "lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         digits = os.pread(lock, 32, 0).strip()
         os.close(lock)
-        raise LockedError(f"the state {path}", int(digits) if digits.isdigit() else None) from None
+        raise LockedError(what, int(digits) if digits.isdigit() else None) from None
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     return lock

@@ -546,3 +546,19 @@ def test_looking_changes_nothing(remote: Remote) -> None:
         assert client.counters.since(before).mutating_requests == 0
 
     run(remote, scenario)
+
+
+def test_a_moment_is_another_after_a_change_and_the_same_without(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        before = await client.moment()
+        assert await client.moment() == before
+        await store(client, "a", content(1, BLOCK))
+        now = await client.moment()
+        assert now.evidence != before.evidence
+        assert (now.cursor is None) == (before.cursor is None)
+        if before.cursor is not None:
+            found = await client.changes(before.cursor)
+            assert found is not None
+            assert found.cursor == now.cursor
+
+    run(remote, scenario)

@@ -22,9 +22,9 @@ BLOCK = 64 * 1024
 
 
 @contextmanager
-def server(folder: Path, *options: str) -> Iterator[str]:
+def server(folder: Path, *options: str, listen: str = "127.0.0.1:0") -> Iterator[str]:
     """A server of its own; yields http://HOST:PORT."""
-    command = [BLOCKSYNC, "serve", folder, "--listen", "127.0.0.1:0", *options]
+    command = [BLOCKSYNC, "serve", folder, "--listen", listen, *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout is not None
     try:

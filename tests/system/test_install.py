@@ -20,6 +20,7 @@ FILES = {
     "usr/local/share/fish/vendor_completions.d/blocksync.fish",
     "usr/local/lib/systemd/system/blocksync-mount@.service",
     "usr/local/lib/systemd/system/blocksync-serve.service",
+    "usr/local/lib/systemd/user/blocksync-watch.service",
 }
 
 

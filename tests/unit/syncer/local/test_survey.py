@@ -22,6 +22,9 @@ from syncer.local.survey import Digests, Surveyor
 from tests.unit.syncer.core.test_scope import MemoryRows
 from tests.unit.syncer.core.trees import content
 
+NEVER = 1 << 62
+"""A clock that is later than any change: directories are trusted at once."""
+
 
 @contextmanager
 def surveyor_of(path: Path) -> Iterator[Surveyor]:
@@ -69,7 +72,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def settled(tree: Path, surveyor: Surveyor) -> Digests:
-    found = surveyor.settled(MemoryRows(rows_of(tree)), None)
+    found = surveyor.settled(MemoryRows(rows_of(tree)), None, NEVER)
     assert None not in found.values()
     return Digests().updated(found)
 
@@ -90,8 +93,8 @@ def test_without_digests_everything_is_dirty_and_with_them_nothing(tree: Path) -
         (lambda tree: (tree / "b" / "new").write_text(""), [b"b"]),
         (lambda tree: (tree / "b" / "link").unlink(), [b"b"]),
         (lambda tree: (tree / "a" / "one").chmod(0o600), [b"a"]),
-        (lambda tree: (tree / "b").chmod(0o700), [b""]),
-        (lambda tree: (tree / "a" / "deep").rename(tree / "b" / "deep"), [b"a", b"b"]),
+        (lambda tree: (tree / "b").chmod(0o700), [b"", b"b"]),
+        (lambda tree: (tree / "a" / "deep").rename(tree / "b" / "deep"), [b"a", b"b", b"b/deep"]),
         (lambda tree: (tree / "c").mkdir(), [b"", b"c"]),
         (lambda tree: os.utime(tree / "top", ns=(1, 1)), [b""]),
     ],
@@ -109,14 +112,14 @@ def test_an_entry_whose_evidence_proves_nothing_keeps_its_directory_dirty(tree: 
     assert row.local is not None
     rows[nid] = replace(row, local=replace(row.local, ctime_ns=0))
     with surveyor_of(tree) as surveyor:
-        found = surveyor.settled(MemoryRows(rows), None)
+        found = surveyor.settled(MemoryRows(rows), None, NEVER)
         known = Digests().updated(found)
         assert surveyor.survey(known).dirty == [b"a"]
 
 
 def test_only_the_directories_asked_for_are_settled(tree: Path) -> None:
     with surveyor_of(tree) as surveyor:
-        found = surveyor.settled(MemoryRows(rows_of(tree)), [RelPath(b"a/deep"), RelPath(b"gone")])
+        found = surveyor.settled(MemoryRows(rows_of(tree)), [RelPath(b"a/deep"), RelPath(b"gone")], NEVER)
         assert list(found) == [(tree / "a" / "deep").stat().st_ino]
 
 
@@ -153,3 +156,20 @@ def test_digests_are_a_map(first: dict[int, bytes], changes: dict[int, bytes | N
     assert {key: digests.get(key) for key in first.keys() | changes.keys()} == {
         key: model.get(key) for key in first.keys() | changes.keys()
     }
+
+
+def test_a_directory_that_is_as_it_was_before_has_changed_all_the_same(tree: Path) -> None:
+    """What was made and synced meanwhile is in the base by now: that it is gone again must be seen."""
+    with surveyor_of(tree) as surveyor:
+        known = settled(tree, surveyor)
+        (tree / "a" / "new").mkdir()
+        (tree / "a" / "new").rmdir()
+        assert surveyor.survey(known).dirty == [b"a"]
+
+
+def test_a_directory_that_changed_in_this_tick_of_the_clock_is_not_trusted(tree: Path) -> None:
+    with surveyor_of(tree) as surveyor:
+        changed_ns = (tree / "b").stat().st_ctime_ns
+        rows = MemoryRows(rows_of(tree))
+        assert surveyor.settled(rows, [RelPath(b"b")], changed_ns) == {(tree / "b").stat().st_ino: None}
+        assert None not in surveyor.settled(rows, [RelPath(b"b")], changed_ns + 1).values()

@@ -1,0 +1,78 @@
+"""`blocksync watch`: the daemon."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from functools import partial
+
+import click
+import structlog
+import trio
+
+from blockfs.runtime import logs
+from blockfs.runtime.notify import ServiceManager
+from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.cli.watching import Ports, Watcher
+from syncer.remote.parallel import first_error
+from syncer.watch import control
+from syncer.watch.daemon import Daemon, Wanted
+from syncer.watch.root_task import Surroundings
+
+log = structlog.get_logger()
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@click.command("watch")
+@click.argument("roots", type=PATH, nargs=-1, metavar="[ROOT]…")
+@click.option(
+    "--watcher",
+    type=click.Choice(["auto", "inotify", "watchdog"]),
+    default="auto",
+    show_default=True,
+    help="How ordinary folders are watched.",
+)
+@click.option("--verbose", is_flag=True, help="Log each action.")
+def command(roots: tuple[bytes, ...], watcher: Watcher, verbose: bool) -> None:
+    """Keep the linked ROOTs (default: all) and their containers in the same state, until SIGTERM or Ctrl-C.
+
+    One daemon serves all roots. `blocksync status --follow` shows how it stands, `blocksync pause ROOT` makes it leave
+    one alone. SIGHUP reads again what is linked. Logs go to stderr as JSON lines.
+    """
+    logs.log_to(sys.stderr, level=logging.DEBUG if verbose else logging.INFO)
+    registry = Registry(os.environ)
+    named = {registry.get(root).record.uuid for root in roots}
+    made: dict[str, Ports] = {}
+
+    def registered() -> list[Wanted]:
+        return [_wanted(linked, watcher, made) for linked in registry.all() if not named or linked.record.uuid in named]
+
+    manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
+    watchdog_us = os.environ.pop("WATCHDOG_USEC", None)
+    watchdog_s = int(watchdog_us) / 1e6 if watchdog_us is not None and watchdog_us.isdigit() else None
+    around = Surroundings(draw=random.random, wall_s=time.time, told=lambda: None)
+    with registry.watching():
+        daemon = Daemon(registered, around, manager)
+
+        try:
+            trio.run(
+                daemon.run,
+                lambda: trio.open_signal_receiver(*_SIGNALS),
+                partial(control.serve, registry.socket),
+                watchdog_s,
+            )
+        except BaseExceptionGroup as group:
+            raise first_error(group) from group
+
+
+def _wanted(linked: LinkedRoot, watcher: Watcher, made: dict[str, Ports]) -> Wanted:
+    """The same ports as before, unless the root was linked anew."""
+    uuid = linked.record.uuid
+    if uuid not in made or made[uuid].record != linked.record:
+        made[uuid] = Ports(linked, watcher)
+    return Wanted(ports=made[uuid], paused=linked.paused)

@@ -1,0 +1,130 @@
+"""From a linked root to what the daemon watches and runs: `watch.work.RootPorts`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import structlog
+import trio
+
+from blockfs.errors import BlockfsError
+from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.output import shown
+from syncer.cli.opening import open_local, policy_now
+from syncer.cli.roots import LinkedRoot
+from syncer.core.model import Action, Plan, RelPath
+from syncer.engine.books import Books
+from syncer.engine.cycle import Cycle, Options
+from syncer.engine.report import Failure, Report
+from syncer.engine.scoped import Scoping
+from syncer.errors import SyncerError
+from syncer.local.blockfs_root import BlockfsRoot
+from syncer.local.directory import LocalDirectory
+from syncer.remote.client import CloudClient
+from syncer.remote.pithos import open_pithos
+from syncer.state.statedb import StateDB
+from syncer.watch.feeds import ServerFeed
+from syncer.watch.inotify_source import InotifySource
+from syncer.watch.portable_source import PortableSource
+from syncer.watch.source import DirtySource
+from syncer.watch.volume_source import VolumeSource, drop_snapshot, has_writers
+from syncer.watch.work import RemoteFeed, Work
+
+log = structlog.get_logger()
+
+Watcher = Literal["auto", "inotify", "watchdog"]
+
+
+class Ports:
+    """See `RootPorts`."""
+
+    def __init__(self, linked: LinkedRoot, watcher: Watcher) -> None:
+        self.record = linked.record
+        self.uuid = linked.record.uuid
+        self.path = linked.path
+        interval_s = linked.record.open_files_interval_s
+        self.open_files_interval_s = interval_s if linked.record.folder is None and interval_s else None
+        self._linked = linked
+        self._watcher = watcher
+
+    def source(self) -> DirtySource:
+        """See RootPorts."""
+        if self._linked.record.folder is None:
+            return VolumeSource(self.path)
+        if self._watcher == "inotify" or (self._watcher == "auto" and sys.platform == "linux"):
+            return InotifySource(self.path)
+        return PortableSource(self.path, tells_closing=sys.platform == "linux")
+
+    def connect(self) -> CloudClient:
+        """See RootPorts."""
+        record = self._linked.record
+        return open_pithos(record.url, self._linked.token(), settings=record.settings)
+
+    def feed(self, remote: CloudClient) -> RemoteFeed:
+        """See RootPorts."""
+        return ServerFeed(remote)
+
+    async def has_writers(self) -> bool:
+        """See RootPorts."""
+        return await trio.to_thread.run_sync(has_writers, self.path)
+
+    async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
+        """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
+        report = Report()
+        with StateDB.open(self._linked.state) as database:
+            books = Books(database)
+            error: str | None = None
+            code = int(ExitCode.UNEXPECTED)
+            try:
+                await self._run(remote, books, report, work, moving)
+                code = report.exit_code
+            except (SyncerError, BlockfsError, OSError) as failure:
+                error = str(failure)
+                code = failure.exit_code if isinstance(failure, SyncerError | BlockfsError) else code
+                raise
+            finally:
+                books.keep_result(report, code, error)
+        return report
+
+    async def _run(
+        self, remote: CloudClient, books: Books, report: Report, work: Work, moving: Callable[[str], None]
+    ) -> None:
+        policy = policy_now()
+        local = open_local(self._linked, policy, books, from_snapshot=work.from_snapshot)
+        try:
+            if isinstance(local, BlockfsRoot) and work.local.everything and not work.from_snapshot:
+                await trio.to_thread.run_sync(drop_snapshot, self.path)
+            scoping = None
+            if isinstance(local, LocalDirectory):
+                dirt = None if work.local.everything else work.local.directories
+                scoping = Scoping(local=local, state=books, dirt=dirt)
+            options = Options(policy=policy, scoping=scoping)
+            await Cycle(local, remote, books, _Ears(moving), options, report).run()
+        finally:
+            with trio.CancelScope(shield=True):
+                await local.close()
+
+
+class _Ears:
+    """`engine.report.Listener` of the daemon: failures to the log, the rest to who follows."""
+
+    def __init__(self, moving: Callable[[str], None]) -> None:
+        self._moving = moving
+
+    def planned(self, plan: Plan) -> None:
+        """See Listener."""
+
+    def done(self, action: Action, path: RelPath) -> None:
+        """See Listener."""
+        self._moving(shown(path))
+        log.debug("watch.done", action=type(action).__name__.lower(), side=action.side.value, path=path)
+
+    def failed(self, failure: Failure) -> None:
+        """See Listener."""
+        log.info("watch.not_synced", path=failure.path, reason=failure.reason)
+
+    def noted(self, path: bytes, text: str) -> None:
+        """See Listener."""
+        log.debug("watch.note", path=path, text=text)

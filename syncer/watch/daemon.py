@@ -1,0 +1,134 @@
+"""The daemon: many roots, each in a task of its own; signals, the service manager, the control socket."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import structlog
+import trio
+
+from blockfs.runtime.notify import ServiceManager
+from syncer.watch.live import DaemonLive, RootLive
+from syncer.watch.root_task import RootTask, Surroundings
+from syncer.watch.work import RootPorts
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """One root as the registry has it now."""
+
+    ports: RootPorts
+    paused: bool
+
+
+Registered = Callable[[], Sequence[Wanted]]
+"""Reads what is linked now, of the roots that the command line names."""
+
+Signals = Callable[[], AbstractContextManager[AsyncIterator[int]]]
+
+
+class Daemon:
+    """Runs root tasks until it is told to stop.
+
+    Attributes:
+        changed: Set, and replaced by another, when `live` may have changed.
+    """
+
+    def __init__(self, registered: Registered, around: Surroundings, manager: ServiceManager) -> None:
+        self._registered = registered
+        self._around = around
+        self._manager = manager
+        self._tasks: dict[str, tuple[RootTask, trio.CancelScope]] = {}
+        self._nursery: trio.Nursery | None = None
+        self._started = around.wall_s()
+        self.changed = trio.Event()
+
+    @property
+    def live(self) -> DaemonLive:
+        """How all roots stand, by path."""
+        roots: list[RootLive] = sorted((task.live for task, _ in self._tasks.values()), key=lambda live: live.root)
+        return DaemonLive(pid=os.getpid(), started=self._started, roots=roots)
+
+    def told(self) -> None:
+        """A root's task has changed its `live`."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def expedite(self, uuid: str) -> bool:
+        """Look at everything of one root now. Returns whether it is watched."""
+        found = self._tasks.get(uuid)
+        if found is not None:
+            found[0].expedite()
+        return found is not None
+
+    def reload(self) -> None:
+        """Take over what was linked, unlinked, paused and resumed since."""
+        assert self._nursery is not None
+        wanted = {root.ports.uuid: root for root in self._registered()}
+        for uuid, (task, scope) in list(self._tasks.items()):
+            if uuid not in wanted or wanted[uuid].ports is not task.ports:
+                log.info("watch.unlinked", root=task.live.root)
+                scope.cancel()
+                del self._tasks[uuid]
+        for uuid, root in wanted.items():
+            if uuid in self._tasks:
+                self._tasks[uuid][0].pause(paused=root.paused)
+            else:
+                self._start(root)
+        self.told()
+
+    def _start(self, root: Wanted) -> None:
+        assert self._nursery is not None
+        around = Surroundings(draw=self._around.draw, wall_s=self._around.wall_s, told=self.told)
+        task, scope = RootTask(root.ports, around, paused=root.paused), trio.CancelScope()
+        self._tasks[root.ports.uuid] = (task, scope)
+
+        async def run() -> None:
+            with scope:
+                await task.run()
+
+        self._nursery.start_soon(run)
+
+    async def run(
+        self,
+        signals: Signals,
+        serve: Callable[..., Awaitable[None]] | None = None,
+        watchdog_s: float | None = None,
+    ) -> None:
+        """Watch until SIGTERM or SIGINT.
+
+        Args:
+            signals: Opens the stream of signals.
+            serve: Answers on the control socket, as `trio.Nursery.start` begins it.
+            watchdog_s: The service manager wants to hear of us within this time.
+        """
+        with signals() as arriving:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                self.reload()
+                if serve is not None:
+                    await nursery.start(serve, self)
+                if watchdog_s is not None:
+                    nursery.start_soon(self._be_alive, watchdog_s)
+                self._manager.ready(f"{len(self._tasks)} roots")
+                log.info("watch.ready", roots=len(self._tasks))
+                async for number in arriving:
+                    if number != signal.SIGHUP:
+                        break
+                    self._manager.reloading()
+                    self.reload()
+                    self._manager.ready(f"{len(self._tasks)} roots")
+                self._manager.stopping("ending the cycles under way")
+                nursery.cancel_scope.cancel()
+
+    async def _be_alive(self, watchdog_s: float) -> None:
+        """Tell the service manager as long as the event loop turns."""
+        while True:
+            self._manager.alive()
+            await trio.sleep(watchdog_s / 2)

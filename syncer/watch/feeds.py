@@ -1,0 +1,67 @@
+"""Noticing changes on the server: its `changes` request waits for them; a server without it is asked now and then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.remote.client import CloudClient, Cursor
+
+MIN_POLL_S: Final = 2.0
+MAX_POLL_S: Final = 60.0
+_SLOWER: Final = 1.5
+
+WAIT_S: Final = 50.0
+"""Of one waiting request. Proxies commonly cut connections that are silent for a minute."""
+
+
+class ServerFeed:
+    """See `RemoteFeed`. Asks the server first which way it knows.
+
+    It keeps its own place in the container's history: what a cycle of ours writes is told, too, and the cycle that
+    then looks finds that it is an echo.
+    """
+
+    kind = "nothing"
+
+    def __init__(self, remote: CloudClient) -> None:
+        self._remote = remote
+        self._cursor: Cursor | None = None
+        self._evidence: object = None
+        self._pause_s = MIN_POLL_S
+
+    async def wait(self) -> None:
+        """See RemoteFeed.wait."""
+        while not await self._has_changed():
+            pass
+
+    async def _has_changed(self) -> bool:
+        if self.kind == "nothing":
+            info = await self._remote.container_info()
+            self.kind = "changes" if EXTENSION_CHANGES in info.extensions else "polling"
+        return await (self._wait_on_server() if self.kind == "changes" else self._poll())
+
+    async def _wait_on_server(self) -> bool:
+        cursor = self._cursor
+        if cursor is None:
+            self._cursor = (await self._remote.moment()).cursor
+            return True
+        found = await self._remote.changes(cursor, WAIT_S)
+        if found is None:
+            self._cursor = None  # of another life of the container: what a cycle makes of that is its business
+            return False
+        self._cursor = found.cursor
+        return found.cursor != cursor
+
+    async def _poll(self) -> bool:
+        if self._evidence is not None:
+            await trio.sleep(self._pause_s)
+        found = (await self._remote.moment()).evidence
+        if found == self._evidence:
+            self._pause_s = min(self._pause_s * _SLOWER, MAX_POLL_S)
+            return False
+        self._evidence = found
+        self._pause_s = MIN_POLL_S
+        return True

@@ -1,0 +1,97 @@
+"""What one cycle is to look at, on both sides; and what it is run by. Values and interfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from syncer.engine.report import Report
+from syncer.remote.client import CloudClient
+from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
+from syncer.watch.source import DirtySource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a cycle is to look at. What changed on the server it finds out itself, by one request.
+
+    Attributes:
+        local: In the root.
+        remote: Something changed on the server.
+        from_snapshot: Push files that are open for writing, too, as of one instant (volumes).
+    """
+
+    local: Dirt = CLEAN
+    remote: bool = False
+    from_snapshot: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.local) or self.remote or self.from_snapshot
+
+    def __or__(self, later: Work) -> Work:
+        return Work(
+            local=self.local | later.local,
+            remote=self.remote or later.remote,
+            from_snapshot=self.from_snapshot or later.from_snapshot,
+        )
+
+
+ALL: Final = Work(local=EVERYTHING, remote=True)
+
+
+class RemoteFeed(Protocol):
+    """Tells of changes on the server.
+
+    Attributes:
+        kind: For `status`: "changes" or "polling".
+    """
+
+    kind: str
+
+    async def wait(self) -> None:
+        """Return when something changed, or may have. The first time at once: nobody looked until now.
+
+        Raises:
+            SyncerError: The server can't be asked.
+        """
+        ...
+
+
+class RootPorts(Protocol):
+    """One linked root as the daemon needs it. Made by the command line.
+
+    Attributes:
+        uuid: Names the root.
+        path: Absolute path of ROOT.
+        open_files_interval_s: How often files that stay open for writing are pushed from a snapshot; None: they need no
+            snapshot (ordinary folders), or none is wanted.
+    """
+
+    uuid: str
+    path: bytes
+    open_files_interval_s: float | None
+
+    def source(self) -> DirtySource:
+        """A new source; not armed."""
+        ...
+
+    def connect(self) -> CloudClient:
+        """A client for as long as the root is watched."""
+        ...
+
+    def feed(self, remote: CloudClient) -> RemoteFeed:
+        """What tells of the server's changes."""
+        ...
+
+    async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
+        """One cycle. Looks at least at what `work` names; records how it ended; tells `moving` what it has synced.
+
+        Raises:
+            SyncerError, BlockfsError, OSError: It was broken off.
+        """
+        ...
+
+    async def has_writers(self) -> bool:
+        """Whether a file of a volume is open for writing."""
+        ...
