@@ -102,28 +102,34 @@ class LocalWorker:
         if action.kind is Kind.SYMLINK:
             assert action.target is not None
             return await self._local.make_symlink(path, action.target, None)
+        assert action.content is not None
         source = await self._source(action)
         async with self._lanes.lane(source.blocks):
             staged = await self._stage(action, path, source, ())
             try:
-                return await self._local.create(path, staged)
+                applied = await self._local.create(path, staged)
             finally:
                 await staged.drop()
+        await self._local.remember_list(action.content, source.blocks)
+        return applied
 
     async def _update(self, action: Update) -> Applied:
         path, expect = self._path(action), local_tag(self._ledger, action.nid)
         if action.kind is Kind.SYMLINK:
             assert action.target is not None
             return await self._local.make_symlink(path, action.target, expect)
+        assert action.content is not None
         node = self._ledger.node(Side.LOCAL, action.nid)
         old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
         source = await self._source(action)
         async with self._lanes.lane(source.blocks, source.older):
             staged = await self._stage(action, path, source, old)
             try:
-                return await self._local.replace(path, staged, expect)
+                applied = await self._local.replace(path, staged, expect)
             finally:
                 await staged.drop()
+        await self._local.remember_list(action.content, source.blocks)
+        return applied
 
     async def _stage(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Staged:
         assert action.content is not None

@@ -84,6 +84,14 @@ class _TrashPlace(TypedDict, total=False):
     trash_name: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """What a new file starts with: inode and content version of another one, None for nothing; its block list."""
+
+    version: tuple[int, int] | None
+    blocks: BlockList
+
+
 class PreparedFile:
     """A nameless file on the mount: `Staged` of a blockfs root."""
 
@@ -271,7 +279,8 @@ class BlockfsRoot:
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
         """Into the cache, if it is a long one."""
         if self._regrid is None and self._lists is not None and len(blocks) >= _KEPT_BLOCKS:
-            await self._run(self._lists.save, content, blocks)
+            with suppress(OSError):  # a cache
+                await self._run(self._lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """From the volume's block directory; `upload_file` hashes it once more and refuses a damaged one."""
@@ -308,8 +317,9 @@ class BlockfsRoot:
         try:
             if self._regrid is not None:
                 near = await self._regrid.assemble(wanted, hold, self._run)
-                return await self._run(self._prepare, wanted, near, hold)
-            missing = await self._run(self._missing, wanted.blocks, hold)
+                return await self._run(self._prepare, wanted, near, await self._run(self._start_for, wanted), hold)
+            start = await self._run(self._start_for, wanted)
+            missing = await self._run(self._missing, wanted.blocks, start, hold)
             received = False
 
             async def deliver(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - its id names it
@@ -324,23 +334,22 @@ class BlockfsRoot:
                 if received:  # what was received must not be fetched again
                     await self._run(self._blocks.sync)
                 raise
-            return await self._run(self._store_and_prepare, wanted, hold)
+            return await self._run(self._store_and_prepare, wanted, start, hold)
         except BaseException:
             hold.release()
             raise
 
-    def _store_and_prepare(self, wanted: Wanted, hold: EpochHold) -> PreparedFile:
+    def _store_and_prepare(self, wanted: Wanted, start: _Start, hold: EpochHold) -> PreparedFile:
         self._blocks.sync()  # durable before a tree refers to it
-        return self._prepare(wanted, wanted.blocks, hold)
+        return self._prepare(wanted, wanted.blocks, start, hold)
 
-    def _missing(self, blocks: BlockList, hold: EpochHold) -> list[int]:
-        lacking = set(self._blocks.missing(blocks, hold))
-        first: list[int] = []
-        for index, block in enumerate(blocks):
-            if block in lacking:
-                lacking.discard(block)
-                first.append(index)
-        return first
+    def _missing(self, blocks: BlockList, start: _Start, hold: EpochHold) -> list[int]:
+        """Where the blocks first stand that the volume lacks. Those of the file that we start from are there."""
+        first: dict[BlockId, int] = {}
+        for index, block in blocks.changed_from(start.blocks).items():
+            first.setdefault(block, index)
+        lacking = set(self._blocks.missing(first, hold))
+        return [index for block, index in first.items() if block in lacking]
 
     def _store(self, block: BlockId, data: bytes, hold: EpochHold) -> None:
         self._blocks.put(data, hold, block_id=block)
@@ -349,10 +358,9 @@ class BlockfsRoot:
             self._unsynced_bytes = 0
             self._blocks.sync()
 
-    def _prepare(self, wanted: Wanted, blocks: BlockList, hold: EpochHold) -> PreparedFile:
+    def _prepare(self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold) -> PreparedFile:
         meta = wanted.meta
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
-        base, old = self._base_for(wanted)
         owner = self._owner_of(wanted.path)
         handle = self._ask(
             self._control.prepare_file,
@@ -361,11 +369,11 @@ class BlockfsRoot:
             uid=owner[0],
             gid=owner[1],
             mtime_ns=mtime_ns,
-            base=base,
+            base=start.version,
         )
         if handle is None:
             raise LocalChangedError(wanted.path, _REASONS["changed"])
-        for first, ids in changed_runs(blocks, old):
+        for first, ids in changed_runs(blocks, start.blocks):
             if self._ask(self._control.set_blocks, handle, first, ids):
                 raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
         tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
@@ -380,15 +388,15 @@ class BlockfsRoot:
             return os.geteuid(), os.getegid()
         return found.st_uid, found.st_gid
 
-    def _base_for(self, wanted: Wanted) -> tuple[tuple[int, int] | None, BlockList]:
+    def _start_for(self, wanted: Wanted) -> _Start:
         """A file whose block list the new one starts with, so that a small change costs a small message."""
         for origin in wanted.origins:
             if origin.tag.version is None:
                 continue
             blocks = self._ask(self._control.block_list, origin.tag.ino, origin.tag.version, self._block_size)
             if blocks is not None:
-                return (origin.tag.ino, origin.tag.version), blocks
-        return None, BlockList(block_size=self._block_size, size_bytes=0, ids=b"")
+                return _Start(version=(origin.tag.ino, origin.tag.version), blocks=blocks)
+        return _Start(version=None, blocks=BlockList(block_size=self._block_size, size_bytes=0, ids=b""))
 
     async def abandon(self, handle: int) -> None:
         """Drop a prepared file."""

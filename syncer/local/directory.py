@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
@@ -306,7 +306,8 @@ class LocalDirectory:
 
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
         """Into the cache."""
-        await self._run(self._lists.save, content, blocks)
+        with suppress(OSError):
+            await self._run(self._lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""

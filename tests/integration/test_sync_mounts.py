@@ -91,6 +91,28 @@ def test_nothing_is_scanned_or_hashed_and_one_page_costs_one_block(sync: Sync, p
     sync.at_rest(first, second)
 
 
+def test_a_change_of_a_long_file_costs_no_block_list(sync: Sync, pair: tuple[Path, Path]) -> None:
+    """Pushed by the one who made it, and, after a pull, by the other one."""
+    first, second = pair
+    with (first / "image").open("wb") as file:
+        for index in range(2000):
+            file.seek(index * BLOCK)
+            file.write(b"%d" % (index % 7))
+        file.truncate(2000 * BLOCK)
+    settle(sync, first, second)
+    for writer, reader in ((first, second), (second, first), (first, second)):
+        with (writer / "image").open("r+b") as file:
+            file.seek(1234 * BLOCK)
+            file.write(os.urandom(4096))
+        up, down = sync.reconcile(writer), sync.reconcile(reader)
+        assert up["bytes_sent"] <= 1.5 * BLOCK + 4096
+        assert down["bytes_received"] <= 1.5 * BLOCK + 4096
+        assert up["bytes_read_local"] <= BLOCK
+        assert down["bytes_read_local"] == 0
+    assert content(first) == content(second)
+    sync.at_rest(first, second)
+
+
 def test_rename_and_clone_transfer_and_read_nothing(sync: Sync, pair: tuple[Path, Path]) -> None:
     first, second = pair
     (first / "d").mkdir()
