@@ -17,6 +17,8 @@ IDENTITY_PATH: Final = "/identity/v2.0"
 """The path of the authentication URL that a client is given."""
 
 TOKENS_PATH: Final = f"{IDENTITY_PATH}/tokens"
+ACCOUNT_PATH: Final = "/account/v1.0"
+CATALOGS_PATH: Final = f"{ACCOUNT_PATH}/user_catalogs"
 STORAGE_PATH: Final = "/v1"
 STORAGE_TYPE: Final = "object-store"
 MAX_REQUEST_BYTES: Final = 16 << 10
@@ -123,6 +125,32 @@ def decode_access(body: bytes) -> Access:
     return Access(account=access.user.id, storage_url=urls[0].rstrip("/"))
 
 
+class _CatalogsRequest(msgspec.Struct):
+    uuids: list[str] | None = None
+    displaynames: list[str] | None = None
+
+
+_CATALOGS: Final = msgspec.json.Decoder(_CatalogsRequest)
+
+
+def answer_catalogs(body: bytes) -> bytes:
+    """Tell the names of accounts, or the accounts of names: they are the same here, whether they exist or not.
+
+    Raises:
+        TokenRequestError: Another form.
+    """
+    try:
+        wanted = _CATALOGS.decode(body)
+    except MALFORMED as error:
+        raise TokenRequestError(f'expected {{"uuids": […]}} or {{"displaynames": […]}}: {error}') from None
+    return msgspec.json.encode(
+        {
+            "uuid_catalog": {name: name for name in wanted.uuids or []},
+            "displayname_catalog": {name: name for name in wanted.displaynames or []},
+        }
+    )
+
+
 def encode_access(token: str, account: str, base_url: str) -> bytes:
     """Write who a token's owner is, and where the services are.
 
@@ -138,7 +166,7 @@ def encode_access(token: str, account: str, base_url: str) -> bytes:
         {"name": f"astakos_{kind}", "type": kind, "endpoints": [_endpoint(base_url + path, version)]}
         for kind, path, version in (
             ("identity", IDENTITY_PATH, "v2.0"),
-            ("account", "/account/v1.0", "v1.0"),
+            ("account", ACCOUNT_PATH, "v1.0"),
             ("weblogin", "/weblogin", ""),
         )
     ]

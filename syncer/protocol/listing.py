@@ -32,10 +32,17 @@ class ListingError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectRow:
-    """One object of a listing. The name is as the server wrote it: check it before use."""
+    """One object of a listing.
+
+    Attributes:
+        name: As the server wrote it: check it before use.
+        state: Its current version.
+        sharing: X-Object-Sharing, "" for an object that is not shared by itself.
+    """
 
     name: str
     state: ObjectState
+    sharing: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +92,7 @@ class _ObjectWire(msgspec.Struct, omit_defaults=False):
     md5: str = msgspec.field(name="hash", default="")
     available: int | str = 1
     meta: dict[str, str] | None = msgspec.field(name="x_object_meta", default=None)
+    sharing: object = msgspec.field(name="x_object_sharing", default=msgspec.UNSET)
 
 
 class _SubdirectoryWire(msgspec.Struct):
@@ -132,6 +140,11 @@ def decode_objects(body: bytes) -> list[ObjectRow]:
         return [row for raw in _ROWS.decode(body) if (row := _object_from_wire(raw)) is not None]
     except (*MALFORMED, HeaderError) as error:
         raise ListingError(f"not a listing of objects: {error}") from None
+
+
+def encode_accounts(rows: Iterable[tuple[str, int]]) -> bytes:
+    """Write the listing of accounts that share: name and time of the last change (microseconds since the epoch)."""
+    return msgspec.json.encode([{"name": name, "last_modified": _iso(modified_us)} for name, modified_us in rows])
 
 
 def encode_containers(rows: Iterable[ContainerRow]) -> bytes:
@@ -202,6 +215,7 @@ def _object_to_wire(row: ObjectRow) -> _ObjectWire:
         modified_by=state.modified_by,
         last_modified=_iso(state.modified_us),
         meta=None if state.meta is None else dict(state.meta),
+        sharing=row.sharing or msgspec.UNSET,
     )
 
 
@@ -214,6 +228,7 @@ def _object_from_wire(raw: msgspec.Raw) -> ObjectRow | None:
         return None
     return ObjectRow(
         name=wire.name,
+        sharing=wire.sharing if isinstance(wire.sharing, str) else "",
         state=ObjectState(
             size_bytes=wire.size_bytes,
             object_hash=parse_object_hash(wire.object_hash),

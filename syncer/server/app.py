@@ -18,7 +18,7 @@ from syncer.protocol import astakos, faults, hashmap, headers, swift
 from syncer.protocol.faults import Fault
 from syncer.protocol.hashmap import HashmapError
 from syncer.protocol.headers import HeaderError
-from syncer.server import container_calls, identity, object_calls
+from syncer.server import container_calls, foreign_calls, identity, object_calls
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
 from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, OverQuota, Refusal, Unauthorized
@@ -52,6 +52,9 @@ HANDLERS: Final[dict[Level, dict[str, Handler]]] = {
         "DELETE": object_calls.delete_object,
     },
 }
+
+ROOT_PATHS: Final = frozenset({b"/", b"/v1", b"/v1/", b"/swift/v1", b"/swift/v1/"})
+"""Where it is told who shares something with the caller."""
 
 _log = structlog.get_logger()
 
@@ -99,21 +102,27 @@ class App:
     async def _handle(self, request: Request) -> Response:
         if request.scope["raw_path"] == astakos.TOKENS_PATH.encode():
             return await identity.answer_token_request(request, self._tokens)
-        if request.scope["raw_path"] in swift.AUTH_PATHS:
+        if request.scope["raw_path"] == astakos.CATALOGS_PATH.encode():
+            return await identity.answer_catalogs_request(request, self._tokens)
+        wants_login = headers.AUTH_TOKEN not in request.headers
+        if request.scope["raw_path"] in swift.AUTH_PATHS and wants_login:
             return answer_login(request, self._tokens)
         if request.scope["raw_path"] == swift.INFO_PATH:
             limit = hashmap.MAX_BLOCKS * self._store.block_size
             return reply(200, swift.encode_info(limit), content_type=JSON)
         account = self._authenticate(request)
+        if request.scope["raw_path"] in ROOT_PATHS:
+            return await foreign_calls.list_sharers(request, self._store, account)
         target = parse_target(request.scope["raw_path"], request.scope["query_string"])
-        if target.account != account:
-            raise Forbidden("This token is not for that account")
-        handlers = HANDLERS[target.level]
+        call = Call(request=request, target=target, store=self._store, account=account)
+        handlers = (foreign_calls.HANDLERS if call.is_foreign else HANDLERS)[target.level]
+        if call.is_foreign and request.method in HANDLERS[target.level] and request.method not in handlers:
+            raise Forbidden("This token is not for that account; what others share is only read")
         handler = handlers.get(request.method)
         if handler is None:
             allowed = ", ".join(sorted(handlers))
             raise NotAllowed(f"{request.method} does nothing here; allowed: {allowed}", {"Allow": allowed})
-        return await handler(Call(request=request, target=target, store=self._store))
+        return await handler(call)
 
     def _authenticate(self, request: Request) -> str:
         """The account whose token the request carries."""

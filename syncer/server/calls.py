@@ -39,13 +39,15 @@ class Call:
 
     Attributes:
         request: HTTP's view of it.
-        target: What its URL names; the account is the caller's own.
+        target: What its URL names.
         store: Where it is done.
+        account: The caller's. Another one's objects are at most read, see `foreign_calls`.
     """
 
     request: Request
     target: Target
     store: Store
+    account: str
 
     @property
     def place(self) -> Place:
@@ -68,6 +70,11 @@ class Call:
     def delimiter(self) -> str:
         """What makes a request be about all below a name as well, or a listing group names; "" for neither."""
         return self.target.parameters.get("delimiter", "")
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the URL names what belongs to another account."""
+        return self.target.account != self.account
 
     @property
     def is_swift(self) -> bool:

@@ -75,7 +75,7 @@ async def list_objects(call: Call) -> Response:
     if "changes" in call.target.parameters:
         return await get_changes(call)
     wants_json = call.wants_json
-    wanted = _selection(call)
+    wanted = selection(call)
     since = call.header("If-Modified-Since")
     found, rows = await to_thread.run_sync(
         lambda: call.store.listing(
@@ -92,15 +92,31 @@ async def list_objects(call: Call) -> Response:
     return _text([row.name for row in rows], fields)
 
 
-def _selection(call: Call) -> Selection:
-    """What of the container is wanted. `path` is Pithos's for "directly in this directory"."""
+def selection(call: Call) -> Selection:
+    """What of the container is wanted.
+
+    `path` is Pithos's for "directly in this directory". Nothing is published here: `public` alone lists nothing.
+    """
     marker, prefix, limit = call.page()
     path, delimiter = call.target.parameters.get("path", ""), call.delimiter
     if path:
         prefix, delimiter = path, "/"
     if prefix and delimiter and not prefix.endswith(delimiter):
         prefix += delimiter  # as in Pithos: with a delimiter, the prefix is a directory
-    return Selection(marker=marker, prefix=prefix, delimiter=delimiter, hides_groups=bool(path), limit=limit)
+    parameters = call.target.parameters
+    return Selection(
+        marker=marker,
+        prefix=prefix,
+        delimiter=delimiter,
+        hides_groups=bool(path),
+        limit=limit,
+        only_shared="shared" in parameters,
+        visible=_nothing if "public" in parameters and "shared" not in parameters else None,
+    )
+
+
+def _nothing(_name: str) -> bool:
+    return False
 
 
 async def put_container(call: Call) -> Response:

@@ -185,6 +185,35 @@ def record_uploads(change: Change, account: int, ids: Sequence[BlockId]) -> None
         change.put("possessions", ID.pack(account) + block_id, now)
 
 
+def grant(change: Change, account: int, keys: bytes) -> None:
+    """Make leaves an account's own, because it may read what is made of them.
+
+    Args:
+        change: The transaction.
+        account: Who may now name their blocks.
+        keys: Concatenated leaf keys; leaves that are swept already are left out.
+    """
+    for at in range(0, len(keys), ID_SIZE):
+        key = keys[at : at + ID_SIZE]
+        row = change.get("leaves", key)
+        if row is None or change.get("account_leaves", ID.pack(account) + key) is not None:
+            continue
+        ids = {BlockId(row[start : start + ID_SIZE]) for start in range(ID_SIZE, len(row), ID_SIZE)} - {ZERO_BLOCK}
+        new = [block_id for block_id in ids if change.get("possessions", ID.pack(account) + block_id) is None]
+        record_uploads(change, account, new)
+        change.put("account_leaves", ID.pack(account) + key, b"")
+
+
+def lacks(view: Reading, account: int | None, keys: bytes) -> bool:
+    """Whether one of these leaves is not the account's own."""
+    if account is None:
+        return bool(keys)
+    return any(
+        view.get("account_leaves", ID.pack(account) + keys[at : at + ID_SIZE]) is None
+        for at in range(0, len(keys), ID_SIZE)
+    )
+
+
 def leaf_keys(view: Reading, record: VersionRecord, block_size: int) -> bytes:
     """Concatenated keys of a version's leaves, in order."""
     blocks = block_count(record.size_bytes, block_size)

@@ -36,3 +36,24 @@ async def answer_token_request(request: Request, tokens: Tokens) -> Response:
         raise Unauthorized("Access denied. This token is not known")
     base_url = f"{request.url.scheme}://{request.url.netloc}"
     return reply(200, astakos.encode_access(token, account, base_url), content_type=JSON)
+
+
+async def answer_catalogs_request(request: Request, tokens: Tokens) -> Response:
+    """Answer which names accounts have, to those with a token.
+
+    Raises:
+        NotAllowed: Not a POST.
+        Unauthorized: No token, or one that is not known.
+        BadRequest: A body that is no such request.
+        TooLarge: A body beyond 16 KiB.
+    """
+    if request.method != "POST":
+        raise NotAllowed("Only POST does something here", {"Allow": "POST"})
+    token = request.headers.get(headers.AUTH_TOKEN)
+    if token is None or tokens.account(token.encode("latin-1")) is None:
+        raise Unauthorized("Access denied. This token is not known")
+    try:
+        answer = astakos.answer_catalogs(await read_body(request, astakos.MAX_REQUEST_BYTES))
+    except astakos.TokenRequestError as error:
+        raise BadRequest(str(error)) from None
+    return reply(200, answer, content_type=JSON)

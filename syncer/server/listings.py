@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from syncer.protocol.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
-from syncer.server import objects
+from syncer.protocol.sharing import sharing_value
+from syncer.server import grants, objects
 from syncer.server.catalogue import Reading
 from syncer.server.schema import ContainerRecord, NameRecord
 
@@ -23,6 +24,8 @@ class Selection:
             the first one. "" groups nothing.
         hides_groups: Leave the rows of groups out: what lies directly in a directory.
         limit: At most so many rows.
+        visible: Whether a name may be shown at all.
+        only_shared: Only what is shared with others, by itself or with a directory above it.
     """
 
     marker: str = ""
@@ -30,10 +33,14 @@ class Selection:
     delimiter: str = ""
     hides_groups: bool = False
     limit: int = MAX_ROWS
+    visible: Callable[[str], bool] | None = None
+    only_shared: bool = False
 
 
 def select(view: Reading, container: ContainerRecord, wanted: Selection) -> list[ObjectRow | SubdirectoryRow]:
     """The rows of one listing."""
+    if wanted.only_shared and wanted.visible is None:
+        wanted = replace(wanted, visible=lambda name: grants.granted_by(view, container.container_id, name) is not None)
     return list(islice(_rows(view, container, wanted), wanted.limit))
 
 
@@ -45,7 +52,7 @@ def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Itera
         for name, row in view.names(container.container_id, start):
             if not name.startswith(head):
                 return
-            if row.deleted:
+            if row.deleted or not (wanted.visible is None or wanted.visible(name.decode("utf-8"))):
                 continue
             group = _group(name, len(head), wanted.delimiter.encode("utf-8"))
             if group is not None:
@@ -71,4 +78,5 @@ def _behind(group: bytes) -> bytes:
 
 def _object(view: Reading, name: bytes, row: NameRecord) -> ObjectRow:
     state = objects.state_of(row.newest, view.existing_version(row.newest))
-    return ObjectRow(name=name.decode("utf-8"), state=state)
+    readers = grants.readers(view, row.slot) if view.count("grants") else []
+    return ObjectRow(name=name.decode("utf-8"), state=state, sharing=sharing_value(readers) if readers else "")

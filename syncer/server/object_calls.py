@@ -12,14 +12,14 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing
+from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing, sharing
 from syncer.protocol.byteranges import RangeError
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions
 from syncer.server.incoming import Incoming
 from syncer.server.objects import Place, Source, TransferOrder
-from syncer.server.refusals import BadRequest, LengthRequired, RangeNotSatisfiable, Unprocessable
+from syncer.server.refusals import BadRequest, Forbidden, LengthRequired, RangeNotSatisfiable, Unprocessable
 from syncer.server.store import ObjectView
 from syncer.server.target import parse_reference
 from syncer.server.updates import UpdateOrder
@@ -27,11 +27,7 @@ from syncer.server.updates import UpdateOrder
 _REFUSED_ON_PUT: Final = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
 """Of a POST. On a PUT they would replace the whole object by a part of it."""
 
-_REFUSED_ON_WRITE: Final = (
-    "X-Object-Manifest",
-    "X-Object-Sharing",
-    "X-Object-Public",
-)
+_REFUSED_ON_WRITE: Final = ("X-Object-Manifest", "X-Delete-At", "X-Delete-After", "Destination-Account")
 """Of Pithos, not supported yet. Ignoring them would store something else than was meant."""
 
 Transfer = Callable[[Call, Place, Place, TransferOrder], Awaitable[Response]]
@@ -61,14 +57,29 @@ async def get_object(call: Call) -> Response:
 
 async def head_object(call: Call) -> Response:
     """HEAD /account/container/object."""
-    opened = await to_thread.run_sync(_open, call)
+
+    def look() -> tuple[ObjectView, dict[str, str]]:
+        return _open(call), _sharing_fields(call)
+
+    opened, fields = await to_thread.run_sync(look)
     state = opened.state
-    return reply(200, fields={**call.object_fields(state), "Content-Length": str(state.size_bytes)})
+    return reply(200, fields={**call.object_fields(state), **fields, "Content-Length": str(state.size_bytes)})
 
 
 async def put_object(call: Call) -> Response:
     """PUT /account/container/object: content, hashmap, or from another object."""
     _refuse_unsupported(call, _REFUSED_ON_PUT)
+    readers = _readers(call)
+    if readers is None:
+        return await _put(call)
+    # Who must not see the new content loses sight before it is there; who may gets it afterwards.
+    await to_thread.run_sync(call.store.shares.narrow, call.place, readers)
+    written = await _put(call)
+    await to_thread.run_sync(call.store.shares.share, call.place, readers)
+    return written
+
+
+async def _put(call: Call) -> Response:
     if call.header(headers.MOVE_FROM) is not None:
         return await _put_transfer(call, headers.MOVE_FROM, _move)
     if call.header(headers.COPY_FROM) is not None:
@@ -83,7 +94,11 @@ async def post_object(call: Call) -> Response:
     _refuse_unsupported(call)
     if _changes_content(call):
         return await _post_part(call)
-    meta, conditions, update = call.meta(), call.conditions(), call.is_update
+    meta, conditions, update, readers = call.meta(), call.conditions(), call.is_update, _readers(call)
+    if readers is not None:
+        await to_thread.run_sync(call.store.shares.share, call.place, readers)
+        if update and not meta:  # no new version for that
+            return reply(202)
     state = await to_thread.run_sync(lambda: call.store.set_meta(call.place, meta, conditions, update=update))
     return _written(call, 202, state)
 
@@ -104,10 +119,7 @@ async def _post_part(call: Call) -> Response:
     source = call.header(headers.SOURCE_OBJECT)
     if source is not None:
         call.refuse_announced(0)
-        container, name = parse_reference(source)
-        found = Source(
-            place=replace(call.place, container=container, name=name), version=call.number(headers.SOURCE_VERSION)
-        )
+        found = Source(place=_source_place(call, source), version=call.number(headers.SOURCE_VERSION))
         state = await to_thread.run_sync(lambda: call.store.update_content(call.place, order, found))
         return _written(call, 204, state)
     length = call.length
@@ -163,6 +175,26 @@ async def delete_object(call: Call) -> Response:
     return reply(204, fields={headers.OBJECT_VERSION: str(serial)})
 
 
+def _readers(call: Call) -> list[str] | None:
+    """Who may read from now on; None: as before."""
+    value = call.header(headers.OBJECT_SHARING)
+    return None if value is None else sharing.parse_sharing(value)
+
+
+def _sharing_fields(call: Call) -> dict[str, str]:
+    """What a reply about an object tells about its sharing."""
+    told = call.store.shares.told(call.place)
+    if call.is_foreign:
+        return {headers.OBJECT_ALLOWED_TO: "read"}
+    if told is None:
+        return {}
+    by, readers = told
+    fields = {headers.OBJECT_SHARING: sharing.sharing_value(readers)}
+    if by != call.target.name:
+        fields[headers.OBJECT_SHARED_BY] = headers.quote_value(f"{call.target.container}/{by}")
+    return fields
+
+
 def _open(call: Call) -> ObjectView:
     """The version that the URL names."""
     text = call.target.parameters.get("version")
@@ -173,6 +205,14 @@ def _open(call: Call) -> ObjectView:
     return call.store.open_object(call.place, version=version, conditions=call.conditions())
 
 
+def _read(call: Call) -> ObjectView:
+    """Open an object whose content, or hashmap, will be sent."""
+    opened = _open(call)
+    if call.is_foreign:
+        call.store.shares.possess(call.account, opened.state, opened.leaf_keys)
+    return opened
+
+
 async def _get_hashmap(call: Call) -> Response:
     if not call.wants_json:
         raise BadRequest("A hashmap is had with ?hashmap&format=json")
@@ -180,7 +220,7 @@ async def _get_hashmap(call: Call) -> Response:
     since = call.serial_parameter(_SINCE_VERSION)
 
     def begin() -> tuple[ObjectView, list[bytes], Iterator[bytes]]:
-        opened = _open(call)
+        opened = _read(call)
         block_size, state = call.store.block_size, opened.state
         splices = None if since is None else call.store.splices(opened, call.place, since)
         if splices is not None:
@@ -198,12 +238,12 @@ async def _get_hashmap(call: Call) -> Response:
 
 async def _get_content(call: Call) -> Response:
     def begin() -> tuple[int, dict[str, str], list[bytes], Iterator[bytes]]:
-        opened = _open(call)
+        opened = _read(call)
         status, fields, body = _content(call, opened)
         # The first pieces come before the headers: an unreadable block is then an error, not a torn reply.
         return (
             status,
-            {**call.object_fields(opened.state), "Accept-Ranges": "bytes", **fields},
+            {**call.object_fields(opened.state), **_sharing_fields(call), "Accept-Ranges": "bytes", **fields},
             _first_pieces(body),
             body,
         )
@@ -311,16 +351,20 @@ async def _put_transfer(call: Call, source_header: str, transfer: Transfer) -> R
         content_type=call.content_type(),
         meta=call.meta(),
     )
-    return await transfer(call, _place(call, call.header(source_header) or ""), call.place, order)
+    return await transfer(call, _source_place(call, call.header(source_header) or ""), call.place, order)
 
 
 async def _move(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
+    if source.account != destination.account:
+        raise Forbidden("What another account shares can be copied, not moved")
     call.refuse_announced(0)
     state = await to_thread.run_sync(lambda: call.store.move(source, destination, order, delimiter=call.delimiter))
     return _written(call, 201, state)
 
 
 async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
+    if call.delimiter and source.account != destination.account:
+        raise Forbidden("What another account shares is copied one by one")
     call.refuse_announced(0)
     version = call.number(headers.SOURCE_VERSION)
     state = await to_thread.run_sync(
@@ -335,7 +379,16 @@ def _place(call: Call, reference: str) -> Place:
     return replace(call.place, container=container, name=name)
 
 
+def _source_place(call: Call, reference: str) -> Place:
+    """Where something is taken from: of the account that X-Source-Account names, else of the caller's."""
+    account = call.header(headers.SOURCE_ACCOUNT)
+    place = _place(call, reference)
+    return place if account is None else replace(place, account=headers.unquote_value(account))
+
+
 def _refuse_unsupported(call: Call, more: tuple[str, ...] = ()) -> None:
+    if call.header("X-Object-Public") not in {None, "False", "false"}:
+        raise BadRequest("This server does not publish objects")
     for name in (*_REFUSED_ON_WRITE, *more):
         if call.header(name) is not None:
             raise BadRequest(f"This server does not support the header {name!r}")

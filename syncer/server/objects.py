@@ -7,18 +7,19 @@ name stays readable and the container's version rises.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import VersionRow
-from syncer.server import containers, contents
+from syncer.server import containers, contents, grants
 from syncer.server.catalogue import Change, Reading
 from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
 from syncer.server.contents import NO_CONTENT, Prepared
+from syncer.server.grants import SharedName
 from syncer.server.quotas import require_room, require_room_in
-from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed, Refusal
+from syncer.server.refusals import BadRequest, Forbidden, NotFound, PreconditionFailed, Refusal
 from syncer.server.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord
 from syncer.server.settings import merged_meta
 
@@ -202,6 +203,24 @@ def history(view: Reading, place: Place) -> list[VersionRow]:
     return rows[::-1]
 
 
+def require_readable(view: Reading, reader: str, place: Place, version: int | None) -> None:
+    """Go on for an account that is not the owner, or refuse, without telling whether there is such an object.
+
+    Only the current version is shared: what an object was before may be nobody's business.
+
+    Raises:
+        Forbidden: Not shared with this account, or an older version.
+    """
+    try:
+        found = look(view, place)
+    except NotFound:
+        raise Forbidden("This object is not shared with you") from None
+    if found.row is None or not grants.may_read(view, reader, found.container.container_id, place.name):
+        raise Forbidden("This object is not shared with you")
+    if version not in {None, found.row.newest}:
+        raise Forbidden("Only the current version of this object is shared with you")
+
+
 # --- writing
 
 
@@ -308,30 +327,42 @@ def move(change: Change, source: Place, destination: Place, order: TransferOrder
 
 
 def copy(
-    change: Change, source: Place, destination: Place, order: TransferOrder, *, version: int | None, fresh_uuid: bytes
+    change: Change,
+    source: Place,
+    destination: Place,
+    order: TransferOrder,
+    *,
+    version: int | None,
+    fresh_uuid: bytes,
+    block_size: int,
 ) -> ObjectState:
-    """Make an object, or a new version of it, with the content of another one of the same account.
+    """Make an object, or a new version of it, with the content of another one.
 
     Args:
         change: The transaction.
-        source: What is copied.
+        source: What is copied; of another account, if it may be read.
         destination: May be the source: a new version with other metadata, or an old version brought back.
         order: Conditions, type and metadata.
         version: Which version of the source; None for the current one.
         fresh_uuid: For a destination that does not exist yet.
+        block_size: Of the store.
 
     Raises:
         NotFound: No such container, object or version.
+        Forbidden: It is another account's, and not shared.
         PreconditionFailed: A condition doesn't hold.
         BadRequest: Too many metadata items.
     """
-    assert source.account == destination.account
+    if source.account != destination.account:
+        require_readable(change, destination.account, source, version)
     require(order.source, look(change, source))
     _, original = read_version(change, source, version)
     target = look(change, destination)
     require(order.destination, target)
     if not order.has_room:
         require_room_for(change, target, original.size_bytes)
+    if source.account != destination.account:
+        contents.grant(change, target.account_id, contents.leaf_keys(change, original, block_size))
     uuid = fresh_uuid if target.version is None else target.version.uuid
     return _install(change, destination, target, replace(order.applied_to(original), uuid=uuid))
 
@@ -425,9 +456,22 @@ def _forget(change: Change, serial: int) -> None:
         serial = previous
 
 
+def share(change: Change, place: Place, readers: Sequence[str]) -> None:
+    """Let these accounts and no others read an object.
+
+    Raises:
+        NotFound: No such container or object.
+    """
+    found = look(change, place)
+    row, _ = found.existing()
+    shown = SharedName(owner=place.account, container=place.container, name=place.name)
+    grants.share(change, found.account_id, found.container.container_id, row.slot, readers, shown)
+
+
 def _bury(change: Change, place: Place, found: Found) -> int:
-    """Append a deletion marker."""
+    """Append a deletion marker. Whoever it was shared with loses it."""
     row, current = found.existing()
+    grants.withdraw(change, found.account_id, found.container.container_id, row.slot)
     marker = VersionRecord(
         slot=row.slot,
         previous=row.newest,

@@ -51,6 +51,7 @@ from syncer.server.objects import Draft, Overtaken, Place, Source, TransferOrder
 from syncer.server.refusals import NotModified, PreconditionFailed, Unprocessable
 from syncer.server.schema import ContainerRecord, Settings
 from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
+from syncer.server.shares import Shares
 from syncer.server.sweep import SweepResult
 from syncer.server.updates import Edit, Part, UpdateOrder
 
@@ -150,6 +151,7 @@ class Store:
             raise
         self.bell: Final = Bell()
         self._commits = Commits(self._catalogue, clock_us, self.bell.ring)
+        self.shares: Final = Shares(self._catalogue, self._commits)
         self.block_size: Final = self._blocks.block_size
         self.token_file: Final = folder.token
 
@@ -434,7 +436,7 @@ class Store:
             BadRequest: The source is shorter than the range.
         """
         with self._blocks.hold() as hold:
-            new = source.finish() if isinstance(source, Incoming) else self._source(source, hold)
+            new = source.finish() if isinstance(source, Incoming) else self._source(place.account, source, hold)
             while True:
                 old = self.open_object(place, version=None, conditions=UNCONDITIONAL)
                 self._require(place, order.conditions)
@@ -468,9 +470,13 @@ class Store:
             _, current = found.existing()
             objects.require_room_for(view, found, order.edit(current.size_bytes, available, self.block_size).size)
 
-    def _source(self, source: Source, hold: EpochHold) -> BlockList:
+    def _source(self, account: str, source: Source, hold: EpochHold) -> BlockList:
         """Another object's block list. Its blocks stay while the hold lasts."""
+        if source.place.account != account:
+            self.shares.require_readable(account, source.place, source.version)
         opened = self.open_object(source.place, version=source.version, conditions=UNCONDITIONAL)
+        if source.place.account != account:
+            self.shares.possess(account, opened.state, opened.leaf_keys)
         found = self.block_list(opened)
         self._blocks.missing(found, hold)
         return found
@@ -642,7 +648,8 @@ class Store:
         def act(change: Change) -> ObjectState:
             def one(old: Place, new: Place, how: TransferOrder) -> ObjectState:
                 wanted = version if old == source else None
-                return objects.copy(change, old, new, how, version=wanted, fresh_uuid=uuids.uuid4().bytes)
+                fresh = uuids.uuid4().bytes
+                return objects.copy(change, old, new, how, version=wanted, fresh_uuid=fresh, block_size=self.block_size)
 
             if delimiter:
                 return subtrees.transfer(change, source, destination, delimiter, order, one, moves=False)
