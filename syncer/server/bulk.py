@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid as uuids
 from collections.abc import Sequence
 
@@ -76,7 +77,13 @@ def _done(change: Change, at: Place, one: Operation, content: Prepared | None) -
     match one:
         case Put():
             assert content is not None
-            draft = Draft(content=content, content_type=one.content_type, meta=one.meta, fresh_uuid=uuids.uuid4().bytes)
+            draft = Draft(
+                content=content,
+                content_type=one.content_type,
+                meta=one.meta,
+                fresh_uuid=uuids.uuid4().bytes,
+                md5=hashlib.md5(one.data, usedforsecurity=False).digest(),
+            )
             return _made(objects.put(change, place, draft, conditions))
         case Delete():
             return Result(status=204, version=objects.delete(change, place, conditions))
