@@ -95,6 +95,16 @@ class AuthError(SyncerError):
     exit_code = 12
 
 
+class NotAllowedError(SyncerError):
+    """The host does not let us read or write something of ours: mostly another user's."""
+
+    exit_code = 12
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {reason}; it belongs to another user, or its permissions were changed")
+
+
 class RemoteUnavailableError(SyncerError):
     """The server cannot be reached, answers 5xx, or ended the connection. Trying again may help."""
 

@@ -124,7 +124,7 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
         books = Books(database)
         local = open_local(linked, policy, _Unwritten(books), only_looking=True)
         try:
-            remote = open_pithos(linked.record.url, linked.token())
+            remote = open_pithos(linked.record.url, linked.token(), settings=linked.record.settings)
             try:
                 yield Sight(local=local, remote=remote, books=books, policy=policy)
             finally:

@@ -32,6 +32,7 @@ SYNC_VERBS: Final = (
     "plan",
     "explain",
     "verify",
+    "doctor",
     "ignore",
 )
 

@@ -602,6 +602,23 @@ def _verified(control: ControlClient, what: str, volume_uuid: str) -> protocol.S
     return status
 
 
+def check_mount(path: bytes, volume_uuid: str) -> None:
+    """Make sure that a volume is mounted at `path` and is the one with this UUID; nothing is made there.
+
+    Raises:
+        RootIdentityError: Not mounted, or another volume.
+    """
+    what = f"the mount point {os.fsdecode(path)}"
+    mount = find_mount(path)
+    if mount is None:
+        raise RootIdentityError(what, f"volume {volume_uuid}", "no mounted volume")
+    try:
+        with ControlClient(mount.source) as control:
+            _verified(control, what, volume_uuid)
+    except NotMountedError as error:
+        raise RootIdentityError(what, f"volume {volume_uuid}", str(error)) from error
+
+
 def changed_runs(blocks: BlockList, old: BlockList) -> Iterator[tuple[int, bytes]]:
     """Runs of ids to set in a file that starts with `old`, resized: (first index, concatenated ids)."""
     changed = blocks.changed_from(old.splice(blocks.size_bytes, {}))

@@ -24,7 +24,7 @@ from blockfs.runtime.atomic import sync_directory
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
-from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError
+from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.rows import RowReader
 from syncer.state.schema import (
     FORMAT,
@@ -114,11 +114,18 @@ class StateDB:
         Raises:
             NotFoundError: No state there.
             LockedError: Another process works on it (never with read_only).
+            NotAllowedError: There is, or may be one, and we may not read it.
             CorruptionError: Damaged; says what to do.
             FormatTooNewError: Written by a newer blocksync.
         """
-        if not os.path.exists(os.path.join(path, "db", "data.mdb")):
-            raise NotFoundError(f"{path} holds no state: link the root first")
+        data = os.path.join(path, "db", "data.mdb")
+        try:
+            # Not exists(): that calls a state missing that another user's permissions hide.
+            os.close(os.open(data, os.O_RDWR | os.O_CLOEXEC))
+        except (FileNotFoundError, NotADirectoryError):
+            raise NotFoundError(f"{path} holds no state: link the root first") from None
+        except PermissionError as error:
+            raise NotAllowedError(data, error.strerror or "not allowed") from error
         return cls._opened(path, None if read_only else _lock(path), map_size_bytes, new=False)
 
     @classmethod

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from syncer.core.ledger import Forgotten
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath, Side
-from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError
+from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.schema import Intent, IntentKind, KnownContent, Problem, TrashRow
 from syncer.state.statedb import NIDS_AT_ONCE, StateDB
 from tests.unit.syncer.core.trees import content, file, folder, local_tag, remote_tag
@@ -259,3 +260,26 @@ def test_rows_of_directories_have_no_content(state: StateDB) -> None:
     state.record([made])
     assert state.load_base().rows[Nid(1)] == made
     assert state.find_inode(local_tag(0)) == []
+
+
+def test_a_state_of_another_user_is_not_called_missing(tmp_path: Path) -> None:
+    """exists() says no where permissions hide something; `link --relink` would then be the wrong advice."""
+    folder = tmp_path / "state"
+    StateDB.create(str(folder)).close()
+    (folder / "db").chmod(0)
+    with _as_nobody(), pytest.raises(NotAllowedError, match="belongs to another user") as caught:
+        StateDB.open(str(folder), read_only=True)
+    (folder / "db").chmod(0o700)
+    assert caught.value.exit_code == 12
+
+
+@contextlib.contextmanager
+def _as_nobody() -> Iterator[None]:
+    if os.geteuid() != 0:  # our own files: taking the permission away is enough
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
