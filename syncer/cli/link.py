@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid as uuids
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 import msgspec
@@ -16,6 +16,7 @@ from blockfs.control.client import ControlClient
 from blockfs.runtime.output import note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.clouds import find_remote
+from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.roots import FORMAT, OPEN_FILES_INTERVAL_S, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
@@ -44,6 +45,7 @@ class _Choices:
 
     keep_trash_s: float
     open_files_interval_s: float
+    limits: Limits
 
 
 @click.command("link")
@@ -59,7 +61,9 @@ class _Choices:
     help="`watch` pushes a volume's files that stay open this often; 0: never; default: 10m.",
 )
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
-def command(  # noqa: PLR0917 - one for each option
+@limit_options
+def command(
+    *,
     root: bytes,
     url: str | None,
     cloud: str | None,
@@ -68,6 +72,8 @@ def command(  # noqa: PLR0917 - one for each option
     keep_trash: str | None,
     open_files_interval: str | None,
     no_create: bool,
+    limit_up: str | None,
+    limit_down: str | None,
 ) -> None:
     """Link ROOT, a folder or the mount point of a volume, to the container at URL.
 
@@ -84,6 +90,7 @@ def command(  # noqa: PLR0917 - one for each option
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
     choices = _choices(known, keep_trash, open_files_interval)
+    choices = replace(choices, limits=choices.limits.overridden(limit_up, limit_down))
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     info = trio.run(_container, remote, no_create)
@@ -95,6 +102,8 @@ def command(  # noqa: PLR0917 - one for each option
             open_files_interval_s=choices.open_files_interval_s,
             ca_file=remote.settings.ca_file,
             ignore_certificates=remote.settings.ignore_certificates,
+            limit_up=choices.limits.up,
+            limit_down=choices.limits.down,
         )
         registry.write(kept, remote.token)
         note(f"{shown(path)} is linked to {remote.url} already; its token is kept")
@@ -185,6 +194,8 @@ def _link(
             open_files_interval_s=choices.open_files_interval_s,
             ca_file=remote.settings.ca_file,
             ignore_certificates=remote.settings.ignore_certificates,
+            limit_up=choices.limits.up,
+            limit_down=choices.limits.down,
         )
         registry.write(record, remote.token)
 
@@ -196,6 +207,7 @@ def _choices(known: LinkedRoot | None, keep_trash: str | None, open_files_interv
     return _Choices(
         keep_trash_s=kept_s if keep_trash is None else parse_duration(keep_trash),
         open_files_interval_s=interval_s if open_files_interval is None else parse_duration(open_files_interval),
+        limits=NO_LIMITS if known is None else known.record.limits,
     )
 
 

@@ -12,6 +12,7 @@ import trio
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import note, shown
+from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.savedplan import SavedPlan, read_plan, selection
@@ -37,12 +38,14 @@ class _Request:
         consent: Digest of the plan whose deletions are agreed to.
         from_snapshot: Push everything as of one instant.
         plan: Do exactly this, or nothing.
+        limits: Of bandwidth.
     """
 
     dry_run: bool
     consent: str | None
     from_snapshot: bool
     plan: SavedPlan | None
+    limits: Limits = NO_LIMITS
 
 
 @click.command("reconcile")
@@ -52,13 +55,17 @@ class _Request:
 @click.option("--snapshot", is_flag=True, help="Push all files as of one instant, also those open for writing.")
 @click.option("--allow-deletes", metavar="PLAN", help="Agree to the deletions of exactly this plan.")
 @click.option("--plan", "plan_file", metavar="FILE", help="Do what `plan --json` saved in FILE, if it still holds.")
+@limit_options
 def command(
+    *,
     root: bytes | None,
     dry_run: bool,
     as_json: bool,
     snapshot: bool,
     allow_deletes: str | None,
     plan_file: str | None,
+    limit_up: str | None,
+    limit_down: str | None,
 ) -> int:
     """Bring ROOT (default: every linked root) and its container to the same state, once."""
     plan = None if plan_file is None else read_plan(plan_file)
@@ -74,7 +81,8 @@ def command(
     for linked in roots:
         teller = Teller(linked.path, as_json=as_json, dry_run=dry_run)
         try:
-            codes.append(_reconcile(linked, teller, request))
+            limits = linked.record.limits.overridden(limit_up, limit_down)
+            codes.append(_reconcile(linked, teller, replace(request, limits=limits)))
         except (SyncerError, BlockfsError, OSError) as error:
             if root is not None or plan is not None:
                 raise
@@ -126,14 +134,18 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
     policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
     local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
     try:
-        remote = open_pithos(linked.record.url, linked.token(), settings=linked.record.settings)
+        settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
+        remote = open_pithos(linked.record.url, linked.token(), settings=settings)
         try:
             scoping = Scoping(local=local, state=books) if isinstance(local, LocalDirectory) else None
             options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)
             if request.plan is not None:
                 options = replace(options, select=selection(request.plan, linked))
-            with teller.working():
-                await Cycle(local, remote, books, teller, options, report).run()
+            with teller.working(remote.counters), one_error():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(teller.tick)
+                    await Cycle(local, remote, books, teller, options, report).run()
+                    nursery.cancel_scope.cancel()
         finally:
             await remote.close()
     finally:

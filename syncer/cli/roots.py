@@ -27,6 +27,7 @@ import msgspec
 from blockfs.runtime.atomic import sync_directory, write_atomically
 from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
+from syncer.cli.limits import Limits
 from syncer.core.model import RelPath
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 from syncer.local.identity import Folder
@@ -59,6 +60,8 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         keep_trash_s: For how many seconds displaced and deleted versions are kept.
         ca_file: Authorities to trust instead of the system's; None: the system's.
         ignore_certificates: Trust every certificate (kamaki's ignore_ssl).
+        limit_up: Bytes per second that are sent at most; None: no limit.
+        limit_down: The same of what is received.
     """
 
     format: int
@@ -72,11 +75,23 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     keep_trash_s: float = KEEP_S
     ca_file: str | None = None
     ignore_certificates: bool = False
+    limit_up: int | None = None
+    limit_down: int | None = None
 
     @property
     def settings(self) -> HttpSettings:
         """How to talk to the server."""
-        return HttpSettings(ca_file=self.ca_file, ignore_certificates=self.ignore_certificates)
+        return HttpSettings(
+            ca_file=self.ca_file,
+            ignore_certificates=self.ignore_certificates,
+            limit_up=self.limit_up,
+            limit_down=self.limit_down,
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """Of bandwidth."""
+        return Limits(up=self.limit_up, down=self.limit_down)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+import trio
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size
+from syncer.cli.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
+from syncer.remote.client import Counters
 
 _FIRST_HARD: Final = 10  # exit codes from here on say that a root's cycle was broken off
 
@@ -28,6 +32,16 @@ def worst(codes: Sequence[int]) -> int:
     return min((code for code in codes if code), default=int(ExitCode.DONE))
 
 
+class _Line:
+    """What the terminal shows, made anew each time it is drawn."""
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+
+    def __rich__(self) -> Text:
+        return Text(self._teller.line(), no_wrap=True, overflow="ellipsis")
+
+
 class Teller:
     """`engine.report.Listener` for one root on the command line."""
 
@@ -35,35 +49,46 @@ class Teller:
         self._root = shown(root)
         self._json = as_json
         self._dry_run = dry_run
-        self._status: Status | None = None
-        self._total = self._done = 0
+        self._progress: Progress | None = None
+        self._latest = ""
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self, counters: Counters) -> Iterator[None]:
         """Show progress on stderr while the block runs, if a person is looking."""
+        self._progress = Progress(counters=counters)
         console = Console(stderr=True, highlight=False, markup=False)
         if not console.is_terminal:
             yield
             return
-        with console.status(f"{self._root}: looking at both sides …") as status:
-            self._status = status
-            try:
-                yield
-            finally:
-                self._status = None
+        with console.status(_Line(self)):
+            yield
+
+    async def tick(self) -> None:
+        """Tell about once a second how far it is, until cancelled: one large file takes long, too."""
+        while True:
+            await trio.sleep(1)
+            if self._json and self._progress is not None and self._progress.files:
+                self._line("progress", self._progress.figures(time.monotonic()))
+
+    def line(self) -> str:
+        """How far it is, for a terminal."""
+        if self._progress is None or not self._progress.files:
+            return f"{self._root}: looking at both sides …"
+        return f"{self._root}: {self._progress.line(time.monotonic())} · {self._latest}"
 
     def planned(self, plan: Plan) -> None:
         """Tell a dry run's actions; count for the progress."""
-        self._total = len(plan.local) + len(plan.remote)
+        if self._progress is not None:
+            self._progress.planned(plan, time.monotonic())
         if self._dry_run:
             for action in (*plan.remote, *plan.local):
                 self._action(action, action.path)
 
     def done(self, action: Action, path: RelPath) -> None:
         """Tell one action."""
-        self._done += 1
-        if self._status is not None:
-            self._status.update(f"{self._root}: {self._done} of {self._total} · {shown(path)}")
+        if self._progress is not None:
+            self._progress.done(action)
+        self._latest = shown(path)
         self._action(action, path)
 
     def failed(self, failure: Failure) -> None:

@@ -34,7 +34,7 @@ from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedEr
 from syncer.local.root import BusyError, LocalRoot, Observation, Origin
 from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
 
-_WORKERS: Final = 8  # actions of one side at once: small files wait for round trips and fsyncs most of the time
+_WORKERS: Final = 16  # actions of one side at once: small files wait for round trips and fsyncs most of the time
 
 _ONE_NODE: Final = (
     ConflictOnRemoteError,

@@ -12,6 +12,8 @@ _RANGE: Final = re.compile(r"(\d*)-(\d*)", re.ASCII)
 _CONTENT_RANGE: Final = re.compile(r"bytes (?:(\d+)-(\d*)|\*)/(\d+|\*)", re.ASCII)
 _POSITION_DIGITS: Final = 19
 _UNIT: Final = "bytes="
+_BOUNDARY: Final = re.compile(r"boundary=(?:\"([^\"]{1,200})\"|([^\s;\"]{1,200}))", re.IGNORECASE)
+_PART_RANGE: Final = re.compile(rb"content-range:\s*bytes\s+(\d{1,19})-(\d{1,19})/", re.IGNORECASE)
 
 
 class RangeError(ValueError):
@@ -93,6 +95,45 @@ def parse_content_range(value: str) -> tuple[int | None, int | None, int | None]
 def range_header(start: int, length: int) -> str:
     """Ask for `length` bytes (at least 1) from `start` on."""
     return f"{_UNIT}{start}-{start + length - 1}"
+
+
+def ranges_header(parts: Iterable[range]) -> str:
+    """Ask for several parts at once; none is empty."""
+    return _UNIT + ",".join(f"{part.start}-{part.stop - 1}" for part in parts)
+
+
+def parse_parts(body: bytes, content_type: str) -> dict[int, bytes]:
+    """Read a reply of several parts.
+
+    Args:
+        body: The whole of it.
+        content_type: Its Content-Type, with the boundary.
+
+    Returns:
+        The bytes by the position of the first one.
+
+    Raises:
+        RangeError: It is no such reply.
+    """
+    match = _BOUNDARY.search(content_type)
+    if match is None or not content_type.lower().startswith("multipart/byteranges"):
+        raise RangeError(f"expected multipart/byteranges, got {content_type[:100]!r}")
+    mark = b"--" + (match[1] or match[2]).encode("latin-1", "replace")
+    found: dict[int, bytes] = {}
+    at = body.find(mark)
+    while at >= 0 and not body.startswith(b"--", at + len(mark)):
+        head_end = body.find(b"\r\n\r\n", at)
+        where = _PART_RANGE.search(body[at:head_end]) if head_end >= 0 else None
+        if where is None:
+            raise RangeError("a part of the reply does not say what it is")
+        start, stop = int(where[1]), int(where[2]) + 1
+        data = body[head_end + 4 : head_end + 4 + stop - start]
+        found[start] = data
+        # By length, not by looking for the boundary: nobody promises that the data don't contain it.
+        at = body.find(mark, head_end + 4 + len(data))
+    if at < 0:
+        raise RangeError("the reply ends before its last boundary")
+    return found
 
 
 def content_range(part: range, size_bytes: int) -> str:

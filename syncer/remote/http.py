@@ -27,7 +27,9 @@ from urllib3.exceptions import (
 )
 
 from syncer.errors import RemoteUnavailableError, UsageError
+from syncer.remote.adapt import Concurrency
 from syncer.remote.client import Counters
+from syncer.remote.pace import Pace
 from syncer.remote.url import RemoteUrl
 
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20
@@ -109,18 +111,22 @@ class HttpSettings:
     """How to talk.
 
     Attributes:
-        concurrency: Requests at once, 4 to 16. 8 by default: enough to hide a 50 ms round trip behind 64 KiB batches.
+        concurrency: Requests at once, at most; how many there are follows what they bring (`adapt.Concurrency`).
         connect_timeout_s: Until the TCP (and TLS) connection stands.
         read_timeout_s: Longest silence while waiting for or within a reply.
         ca_file: PEM file of certificate authorities to trust instead of the system's; for https only.
         ignore_certificates: Trust every certificate: whoever is in between can read everything, the token included.
+        limit_up: Bytes of request bodies per second; None: no limit.
+        limit_down: Bytes of reply bodies per second; None: no limit.
     """
 
-    concurrency: int = 8
+    concurrency: int = 16
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 60.0
     ca_file: str | None = None
     ignore_certificates: bool = False
+    limit_up: int | None = None
+    limit_down: int | None = None
 
 
 class HttpTransport:
@@ -131,7 +137,10 @@ class HttpTransport:
         self._counters = counters
         self._headers = {"X-Auth-Token": token, "User-Agent": "blocksync", "Accept-Encoding": "identity"}
         # Limiters of our own: slow replies must not take trio's default threads from disk work.
-        self._limiter = trio.CapacityLimiter(settings.concurrency)
+        self._concurrency = Concurrency(settings.concurrency)
+        self._limiter = trio.CapacityLimiter(self._concurrency.now)
+        self._up = None if settings.limit_up is None else Pace(settings.limit_up)
+        self._down = None if settings.limit_down is None else Pace(settings.limit_down)
         self._waits = trio.CapacityLimiter(_MAX_WAITS)
         self._url = url
         self._settings = settings
@@ -151,14 +160,23 @@ class HttpTransport:
         self._counters.bytes_sent += len(request.body)
         if request.method not in _READ_ONLY:
             self._counters.mutating_requests += 1
+        if self._up is not None and request.body:
+            await self._up.spend(len(request.body))
         if request.wait_s > 0:
             reply = await self._wait(request)
         else:
             reply = await trio.to_thread.run_sync(
                 self._exchange, request, abandon_on_cancel=True, limiter=self._limiter
             )
+            self._adapt(len(request.body) + len(reply.body))
         self._counters.bytes_received += len(reply.body)
+        if self._down is not None and reply.body:
+            await self._down.spend(len(reply.body))
         return reply
+
+    def _adapt(self, size_bytes: int) -> None:
+        saturated = self._limiter.statistics().tasks_waiting > 0
+        self._limiter.total_tokens = self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated)
 
     def close(self) -> None:
         """Close idle connections."""

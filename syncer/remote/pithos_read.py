@@ -14,12 +14,13 @@ from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.protocol import headers as wire
+from syncer.protocol.byteranges import RangeError, parse_parts
 from syncer.remote.client import Deliver, OlderList
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos_replies import stat_of
-from syncer.remote.pithos_requests import Run, object_name, runs
+from syncer.remote.pithos_requests import Run, gathered, object_name, runs
 from syncer.remote.pithos_session import Session
 
 RUN_BYTES: Final = 4 << 20
@@ -37,6 +38,7 @@ class Reader:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._several = True  # the server serves several ranges at once
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient.head."""
@@ -97,29 +99,53 @@ class Reader:
             if blocks[index] == ZERO_BLOCK:
                 await deliver(index, ZERO_BLOCK, b"")
 
-        async def fetch(run: Run) -> None:
-            for at, data in enumerate(await self._read_run(path, tag, blocks, run)):
-                await deliver(run.first + at, blocks[run.first + at], data)
+        async def fetch(group: Sequence[Run]) -> None:
+            for run, found in zip(group, await self._fetch_group(path, tag, blocks, group), strict=True):
+                for at, data in enumerate(await self._whole(path, tag, blocks, run, found)):
+                    await deliver(run.first + at, blocks[run.first + at], data)
 
-        jobs = runs(wanted, blocks.size_bytes, blocks.block_size, RUN_BYTES)
+        jobs = gathered(runs(wanted, blocks.size_bytes, blocks.block_size, RUN_BYTES), RUN_BYTES)
         if len(jobs) == 1:
             await fetch(jobs[0])
         elif jobs:
             await for_each(iter(jobs), fetch, min(self._session.workers, len(jobs)))
 
-    async def _read_run(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run) -> list[bytes]:
+    async def _whole(
+        self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run, found: Sequence[bytes | None]
+    ) -> list[bytes]:
         """Adjacent blocks, verified, canonical. Wrong ones are fetched again, alone.
 
         Raises:
             CorruptionError: A block stays wrong.
         """
-        found = await self._fetch(path, tag, blocks, run)
         whole = [
             await self._again(path, tag, blocks, run.first + at) if data is None else data
             for at, data in enumerate(found)
         ]
         self._session.counters.blocks_received += run.count
         return whole
+
+    async def _fetch_group(
+        self, path: RelPath, tag: RemoteTag, blocks: BlockList, group: Sequence[Run]
+    ) -> list[list[bytes | None]]:
+        """Several runs by one request, if the server can; each with None for blocks whose bytes are wrong."""
+        if len(group) > 1 and self._several:
+            request = self._session.make.read_runs(object_name(path), tag.version, group)
+            reply = self._of_version(path, tag, await self._session.ask(request, 206, 200, 404, 416))
+            try:
+                parts = parse_parts(reply.body, reply.headers.get("content-type", ""))
+            except RangeError:
+                parts = {}
+            if all(len(parts.get(run.start, b"")) == run.length_bytes for run in group):
+                return [await self._checked(parts[run.start], blocks, run) for run in group]
+            self._several = False  # it answers otherwise: one range per request from now on
+        return [await self._fetch(path, tag, blocks, run) for run in group]
+
+    @staticmethod
+    async def _checked(body: bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
+        if run.length_bytes < _THREAD_BYTES:
+            return verified(body, blocks, run)
+        return await trio.to_thread.run_sync(verified, body, blocks, run)
 
     async def _again(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """One block that came wrong, alone."""
@@ -142,9 +168,7 @@ class Reader:
                 f"{self._session.judge.origin} answered {reply.status} with {len(reply.body)} bytes to a range of "
                 f"{run.length_bytes}"
             )
-        if run.length_bytes < _THREAD_BYTES:
-            return verified(reply.body, blocks, run)
-        return await trio.to_thread.run_sync(verified, reply.body, blocks, run)
+        return await self._checked(reply.body, blocks, run)
 
     def _of_version(self, path: RelPath, tag: RemoteTag, reply: Reply) -> Reply:
         """A 404 for a pinned version means that the version is gone."""

@@ -16,7 +16,7 @@ from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.errors import UnsafeNameError
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import Operation, encode_operations
-from syncer.protocol.byteranges import range_header
+from syncer.protocol.byteranges import range_header, ranges_header
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.hashmap_delta import Delta, encode_delta
 from syncer.protocol.listing import MAX_ROWS
@@ -26,6 +26,10 @@ from syncer.remote.http import Request
 from syncer.remote.url import RemoteUrl
 
 MAX_LISTING_BYTES: Final = 64 << 20  # 10,000 rows of ~450 bytes; names up to 6 KiB of JSON each still fit
+MAX_RUNS: Final = 64
+"""Ranges of one request: 64 blocks of 64 KiB are a reply of 4 MiB, and their header has 1.6 KB."""
+
+_PART_HEAD_BYTES: Final = 512  # before each part of such a reply
 _BYTES_PER_ID: Final = 70  # a quoted hex id with comma and some white space, as in protocol.hashmap
 _HASHMAP_FRAME_BYTES: Final = 4096
 
@@ -114,6 +118,15 @@ class Requests:
             target=self._object(name, _pin(version)),
             headers={"Range": range_header(run.start, run.length_bytes)},
             max_reply_bytes=run.length_bytes,
+        )
+
+    def read_runs(self, name: str, version: int, group: Sequence[Run]) -> Request:
+        """Several runs of one version in one request."""
+        return Request(
+            method="GET",
+            target=self._object(name, _pin(version)),
+            headers={"Range": ranges_header(range(run.start, run.start + run.length_bytes) for run in group)},
+            max_reply_bytes=sum(run.length_bytes + _PART_HEAD_BYTES for run in group) + _HASHMAP_FRAME_BYTES,
         )
 
     def put_blocks(self, blocks: Sequence[bytes], block_size: int) -> Request:
@@ -239,6 +252,24 @@ def runs(indexes: Sequence[int], size_bytes: int, block_size: int, max_bytes: in
         length = (count - 1) * block_size + block_length(first + count - 1, size_bytes, block_size)
         found.append(Run(first=first, count=count, start=first * block_size, length_bytes=length))
         at += count
+    return found
+
+
+def gathered(jobs: Sequence[Run], max_bytes: int) -> list[list[Run]]:
+    """Put runs together that can be fetched by one request of several ranges.
+
+    Args:
+        jobs: In order.
+        max_bytes: Of one request, except that one run is always allowed.
+    """
+    found: list[list[Run]] = []
+    room = 0
+    for run in jobs:
+        if not found or run.length_bytes > room or len(found[-1]) == MAX_RUNS:
+            found.append([])
+            room = max_bytes
+        found[-1].append(run)
+        room -= run.length_bytes
     return found
 
 

@@ -15,6 +15,7 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind, Meta, RemoteStat
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.remote.client import CloudClient, MissingBlocks, PutResult
+from syncer.remote.pithos import PithosClient
 from syncer.remote.upload import upload_file
 from tests.contract.remotes import (
     BLOCK,
@@ -531,6 +532,27 @@ def test_single_blocks_are_read_by_index(remote: Remote) -> None:
 
         await client.read_blocks(stat.path, stat.tag, blocks, [9, 2, 4, 3], keep)
         assert seen == {at: data[at * BLOCK : (at + 1) * BLOCK].rstrip(b"\0") for at in (2, 3, 4, 9)}
+
+    run(remote, scenario)
+
+
+def test_separated_blocks_are_read_by_one_request(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(1, 40 * BLOCK + 9)
+        await store(client, "file", data)
+        stat = await must_head(client, "file")
+        blocks = await client.block_list(stat.path, stat.tag)
+        seen: dict[int, bytes] = {}
+
+        async def keep(index: int, _block_id: bytes, piece: bytes) -> None:
+            seen[index] = piece
+
+        before = client.counters.snapshot()
+        wanted = [*range(0, 39, 2), 40]
+        await client.read_blocks(stat.path, stat.tag, blocks, wanted, keep)
+        if isinstance(client, PithosClient):
+            assert client.counters.since(before).requests == 1
+        assert seen == {at: data[at * BLOCK : (at + 1) * BLOCK].rstrip(b"\0") for at in wanted}
 
     run(remote, scenario)
 

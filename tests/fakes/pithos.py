@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from syncer.protocol.byteranges import Multipart, parse_ranges
 from tests.fakes.pithos_store import META, Container, PithosStore, RefusedError, Version, bad_request
 
 JUNK_MOVE_VERSION = "%28%5B9%5D, 5L, 5L%29"  # M:1844 returns a tuple
@@ -246,6 +247,11 @@ class _ObjectCall:
         data, headers = self.store.read(version), _object_headers(version, self.store)
         if (wanted := self.headers.get("range")) is None:
             return Answer(200, headers, data)
+        if "," in wanted:
+            parts = parse_ranges(wanted, len(data))
+            several = Multipart(parts, len(data), "application/octet-stream", "a-boundary")
+            body = b"".join(several.body(lambda part: [data[part.start : part.stop]]))
+            return Answer(206, {**headers, "Content-Type": several.content_type}, body)
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         start, stop = int(first), min(int(last) + 1, len(data))
         if start >= stop:

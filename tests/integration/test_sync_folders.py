@@ -295,3 +295,16 @@ def test_sigkill_at_random_points_of_a_push_and_a_pull_loses_nothing(sync: Sync,
         sync.reconcile(root)
     assert content(first) == content(second) == expected
     sync.at_rest(first, second)
+
+
+def test_limits_are_kept_with_the_root_and_progress_is_told(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, _ = pair
+    (first / "file").write_bytes(os.urandom(300_000))
+    sync("link", first, sync.url, "--token-file", sync.token_file, "--limit-up", "200kB", "--limit-down", "1GiB")
+    lines = sync("reconcile", first, "--json")
+    (summary,) = [line for line in lines if line["type"] == "summary"]
+    assert summary["bytes_sent"] >= 300_000
+    told = [line for line in lines if line["type"] == "progress"]
+    assert all(line["files"] == 1 and line["bytes"] == 300_000 for line in told)
+    sync("reconcile", first, "--limit-up", "0")
+    sync("reconcile", first, "--limit-up", "many", expect=2)

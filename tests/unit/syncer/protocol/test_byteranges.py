@@ -13,8 +13,10 @@ from syncer.protocol.byteranges import (
     Multipart,
     RangeError,
     parse_content_range,
+    parse_parts,
     parse_ranges,
     range_header,
+    ranges_header,
 )
 
 
@@ -100,3 +102,30 @@ def test_a_content_range_may_leave_things_out() -> None:
     for bad in ("", "bytes", "bytes 3-2/*", "bytes -2/*", "bytes 1-2", "bits 0-1/*", "bytes 0-1/x"):
         with pytest.raises(RangeError):
             parse_content_range(bad)
+
+
+@given(st.binary(min_size=1, max_size=300), st.data())
+def test_several_parts_are_read_back(content: bytes, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(content)), min_size=2)))
+    parts = [range(first, last) for first, last in zip(cuts[::2], cuts[1::2], strict=False)]
+    assert parse_ranges(ranges_header(parts), len(content)) == parts
+    boundary = data.draw(st.sampled_from(["x", "0123456789abcdef", "-"]))
+    reply = Multipart(parts, len(content), "application/octet-stream", boundary)
+    body = b"".join(reply.body(lambda part: [content[part.start : part.stop]]))
+    assert parse_parts(body, reply.content_type) == {part.start: content[part.start : part.stop] for part in parts}
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"", "multipart/byteranges; boundary=x"),
+        (b"abc", "application/octet-stream"),
+        (b"--x\r\nContent-Range: bytes 0-1/2\r\n\r\nab", "multipart/byteranges; boundary=x"),
+        (b"--x\r\nContent-Type: a/b\r\n\r\nab\r\n--x--", "multipart/byteranges; boundary=x"),
+        (b"--x", "multipart/byteranges; boundary=x"),
+        (b"--x--", "multipart/byteranges"),
+    ],
+)
+def test_what_is_no_reply_of_several_parts_is_refused(body: bytes, content_type: str) -> None:
+    with pytest.raises(RangeError):
+        parse_parts(body, content_type)
