@@ -311,7 +311,7 @@ class Move(Action):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Park(Action):
-    """Move out of the way, to `path`, which lies in `paths.PARK_FOLDER`. Needs an intent row (StateDB rule B)."""
+    """Move out of the way, to `path`, which lies in `paths.PARK_FOLDER`. Its name there says which node it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

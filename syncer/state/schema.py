@@ -9,15 +9,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
-from syncer.core.model import BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath, RemoteTag, Side
+from syncer.core.model import BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath, RemoteTag
 
 FORMAT: Final = 1
 
-NID_KEY: Final = struct.Struct(">Q")  # nid, intent or trash number
+NID_KEY: Final = struct.Struct(">Q")  # nid, or a running number
 INODE_KEY: Final = struct.Struct(">QQq")  # device, ino, birth time in ns
 
 _HEAD: Final = struct.Struct(">BBQH")  # flags, kind, parent nid, length of the name
@@ -38,54 +37,6 @@ _HAS_MTIME: Final = 8
 _HAS_CONTENT: Final = 16
 _HAS_TARGET: Final = 32
 _HAS_VERSION: Final = 64  # of the local tag: a blockfs inode
-
-
-class IntentKind(Enum):
-    """Intermediate states that a scan could misread (rule B)."""
-
-    PARK = "park"
-    EXCHANGE = "exchange"
-    CASE_RENAME = "case-rename"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intent:
-    """Written durably before the step, cleared after it.
-
-    Attributes:
-        kind: Which step.
-        side: Where.
-        nid: Which node.
-        origin: Where the node was.
-        place: Where it is put meanwhile.
-    """
-
-    kind: IntentKind
-    side: Side
-    nid: Nid
-    origin: RelPath
-    place: RelPath
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrashRow:
-    """One deleted or displaced version that is kept.
-
-    Attributes:
-        side: Where it was deleted.
-        origin: Its path before.
-        place: Where its bytes are now, in a form only its side understands.
-        kind: What it was.
-        content: Files: which bytes.
-        deleted_ns: When, in nanoseconds since the epoch: the retention time counts from here.
-    """
-
-    side: Side
-    origin: RelPath
-    place: bytes
-    kind: Kind
-    content: Content | None
-    deleted_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,53 +237,7 @@ def uuid_key(uuid: str) -> bytes:
     return raw if len(raw) <= 64 else hashlib.sha256(raw).digest()
 
 
-# --- intents, trash, contents, problems
-
-
-def encode_intent(intent: Intent) -> bytes:
-    """Value of the table `intents`; its key is a running number."""
-    words = (intent.kind.value.encode(), intent.side.value.encode(), intent.origin, intent.place)
-    return NID_KEY.pack(intent.nid) + b"".join(map(_text, words))
-
-
-def decode_intent(raw: bytes) -> Intent:
-    """Reverse of `encode_intent`; ValueError if it is none."""
-    reader = _Reader(raw)
-    (nid,) = reader.unpack(NID_KEY)
-    kind, side, origin, place = (reader.text() for _ in range(4))
-    reader.end()
-    return Intent(
-        kind=IntentKind(kind.decode()),
-        side=Side(side.decode()),
-        nid=Nid(nid),
-        origin=RelPath(origin),
-        place=RelPath(place),
-    )
-
-
-def encode_trash(row: TrashRow) -> bytes:
-    """Value of the table `trash`; its key is a running number."""
-    words = b"".join(map(_text, (row.side.value.encode(), row.origin, row.place)))
-    content = _content(row.content) if row.content is not None else b""
-    return _TIME.pack(row.deleted_ns) + bytes([_KINDS[row.kind], bool(content)]) + words + content
-
-
-def decode_trash(raw: bytes) -> TrashRow:
-    """Reverse of `encode_trash`; ValueError if it is none."""
-    reader = _Reader(raw)
-    (deleted_ns,) = reader.unpack(_TIME)
-    kind, has_content = reader.take(2)
-    side, origin, place = (reader.text() for _ in range(3))
-    content = reader.content() if has_content else None
-    reader.end()
-    return TrashRow(
-        side=Side(side.decode()),
-        origin=RelPath(origin),
-        place=place,
-        kind=_kind(kind),
-        content=content,
-        deleted_ns=deleted_ns,
-    )
+# --- contents, problems
 
 
 def encode_known(known: KnownContent) -> bytes:

@@ -2,7 +2,7 @@
 
 Rules (docs/design/statedb.md says where each is kept):
 A. A base row is written only after both sides were observed equal for that node. (`core.ledger` decides.)
-B. Intent rows only where an intermediate state could be misread.
+B. No intermediate state can be misread, so no intentions are kept.
 C. Data fsync → rename → directory fsync → commit here, in groups.
 D. The evidence left by our own write goes into the same transaction as the row, so nothing echoes.
 """
@@ -30,20 +30,14 @@ from syncer.state.schema import (
     FORMAT,
     INODE_KEY,
     NID_KEY,
-    Intent,
     KnownContent,
     Problem,
-    TrashRow,
-    decode_intent,
     decode_known,
     decode_problem,
     decode_row,
-    decode_trash,
-    encode_intent,
     encode_known,
     encode_problem,
     encode_row,
-    encode_trash,
     inode_key,
     slot_key,
     uuid_key,
@@ -52,7 +46,7 @@ from syncer.state.schema import (
 MAP_SIZE_BYTES: Final = 1 << 36  # 64 GiB of address space: some 100 M base rows with their indexes, 510 bytes each
 NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left over is never used
 
-_PLAIN: Final = ("base", "intents", "trash", "contents", "problems", "meta")
+_PLAIN: Final = ("base", "contents", "problems", "meta")
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
 _FORMAT_KEY: Final = b"format"
 _NEXT_NID_KEY: Final = b"next-nid"
@@ -266,9 +260,7 @@ class StateDB:
         self,
         changes: Iterable[BaseChange],
         *,
-        intents_done: Iterable[int] = (),
         contents: Iterable[KnownContent] = (),
-        trash: Iterable[TrashRow] = (),
         meta: Mapping[str, bytes] | None = None,
     ) -> None:
         """One group, durably and all or nothing.
@@ -277,20 +269,14 @@ class StateDB:
 
         Args:
             changes: From the ledger, in its order.
-            intents_done: Intents whose step these changes complete.
             contents: Hashing results to keep.
-            trash: Versions that went to the trash in these steps.
             meta: Further values, e.g. a journal cursor that these rows include.
         """
         with self._write() as txn:
             for change in changes:
                 self._replace(txn, change.nid, change if isinstance(change, BaseRow) else None)
-            for number in intents_done:
-                txn.delete(NID_KEY.pack(number), db=self._tables["intents"])
             for known in contents:
                 txn.put(inode_key(known.tag), encode_known(known), db=self._tables["contents"])
-            for row in trash:
-                self._append(txn, "trash", encode_trash(row))
             for key, value in (meta or {}).items():
                 txn.put(_user_key(key), value, db=self._tables["meta"])
 
@@ -310,7 +296,7 @@ class StateDB:
     def clear(self) -> None:
         """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""
         with self._write() as txn:
-            for name in ("base", "intents", "contents", "problems", *_INDEXES):
+            for name in ("base", "contents", "problems", *_INDEXES):
                 txn.drop(self._tables[name], delete=False)
 
     # --- numbers
@@ -337,41 +323,6 @@ class StateDB:
             (first,) = NID_KEY.unpack(raw)
             txn.put(_NEXT_NID_KEY, NID_KEY.pack(first + count), db=self._tables["meta"])
         return range(first, first + count)
-
-    # --- intents
-
-    def add_intents(self, intents: Iterable[Intent]) -> list[int]:
-        """Announce steps, durably, before any of them is done. Returns their numbers."""
-        with self._write() as txn:
-            return [self._append(txn, "intents", encode_intent(intent)) for intent in intents]
-
-    def clear_intents(self, numbers: Iterable[int]) -> None:
-        """The steps are over, or found never begun."""
-        with self._write() as txn:
-            for number in numbers:
-                txn.delete(NID_KEY.pack(number), db=self._tables["intents"])
-
-    def intents(self) -> dict[int, Intent]:
-        """Steps that a crash may have left half done, oldest first."""
-        return {number: decode_intent(raw) for number, raw in self._numbered("intents")}
-
-    # --- trash
-
-    def trash(self) -> dict[int, TrashRow]:
-        """What is kept, oldest first."""
-        return {number: decode_trash(raw) for number, raw in self._numbered("trash")}
-
-    def drop_trash(self, numbers: Iterable[int]) -> None:
-        """Rows whose bytes are gone or restored."""
-        with self._write() as txn:
-            for number in numbers:
-                txn.delete(NID_KEY.pack(number), db=self._tables["trash"])
-
-    def _append(self, txn: lmdb.Transaction, table: str, raw: bytes) -> int:
-        cursor = txn.cursor(db=self._tables[table])
-        number = int(NID_KEY.unpack(cursor.key())[0]) + 1 if cursor.last() else 1
-        txn.put(NID_KEY.pack(number), raw, db=self._tables[table])
-        return number
 
     def _numbered(self, table: str) -> list[tuple[int, bytes]]:
         with self._read() as txn:

@@ -4,24 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.model import BaseRow, Kind, LocalTag, Nid, Side
+from syncer.core.model import BaseRow, LocalTag, Nid
 from syncer.state.schema import (
     RACY_NS,
-    Intent,
-    IntentKind,
     KnownContent,
     Problem,
-    TrashRow,
-    decode_intent,
     decode_known,
     decode_problem,
     decode_row,
-    decode_trash,
-    encode_intent,
     encode_known,
     encode_problem,
     encode_row,
-    encode_trash,
     inode_key,
     slot_key,
     uuid_key,
@@ -32,23 +25,6 @@ from tests.unit.syncer.core.trees import content, file, local_tag, remote_tag
 _times = st.integers(-(2**63), 2**63 - 1)
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
-intents = st.builds(
-    Intent,
-    kind=st.sampled_from(IntentKind),
-    side=st.sampled_from(Side),
-    nid=strategies.nids,
-    origin=strategies.paths,
-    place=strategies.paths,
-)
-trash_rows = st.builds(
-    TrashRow,
-    side=st.sampled_from(Side),
-    origin=strategies.paths,
-    place=st.binary(max_size=300),
-    kind=st.sampled_from(Kind),
-    content=st.none() | strategies.contents,
-    deleted_ns=_times,
-)
 knowns = st.builds(KnownContent, tag=strategies.local_tags, content=strategies.contents, observed_ns=_times)
 problems = st.builds(Problem, path=strategies.paths, kind=_text, text=_text, since_ns=_times)
 
@@ -58,10 +34,8 @@ def test_a_base_row_comes_back(row: BaseRow) -> None:
     assert decode_row(row.nid, encode_row(row)) == row
 
 
-@given(intents, trash_rows, knowns, problems)
-def test_other_records_come_back(intent: Intent, trash: TrashRow, known: KnownContent, problem: Problem) -> None:
-    assert decode_intent(encode_intent(intent)) == intent
-    assert decode_trash(encode_trash(trash)) == trash
+@given(knowns, problems)
+def test_other_records_come_back(known: KnownContent, problem: Problem) -> None:
     assert decode_known(encode_known(known)) == known
     assert decode_problem(encode_problem(problem)) == problem
 

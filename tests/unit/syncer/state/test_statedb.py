@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from syncer.core.ledger import Forgotten
-from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath, Side
+from syncer.core.model import BaseRow, LocalTag, Nid, RelPath
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
-from syncer.state.schema import Intent, IntentKind, KnownContent, Problem, TrashRow
+from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import NIDS_AT_ONCE, StateDB
 from tests.unit.syncer.core.trees import content, file, folder, local_tag, remote_tag
 
@@ -42,8 +42,6 @@ def state(path: str) -> Iterator[StateDB]:
 
 def test_a_new_state_knows_nothing(state: StateDB) -> None:
     assert len(state.load_base()) == 0
-    assert state.intents() == {}
-    assert state.trash() == {}
     assert state.problems() == []
     assert state.meta_get("url") is None
 
@@ -93,29 +91,6 @@ def test_numbers_are_never_given_twice(path: str, state: StateDB) -> None:
     assert len(set(given)) == len(given)
 
 
-def test_an_intent_stays_until_its_step_is_recorded(state: StateDB) -> None:
-    park = Intent(
-        kind=IntentKind.PARK, side=Side.LOCAL, nid=Nid(5), origin=RelPath(b"a"), place=RelPath(b".blocksync/park/5-a")
-    )
-    exchange = replace(park, kind=IntentKind.EXCHANGE)
-    first, second = state.add_intents([park, exchange])
-    assert state.intents() == {first: park, second: exchange}
-    state.record([row(5, "a")], intents_done=[first])
-    assert state.intents() == {second: exchange}
-    state.clear_intents([second])
-    assert state.intents() == {}
-
-
-def test_the_trash_is_listed_oldest_first(state: StateDB) -> None:
-    old = TrashRow(side=Side.LOCAL, origin=RelPath(b"a"), place=b"x", kind=Kind.FILE, content=content(1), deleted_ns=5)
-    new = replace(old, origin=RelPath(b"b"), kind=Kind.SYMLINK, content=None)
-    state.record([], trash=[old])
-    state.record([Forgotten(nid=Nid(9))], trash=[new])
-    assert list(state.trash().values()) == [old, new]
-    state.drop_trash([min(state.trash())])
-    assert list(state.trash().values()) == [new]
-
-
 def test_a_content_is_known_only_for_exactly_the_evidence_it_was_seen_with(state: StateDB) -> None:
     tag = LocalTag(device=1, ino=2, btime_ns=3, size_bytes=4, mtime_ns=5, ctime_ns=6)
     state.record([], contents=[KnownContent(tag=tag, content=content(7), observed_ns=10**12)])
@@ -144,13 +119,11 @@ def test_a_problem_keeps_the_time_it_was_first_seen(state: StateDB) -> None:
     assert state.problems() == []
 
 
-def test_relinking_forgets_both_sides_but_not_the_trash(state: StateDB) -> None:
-    kept = TrashRow(side=Side.LOCAL, origin=RelPath(b"a"), place=b"x", kind=Kind.FILE, content=None, deleted_ns=5)
-    state.record([row(1, "a")], trash=[kept], meta={"url": b"u"})
+def test_relinking_forgets_both_sides(state: StateDB) -> None:
+    state.record([row(1, "a")], meta={"url": b"u"})
     state.clear()
     assert len(state.load_base()) == 0
     assert state.find(parent=Nid(0), name=b"a") == []
-    assert list(state.trash().values()) == [kept]
     assert state.meta_get("url") == b"u"
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from syncer.core.ledger import BaseChange, Forgotten
-from syncer.core.model import BaseRow, Nid, RelPath, Side
-from syncer.state.schema import Intent, IntentKind
+from syncer.core.model import BaseRow, Nid
 from syncer.state.statedb import StateDB
 from tests import strategies
 from tests.unit.syncer.core.trees import local_tag, remote_tag
@@ -33,7 +32,6 @@ class Machine(RuleBasedStateMachine):
         self.folder = tempfile.mkdtemp(prefix="statedb-")
         self.state = StateDB.create(self.folder, map_size_bytes=1 << 24)
         self.rows: dict[Nid, BaseRow] = {}
-        self.intents: dict[int, Intent] = {}
         self.meta: dict[str, bytes] = {}
         self.numbers: set[Nid] = set()
 
@@ -48,17 +46,13 @@ class Machine(RuleBasedStateMachine):
     @rule(
         puts=st.lists(st.tuples(_few_nids, strategies.nodes(), _few, _few), max_size=5),
         drops=st.lists(_few_nids, max_size=3),
-        done=st.booleans(),
         value=st.binary(max_size=10),
         crash=st.booleans(),
     )
-    def record(
-        self, puts: list[tuple[Nid, object, int, int]], drops: list[Nid], done: bool, value: bytes, crash: bool
-    ) -> None:
+    def record(self, puts: list[tuple[Nid, object, int, int]], drops: list[Nid], value: bytes, crash: bool) -> None:
         """A group of changes; a crash before its commit leaves nothing of it."""
         changes: list[BaseChange] = [self._row(*put) for put in puts]
         changes += [Forgotten(nid=nid) for nid in drops]
-        finished = list(self.intents)[:1] if done else []
 
         def stream() -> object:
             yield from changes
@@ -66,7 +60,7 @@ class Machine(RuleBasedStateMachine):
                 raise CrashError
 
         try:
-            self.state.record(stream(), intents_done=finished, meta={"cursor": value})  # type: ignore[arg-type] # a generator
+            self.state.record(stream(), meta={"cursor": value})  # type: ignore[arg-type] # a generator
         except CrashError:
             return
         for change in changes:
@@ -74,16 +68,7 @@ class Machine(RuleBasedStateMachine):
                 self.rows[change.nid] = change
             else:
                 self.rows.pop(change.nid, None)
-        for number in finished:
-            del self.intents[number]
         self.meta["cursor"] = value
-
-    @rule(nid=_few_nids, kind=st.sampled_from(IntentKind), origin=strategies.paths)
-    def intend(self, nid: Nid, kind: IntentKind, origin: RelPath) -> None:
-        intent = Intent(kind=kind, side=Side.LOCAL, nid=nid, origin=origin, place=origin)
-        (number,) = self.state.add_intents([intent])
-        assert number not in self.intents
-        self.intents[number] = intent
 
     @rule(count=st.integers(1, 3))
     def number(self, count: int) -> None:
@@ -102,12 +87,10 @@ class Machine(RuleBasedStateMachine):
     def relink(self) -> None:
         self.state.clear()
         self.rows.clear()
-        self.intents.clear()
 
     @invariant()
     def all_is_as_recorded(self) -> None:
         assert dict(self.state.load_base().rows) == self.rows
-        assert self.state.intents() == self.intents
         assert self.state.meta_get("cursor") == self.meta.get("cursor")
 
     @invariant()
