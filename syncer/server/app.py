@@ -21,10 +21,19 @@ from syncer.protocol.headers import HeaderError
 from syncer.server import container_calls, foreign_calls, identity, object_calls
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
-from syncer.server.refusals import Forbidden, MissingBlocks, NotAllowed, NotModified, OverQuota, Refusal, Unauthorized
+from syncer.server.refusals import (
+    BadRequest,
+    Forbidden,
+    MissingBlocks,
+    NotAllowed,
+    NotModified,
+    OverQuota,
+    Refusal,
+    Unauthorized,
+)
 from syncer.server.store import Store
 from syncer.server.swift_auth import answer_login
-from syncer.server.target import SWIFT_PREFIX, Level, parse_target
+from syncer.server.target import SWIFT_PREFIX, Level, Target, parse_target
 from syncer.server.tokens import Tokens
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -55,6 +64,11 @@ HANDLERS: Final[dict[Level, dict[str, Handler]]] = {
 
 ROOT_PATHS: Final = frozenset({b"/", b"/v1", b"/v1/", b"/swift/v1", b"/swift/v1/"})
 """Where it is told who shares something with the caller."""
+
+_ONLY_FOR: Final = {
+    "until": {(Level.CONTAINER, "GET"), (Level.CONTAINER, "DELETE"), (Level.OBJECT, "DELETE")},
+    "meta": {(Level.CONTAINER, "GET")},
+}
 
 _log = structlog.get_logger()
 
@@ -114,6 +128,7 @@ class App:
         if request.scope["raw_path"] in ROOT_PATHS:
             return await foreign_calls.list_sharers(request, self._store, account)
         target = parse_target(request.scope["raw_path"], request.scope["query_string"])
+        _require_meaning(request.method, target)
         call = Call(request=request, target=target, store=self._store, account=account)
         handlers = (foreign_calls.HANDLERS if call.is_foreign else HANDLERS)[target.level]
         if call.is_foreign and request.method in HANDLERS[target.level] and request.method not in handlers:
@@ -133,6 +148,17 @@ class App:
         if account is None:
             raise Unauthorized("Access denied. This token is not known")
         return account
+
+
+def _require_meaning(method: str, target: Target) -> None:
+    """Refuse parameters where they mean nothing to us: ignored, they would make e.g. a deletion of a purge.
+
+    Raises:
+        BadRequest: There is one.
+    """
+    for name, meant in _ONLY_FOR.items():
+        if name in target.parameters and (target.level, method) not in meant:
+            raise BadRequest(f"This server does not support the parameter {name!r} here")
 
 
 def _refused(refusal: Refusal) -> Response:

@@ -67,6 +67,16 @@ class Call:
         return wanted == "json" or (wanted is None and self.header("Accept") == "application/json")
 
     @property
+    def until_us(self) -> int | None:
+        """The moment that `until` names, to the end of that second; None without it.
+
+        Raises:
+            HeaderError: Not whole seconds since the epoch.
+        """
+        text = self.target.parameters.get("until")
+        return None if text is None else headers.parse_decimal("until", text) * 1_000_000 + 999_999
+
+    @property
     def delimiter(self) -> str:
         """What makes a request be about all below a name as well, or a listing group names; "" for neither."""
         return self.target.parameters.get("delimiter", "")

@@ -8,6 +8,7 @@ from anyio import to_thread
 from starlette.responses import Response
 
 from syncer.protocol import hashmap, headers, listing, swift
+from syncer.protocol.metafilter import NO_FILTER, parse_filter
 from syncer.server.bulk_calls import post_bulk
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.changes_calls import get_changes
@@ -76,7 +77,7 @@ async def list_objects(call: Call) -> Response:
         return await get_changes(call)
     wants_json = call.wants_json
     wanted = selection(call)
-    since = call.header("If-Modified-Since")
+    since = call.header("If-Modified-Since") if wanted.until_us is None else None
     found, rows = await to_thread.run_sync(
         lambda: call.store.listing(
             call.target.account,
@@ -111,6 +112,8 @@ def selection(call: Call) -> Selection:
         hides_groups=bool(path),
         limit=limit,
         only_shared="shared" in parameters,
+        until_us=call.until_us,
+        meta=parse_filter(parameters["meta"]) if "meta" in parameters else NO_FILTER,
         visible=_nothing if "public" in parameters and "shared" not in parameters else None,
     )
 
@@ -128,7 +131,17 @@ async def put_container(call: Call) -> Response:
 
 
 async def delete_container(call: Call) -> Response:
-    """DELETE /account/container: only an empty one. With ?delimiter=/, its objects go and it stays, as in Pithos."""
+    """DELETE /account/container: only an empty one.
+
+    With ?delimiter=/, its objects go and it stays, as in Pithos. With ?until=SECONDS, only history goes. An `until`
+    that is no whole number counts as none there, and so here: kamaki deletes containers with the time of day, fraction
+    and all.
+    """
+    if call.target.parameters.get("until", "").isdecimal():
+        until_us = call.until_us
+        assert until_us is not None
+        await to_thread.run_sync(call.store.purge, call.target.account, call.target.container, until_us)
+        return reply(204)
     if call.delimiter:
         await to_thread.run_sync(call.store.empty_container, call.target.account, call.target.container)
         return reply(204)

@@ -59,6 +59,8 @@ async def list_objects(call: Call) -> Response:
     """GET /account/container: what a reader may see."""
     if "changes" in call.target.parameters:
         raise Forbidden("Only the owner of a container is told what changes in it")
+    if "until" in call.target.parameters:
+        raise Forbidden("Only the current version of an object is shared")
     wants_json = call.wants_json
     wanted = container_calls.selection(call)
     found = await to_thread.run_sync(

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
+from syncer.protocol.metafilter import NO_FILTER, MetaFilter
 from syncer.protocol.sharing import sharing_value
 from syncer.server import grants, objects
 from syncer.server.catalogue import Reading
+from syncer.server.purge import version_at
 from syncer.server.schema import ContainerRecord, NameRecord
 
 
@@ -26,6 +29,8 @@ class Selection:
         limit: At most so many rows.
         visible: Whether a name may be shown at all.
         only_shared: Only what is shared with others, by itself or with a directory above it.
+        until_us: What there was at this moment; None: what there is.
+        meta: What the metadata must be.
     """
 
     marker: str = ""
@@ -35,6 +40,8 @@ class Selection:
     limit: int = MAX_ROWS
     visible: Callable[[str], bool] | None = None
     only_shared: bool = False
+    until_us: int | None = None
+    meta: MetaFilter = NO_FILTER
 
 
 def select(view: Reading, container: ContainerRecord, wanted: Selection) -> list[ObjectRow | SubdirectoryRow]:
@@ -52,12 +59,13 @@ def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Itera
         for name, row in view.names(container.container_id, start):
             if not name.startswith(head):
                 return
-            if row.deleted or not (wanted.visible is None or wanted.visible(name.decode("utf-8"))):
+            state = _state(view, name, row, wanted)
+            if state is None:
                 continue
             group = _group(name, len(head), wanted.delimiter.encode("utf-8"))
             if group is not None:
                 break
-            yield _object(view, name, row)
+            yield _object(view, name, row, state)
         # A group is looked at once: a directory of a million objects costs its listing one row.
         start = None if group is None else _behind(group)
         if group is not None and group > marker and not wanted.hides_groups:
@@ -76,7 +84,17 @@ def _behind(group: bytes) -> bytes:
     return group[:-1] + bytes([group[-1] + 1])
 
 
-def _object(view: Reading, name: bytes, row: NameRecord) -> ObjectRow:
-    state = objects.state_of(row.newest, view.existing_version(row.newest))
+def _state(view: Reading, name: bytes, row: NameRecord, wanted: Selection) -> ObjectState | None:
+    """The version of a name that is wanted, if one is."""
+    if wanted.until_us is None:
+        found = None if row.deleted else (row.newest, view.existing_version(row.newest))
+    else:
+        found = version_at(view, row, wanted.until_us)
+    if found is None or not (wanted.visible is None or wanted.visible(name.decode("utf-8"))):
+        return None
+    return objects.state_of(*found) if wanted.meta.matches(found[1].meta) else None
+
+
+def _object(view: Reading, name: bytes, row: NameRecord, state: ObjectState) -> ObjectRow:
     readers = grants.readers(view, row.slot) if view.count("grants") else []
     return ObjectRow(name=name.decode("utf-8"), state=state, sharing=sharing_value(readers) if readers else "")

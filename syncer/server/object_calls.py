@@ -169,7 +169,13 @@ async def copy_object(call: Call) -> Response:
 
 
 async def delete_object(call: Call) -> Response:
-    """DELETE /account/container/object; with ?delimiter=/ also what is below it."""
+    """DELETE /account/container/object; with ?delimiter=/ also what is below it; with ?until only older versions."""
+    until_us = call.until_us
+    if until_us is not None:
+        if call.delimiter:
+            raise BadRequest("until and delimiter don't go together")
+        await to_thread.run_sync(call.store.purge_object, call.place, until_us)
+        return reply(204)
     conditions, delimiter = call.conditions(), call.delimiter
     serial = await to_thread.run_sync(lambda: call.store.delete(call.place, conditions, delimiter=delimiter))
     return reply(204, fields={headers.OBJECT_VERSION: str(serial)})

@@ -429,7 +429,7 @@ def _append(change: Change, place: Place, found: Found, record: VersionRecord) -
     """Make a version the current one of its name."""
     serial = change.next_serial()
     if found.row is not None and not change.container_settings(found.container.container_id).keeps_history:
-        _forget(change, found.row.newest)
+        forget(change, found.row.newest)
         record = replace(record, previous=0)
     change.put_version(serial, record)
     row = NameRecord(slot=record.slot, newest=serial, deleted=record.deleted)
@@ -448,7 +448,7 @@ def _append(change: Change, place: Place, found: Found, record: VersionRecord) -
     return state_of(serial, record)
 
 
-def _forget(change: Change, serial: int) -> None:
+def forget(change: Change, serial: int) -> None:
     """Remove a version and all before it. The sweep then finds what nobody names any more."""
     while serial:
         previous = change.existing_version(serial).previous

@@ -29,7 +29,19 @@ from syncer.protocol.changes import ChangesPage
 from syncer.protocol.hashmap_delta import Delta, Splice
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow, VersionRow
-from syncer.server import bulk, containers, contents, deltas, history, listings, objects, settings, subtrees, sweep
+from syncer.server import (
+    bulk,
+    containers,
+    contents,
+    deltas,
+    history,
+    listings,
+    objects,
+    purge,
+    settings,
+    subtrees,
+    sweep,
+)
 from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
@@ -615,6 +627,17 @@ class Store:
         if delimiter:
             return self._commits.run(lambda change: subtrees.delete(change, place, delimiter, conditions))
         return self._commits.run(lambda change: objects.delete(change, place, conditions))
+
+    def purge_object(self, place: Place, until_us: int) -> None:
+        """Forget an object's versions up to a moment, but for the current one; see `purge.purge_object`."""
+        self._commits.run(lambda change: purge.purge_object(change, place, until_us))
+
+    def purge(self, account: str, container: str, until_us: int) -> None:
+        """The same for all names of a container, deleted ones too; not in one transaction."""
+        start: bytes | None = b""
+        while start is not None:
+            act = partial(purge.purge_some, account=account, container=container, start=start, until_us=until_us)
+            start = self._commits.run(act)
 
     def empty_container(self, account: str, container: str) -> None:
         """Delete all objects of a container; see `subtrees.empty`."""

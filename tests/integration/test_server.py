@@ -160,7 +160,7 @@ def test_listings_page_by_marker_in_json_and_text(alice: Client, c: str) -> None
     assert alice("GET", f"/{c}?limit=2").body == b"a\na/1\n"
     assert alice("GET", f"/{c}?prefix=zz").status == 204
     assert alice("GET", f"/{c}", Accept="application/json").json[0]["name"] == "a"
-    for query in ("limit=0", "limit=x", "limit=-1", "format=xml", "until=7"):
+    for query in ("limit=0", "limit=x", "limit=-1", "format=xml", "until=x"):
         assert alice("GET", f"/{c}?{query}").status == 400
 
 
@@ -617,7 +617,6 @@ def test_odd_but_safe_names_work(alice: Client, c: str) -> None:
 )
 def test_what_is_not_supported_is_refused_and_not_ignored(alice: Client, c: str, header: str) -> None:
     assert alice("PUT", f"/{c}/f", b"x", **{header: "x"}).status == 400
-    assert alice("DELETE", f"/{c}/f?until=7").status == 400
     assert alice("PUT", f"/{c}", X_Container_Policy_Project="p").status == 400
     assert alice("PUT", f"/{c}", X_Container_Policy_Versioning="sometimes").status == 400
     assert alice("PUT", f"/{c}", X_Container_Policy_Quota="-1").status == 400
