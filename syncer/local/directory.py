@@ -27,7 +27,7 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
-from syncer.local.filehash import hash_file, read_exactly
+from syncer.local.filehash import hash_file, read_cached, read_exactly
 from syncer.local.identity import Folder, verify_folder
 from syncer.local.places import (
     DIRECTORY_FLAGS,
@@ -62,6 +62,9 @@ T = TypeVar("T")
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of the time
+_PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
+_PORTION_FILES: Final = 64
+_SMALL_BYTES: Final = 64 << 10
 _REMEMBERED_BYTES: Final = 16 << 20  # hashing this takes longer than the durable write that remembers it
 _STALE_TEMP_S: Final = 24 * 3600.0  # a temp file that no run resumed for a day is of no use
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -232,14 +235,18 @@ class LocalDirectory:
 
     async def _hash_all(self, stats: list[FileStat], problems: list[Problem], clock_ns: int) -> list[FileStat]:
         hashed: list[FileStat] = []
-        waiting = iter(stats)
+        waiting = _portions(stats)
+
+        def contents(portion: Sequence[FileStat]) -> list[tuple[Content | None, str | None]]:
+            return [self._content(stat, clock_ns) for stat in portion]
 
         async def work() -> None:
-            for stat in waiting:
-                content, reason = await trio.to_thread.run_sync(self._content, stat, clock_ns, limiter=self._hashers)
-                hashed.append(replace(stat, content=content))
-                if reason is not None:
-                    problems.append(Problem(path=stat.path, reason=reason))
+            for portion in waiting:
+                found = await trio.to_thread.run_sync(contents, portion, limiter=self._hashers)
+                for stat, (content, reason) in zip(portion, found, strict=True):
+                    hashed.append(replace(stat, content=content))
+                    if reason is not None:
+                        problems.append(Problem(path=stat.path, reason=reason))
 
         async with trio.open_nursery() as nursery:
             for _ in range(min(_HASHERS, len(stats))):
@@ -313,15 +320,26 @@ class LocalDirectory:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
-        return await self._run(self._read_block, stat, blocks, index)
+        if blocks.size_bytes <= _SMALL_BYTES:
+            # Mostly just hashed, hence in memory: a thread would cost five times the read.
+            data = self._read_block(stat, blocks, index, read_cached)
+            if data is not None:
+                return data
+        data = await self._run(self._read_block, stat, blocks, index, read_exactly)
+        assert data is not None
+        return data
 
-    def _read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
+    def _read_block(
+        self, stat: FileStat, blocks: BlockList, index: int, read: Callable[[int, int, int], bytes | None]
+    ) -> bytes | None:
         descriptor = open_file(self._root, stat.path)
         try:
             length = block_length(index, blocks.size_bytes, blocks.block_size)
-            data = read_exactly(descriptor, index * blocks.block_size, length)
+            data = read(descriptor, index * blocks.block_size, length)
         finally:
             os.close(descriptor)
+        if data is None:
+            return None
         self._sources.bytes_read += len(data)
         return canonical(data)
 
@@ -465,3 +483,17 @@ class LocalDirectory:
 def _longest_first(contents: Iterable[Content]) -> list[Content]:
     """The order in which contents are indexed until the index is full."""
     return sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash))
+
+
+def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:
+    """Cut files into portions for one thread call each: a call costs as much as hashing several small files."""
+    portion: list[FileStat] = []
+    size = 0
+    for stat in stats:
+        portion.append(stat)
+        size += stat.tag.size_bytes
+        if size >= _PORTION_BYTES or len(portion) == _PORTION_FILES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion

@@ -14,6 +14,8 @@ from blockfs.blocks.ids import ZERO_BLOCK
 
 _READ_BYTES: Final = 4 << 20  # per read: large enough that the system call costs nothing, small enough for any memory
 
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)  # Linux only; elsewhere such a read may wait
+
 
 def hash_file(descriptor: int, size_bytes: int, block_size: int) -> tuple[BlockList, int]:
     """Hash an open file.
@@ -49,6 +51,16 @@ def read_exactly(descriptor: int, offset: int, length: int) -> bytes:
             return data.ljust(length, b"\0")
         data += more
     return data
+
+
+def read_cached(descriptor: int, offset: int, length: int) -> bytes | None:
+    """Read `length` bytes if all of them are in memory; None if that would have to wait for a disk."""
+    buffer = bytearray(length)
+    try:
+        count = os.preadv(descriptor, [buffer], offset, _NOWAIT)
+    except OSError:  # not in memory, or the filesystem can't say
+        return None
+    return bytes(buffer) if count == length else None
 
 
 def _data_runs(descriptor: int, size_bytes: int, block_size: int) -> Iterator[tuple[int, int]]:
