@@ -39,7 +39,8 @@ from syncer.remote.parallel import for_each
 from syncer.remote.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
-_SMALL_AT_ONCE: Final = 1024
+_ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own
+_SMALL_AT_ONCE: Final = 1024  # small changes that share requests
 _SMALL_BYTES: Final = 64 << 20  # in memory, of small files on their way
 
 
@@ -69,7 +70,7 @@ class RemoteWorker:
         self._local = local
         self._ledger = ledger
         self._files = files
-        self.workers = LARGE_AT_ONCE
+        self.workers = _ALONE_AT_ONCE
         self._step = step
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(LARGE_AT_ONCE)
@@ -79,7 +80,7 @@ class RemoteWorker:
         """Find out how many actions at once are of use."""
         info = await self._remote.container_info()
         if EXTENSION_BULK in info.extensions:
-            self.workers = max(LARGE_AT_ONCE, min(_SMALL_AT_ONCE, _SMALL_BYTES // info.block_size))
+            self.workers = max(_ALONE_AT_ONCE, min(_SMALL_AT_ONCE, _SMALL_BYTES // info.block_size))
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.

@@ -267,7 +267,9 @@ class Writer:
         atomic = (await self._session.info()).atomic
 
         async def attempt() -> Written | RemoteTag | T:
-            return await send(version_guard(expect) if atomic else await self._look_before(path, name, expect))
+            if atomic:
+                return await send(version_guard(expect))
+            return await send(etag_guard(None) if expect is None else await self._look_before(path, name, expect))
 
         async def look() -> RemoteTag | None:
             current = await self._session.current(name)
@@ -286,7 +288,10 @@ class Writer:
         return PutResult(tag=done, foreign=() if atomic else await self._plain.foreign(path, name, expect, done))
 
     async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None) -> Guard:
-        """Plain Pithos: compare everything first, then send the condition that it knows."""
+        """Plain Pithos: compare everything first, then send the condition that it knows.
+
+        Not for what must not exist: of that, a condition says all that a look would.
+        """
         current = await self._session.current(name)
         require(path, expect, None if current is None else tag_of(current.state))
         return etag_guard(None if current is None else current.etag)
