@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.interop import clients, kamaki_checks, swift_checks
+from tests.interop import clients, kamaki_checks, shared_checks, swift_checks
 from tests.interop.kamaki_checks import Kamaki, Scene
 from tests.interop.session import Session
+from tests.interop.shared_checks import Both
 from tests.interop.swift_checks import Rclone, Swift
 
 HOME: Final = Path(__file__).parents[2] / ".interop"
@@ -35,6 +36,19 @@ def kamaki_suite(session: Session) -> Iterator[Check]:
         def check(act: Callable[[Scene], None] = act, container: str = container) -> None:
             alice("container", "create", container)
             act(Scene(alice, bob, container))
+
+        yield act.__name__, check
+
+
+def shared_suite(session: Session) -> Iterator[Check]:
+    """kamaki and our client in one container."""
+    kamaki = Kamaki(session, clients.kamaki(HOME))
+    for number, act in enumerate(shared_checks.CHECKS):
+        container = f"b{number}"
+
+        def check(act: Callable[[Both], None] = act, container: str = container) -> None:
+            kamaki("container", "create", container)
+            act(Both(session, kamaki, container))
 
         yield act.__name__, check
 
@@ -67,6 +81,7 @@ def rclone_suite(session: Session) -> Iterator[Check]:
 
 SUITES: Final[dict[str, Callable[[Session], Iterator[Check]]]] = {
     "kamaki": kamaki_suite,
+    "shared": shared_suite,
     "swift": swift_suite,
     "rclone": rclone_suite,
 }
