@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.interop import clients, kamaki_checks, shared_checks, swift_checks
+from tests.interop import clients, curl_checks, kamaki_checks, shared_checks, swift_checks
+from tests.interop.curl_checks import Curl
 from tests.interop.kamaki_checks import Kamaki, Scene
 from tests.interop.session import Session
 from tests.interop.shared_checks import Both
@@ -79,11 +80,24 @@ def rclone_suite(session: Session) -> Iterator[Check]:
         yield act.__name__, check
 
 
+def curl_suite(session: Session) -> Iterator[Check]:
+    """curl."""
+    for number, act in enumerate(curl_checks.CHECKS):
+        curl = Curl(session, f"u{number}")
+
+        def check(act: Callable[[Curl], None] = act, curl: Curl = curl) -> None:
+            curl("-X", "PUT", curl.url)
+            act(curl)
+
+        yield act.__name__, check
+
+
 SUITES: Final[dict[str, Callable[[Session], Iterator[Check]]]] = {
     "kamaki": kamaki_suite,
     "shared": shared_suite,
     "swift": swift_suite,
     "rclone": rclone_suite,
+    "curl": curl_suite,
 }
 
 
