@@ -18,6 +18,7 @@ from blockfs.blocks.gc import CollectionStopped
 from blockfs.errors import BlockfsError
 from syncer.errors import LockedError, SyncerError, UsageError
 from syncer.server.app import App
+from syncer.server.bounded_protocol import BoundedProtocol
 from syncer.server.store import Store
 from syncer.server.tokens import Tokens
 
@@ -87,7 +88,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",

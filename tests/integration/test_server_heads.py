@@ -1,0 +1,64 @@
+"""Request lines and headers without end: answered with 431, not collected in memory."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from syncer.server.bounded_protocol import MAX_HEAD_BYTES
+from tests.integration.live_server import Client, server_in_thread
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with server_in_thread(tmp_path_factory.mktemp("server") / "s") as found:
+        yield found
+
+
+def send(address: str, *pieces: bytes) -> bytes:
+    """The first bytes of the answer; b"" if the server hangs up before the end of what is sent."""
+    host, port = address.split(":")
+    answer = b""
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+            answer = connection.recv(1000)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    return answer
+
+
+HEAD = b"GET /v1/alice HTTP/1.1\r\nHost: h\r\n"
+LONG = b"x" * (MAX_HEAD_BYTES // 4)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [HEAD, *[b"A: " + LONG + b"\r\n"] * 5, b"\r\n"],
+        [HEAD, b"A: ", *[LONG] * 5, b"\r\n\r\n"],
+        [HEAD, *[b"A: " + LONG + b"\r\n"] * 100],
+        [b"GET /", *[LONG] * 5, b" HTTP/1.1\r\nHost: h\r\n\r\n"],
+    ],
+)
+def test_a_head_that_is_too_long_is_refused(address: str, pieces: list[bytes]) -> None:
+    assert send(address, *pieces)[:12] in {b"HTTP/1.1 431", b""}
+
+
+def test_what_is_no_request_is_still_told_so(address: str) -> None:
+    assert send(address, b"\0\0\0\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+def test_the_longest_head_that_is_allowed_is_taken(address: str) -> None:
+    client = Client(address)
+    client("PUT", "/c")
+    meta = {f"X-Object-Meta-{number:0128d}": "%C3%A9" * 256 for number in range(32)}
+    assert client("PUT", "/c/f", b"x", **meta).status == 201
+    for _ in range(20):  # each request has its own bound
+        assert client("POST", "/c/f", **meta).status == 202
+    client("PUT", "/c/big", bytes(2 * MAX_HEAD_BYTES))  # a body does not count
+    assert client("HEAD", "/c/big").headers["Content-Length"] == str(2 * MAX_HEAD_BYTES)
+    client.close()
