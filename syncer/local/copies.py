@@ -136,7 +136,7 @@ class Desk:
         with parent_directory(self._root, found.copy.path) as (directory, _):
             rename_exchange(last, directory, split(found.original.path)[1], directory)
             os.fsync(directory)
-        ident = self._put(found.copy.path)
+        ident = self._put(found.copy.path, found.original.path)
         return f"the version of {found.name.host} has the name; the other one is in the trash as {ident}"
 
     def take_both(self, found: ConflictCopy) -> str:
@@ -152,9 +152,9 @@ class Desk:
             else:
                 return f"both are kept, the version of {found.name.host} as {os.fsdecode(wanted)}"
 
-    def _put(self, path: RelPath) -> str:
+    def _put(self, path: RelPath, origin: RelPath | None = None) -> str:
         with TrashCan(self._path) as can:
-            return can.put(path)
+            return can.put(path, origin)
 
     def _rename(self, path: RelPath, wanted: RelPath) -> None:
         try:

@@ -149,8 +149,12 @@ class TrashCan:
             os.close(trash)
         return True
 
-    def put(self, path: RelPath) -> str:
+    def put(self, path: RelPath, origin: RelPath | None = None) -> str:
         """Move something into the trash because the user says so. It is kept whatever is in it by then.
+
+        Args:
+            path: Where it is.
+            origin: Where it was before, if that is its place in a person's eyes.
 
         Returns:
             The `ident` of the entry.
@@ -160,7 +164,7 @@ class TrashCan:
         """
         trash = self._open(make=True)
         try:
-            entry, folder = new_folder(trash, path)
+            entry, folder = new_folder(trash, path if origin is None else origin)
             try:
                 with parent_directory(self._root, path) as (directory, name):
                     rename_noreplace(name, directory, ITEM, folder)

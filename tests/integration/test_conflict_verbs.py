@@ -67,6 +67,8 @@ def test_one_version_is_taken_and_the_other_is_in_the_trash_everywhere(
     copy = in_conflict(commands, roots)
     commands("resolve", second / "d/report.txt" if by_original else copy, "--take", take)
     assert content(second) == {"d": "folder", "d/report.txt": kept}
+    (gone,) = commands("trash", "ls", second, "--json")[:1]
+    assert gone["path"] == ("d/report.txt" if take == "local" else f"d/{copy.name}")
     for root in (second, first):
         commands.reconcile(root)
     assert content(first) == content(second) == {"d": "folder", "d/report.txt": kept}
