@@ -30,7 +30,8 @@ coverage: test-bootstrap
 	@.venv/bin/python -m pytest -n 2 --dist loadfile -q --cov --cov-report=term
 
 bench:
-	@scripts/bootstrap fio rsync
+	@scripts/bootstrap fio rsync rclone restic unison
+	@.venv/bin/pip install --quiet --constraint scripts/constraints.txt 'matplotlib>=3.9'
 	@.venv/bin/python -m benchmarks
 
 # An hour and a half: the harnesses of the tests at full count, docs/dev/soak.md.

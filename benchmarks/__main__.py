@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import bench_codecs, bench_filesystem, bench_snapshots, bench_sync, harness
+from benchmarks import (
+    bench_codecs,
+    bench_filesystem,
+    bench_image,
+    bench_scale,
+    bench_snapshots,
+    bench_sync,
+    bench_transfers,
+    harness,
+)
 
 BENCHMARKS = {
     "codecs": bench_codecs.run,
     "filesystem": bench_filesystem.run,
     "snapshots": bench_snapshots.run,
     "sync": bench_sync.run,
+    "sync-connections": bench_transfers.connections,
+    "sync-small-files": bench_transfers.small,
+    "sync-blocks": bench_transfers.blocks,
+    "sync-tools": bench_transfers.tools,
+    "sync-image": bench_image.run,
+    "rescan": bench_scale.rescan,
+    "rename": bench_scale.rename,
 }
 
 
@@ -22,7 +38,7 @@ def main() -> None:
         sys.exit(f"unknown benchmark {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
     for name in names:
         results = BENCHMARKS[name]()
-        print(f"## {name} ({harness.save(name, results)})\n\n{harness.markdown(results)}")
+        print(f"## {name} ({harness.save(name, results)}) {harness.busy()}\n\n{harness.markdown(results)}")
 
 
 main()

@@ -99,9 +99,9 @@ def blocksync_steps(home: Path, first: Path, second: Path, data: bytes) -> list[
 
 
 @contextmanager
-def serve(directory: Path, environment: dict[str, str]) -> Iterator[str]:
+def serve(directory: Path, environment: dict[str, str], *options: str) -> Iterator[str]:
     """A server on a free port; yields the URL of a container."""
-    command = [str(BLOCKSYNC), "serve", str(directory), "--listen", "127.0.0.1:0"]
+    command = [str(BLOCKSYNC), "serve", str(directory), "--listen", "127.0.0.1:0", *options]
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
     ready = next(line for line in server.stdout if "listening on http://" in line)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+QUIET_LOAD = 2.5
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -70,8 +71,15 @@ def machine() -> dict[str, object]:
         "kernel": platform.release(),
         "python": platform.python_version(),
         "commit": commit.stdout.strip(),
+        "load": [round(load, 2) for load in os.getloadavg()],
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def busy() -> str:
+    """A remark if other work runs on the machine; "" if it is quiet. One core's worth is the benchmark itself."""
+    load = os.getloadavg()[0]
+    return f"measured on a busy machine (load {load:.1f} on {os.cpu_count()} cores)" if load > QUIET_LOAD else ""
 
 
 def save(name: str, results: list[Result]) -> Path:

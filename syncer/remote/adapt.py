@@ -24,13 +24,14 @@ class Concurrency:
         now: How many.
     """
 
-    def __init__(self, most: int = STEPS[-1]) -> None:
+    def __init__(self, most: int = STEPS[-1], *, adaptive: bool = True) -> None:
         """Begin with the least.
 
         Args:
             most: Never more than this.
+            adaptive: False: always the most.
         """
-        self._steps = [step for step in STEPS if step <= most] or [most]
+        self._steps = [step for step in STEPS if step <= most] if adaptive and most > STEPS[0] else [most]
         self._at = 0
         self.now = self._steps[0]
         self._began_s: float | None = None

@@ -111,7 +111,8 @@ class HttpSettings:
     """How to talk.
 
     Attributes:
-        concurrency: Requests at once, at most; how many there are follows what they bring (`adapt.Concurrency`).
+        concurrency: Requests at once, at most.
+        adaptive: How many there are follows what they bring (`adapt.Concurrency`); False: always the most.
         connect_timeout_s: Until the TCP (and TLS) connection stands.
         read_timeout_s: Longest silence while waiting for or within a reply.
         ca_file: PEM file of certificate authorities to trust instead of the system's; for https only.
@@ -121,6 +122,7 @@ class HttpSettings:
     """
 
     concurrency: int = 16
+    adaptive: bool = True
     connect_timeout_s: float = 10.0
     read_timeout_s: float = 60.0
     ca_file: str | None = None
@@ -137,7 +139,7 @@ class HttpTransport:
         self._counters = counters
         self._headers = {"X-Auth-Token": token, "User-Agent": "blocksync", "Accept-Encoding": "identity"}
         # Limiters of our own: slow replies must not take trio's default threads from disk work.
-        self._concurrency = Concurrency(settings.concurrency)
+        self._concurrency = Concurrency(settings.concurrency, adaptive=settings.adaptive)
         self._limiter = trio.CapacityLimiter(self._concurrency.now)
         self._up = None if settings.limit_up is None else Pace(settings.limit_up)
         self._down = None if settings.limit_down is None else Pace(settings.limit_down)

@@ -1,0 +1,264 @@
+"""Transfers: connections, many small files on a slow line, changed blocks; next to rsync, rclone, restic and unison."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_sync import BLOCKSYNC, rsync_daemon, serve, write
+from benchmarks.harness import Result, seconds
+from benchmarks.plots import plot
+from benchmarks.proxy import slow_line
+
+FOLDER = "blocksync, folder"
+RTT_MS, MBIT_S = 50.0, 100.0
+LINE = f"{RTT_MS:g} ms, {MBIT_S:g} Mbit/s"
+CONNECTIONS = (1, 2, 4, 8, 16)
+BIG_BLOCK = 4 << 20
+REPETITIONS = int(os.environ.get("BENCH_REPETITIONS", "3"))
+
+
+class Devices:
+    """Folders linked to a container of a server, each command a process of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "data")}
+
+    def link(self, name: str, url: str) -> Path:
+        """A new folder."""
+        root = self.home / name
+        root.mkdir()
+        token = self.home / "server" / "token"
+        self.run(BLOCKSYNC, "link", root, url, "--token-file", token)
+        return root
+
+    def reconcile(self, root: Path, connections: int | None = None) -> dict[str, Any]:
+        """One cycle; returns its summary."""
+        child = [sys.executable, "-m", "benchmarks.connections_child", str(connections), root]
+        command = [BLOCKSYNC, "reconcile", root, "--json"] if connections is None else child
+        summary: dict[str, Any] = json.loads(self.run(*command).splitlines()[-1])
+        return summary
+
+    def run(self, *command: str | Path) -> str:
+        """A command that must not fail."""
+        done = subprocess.run(
+            list(map(str, command)), env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, (command, done.stderr[-2000:])
+        return done.stdout
+
+
+@contextmanager
+def devices(prefix: str) -> Iterator[Devices]:
+    """In a folder of their own."""
+    with tempfile.TemporaryDirectory(prefix=f"blocksync-{prefix}-") as home:
+        yield Devices(Path(home))
+
+
+@contextmanager
+def slowly(url: str) -> Iterator[str]:
+    """The same container at the other end of a slow line."""
+    port = int(url.split("127.0.0.1:")[1].split("/", maxsplit=1)[0])
+    with slow_line(port, RTT_MS, MBIT_S) as slow:
+        yield url.replace(f":{port}/", f":{slow}/")
+
+
+# --- connections
+
+
+def connections() -> list[Result]:
+    """Push of new data with a fixed number of connections, on loopback and on the slow line."""
+    found: list[Result] = []
+    for subject, size, line in (("200 MiB, loopback", 200 << 20, False), (f"32 MiB, {LINE}", 32 << 20, True)):
+        for count in CONNECTIONS:
+            values = []
+            for _ in range(REPETITIONS):
+                with (
+                    devices("connections") as here,
+                    serve(here.home / "server", here.environment) as url,
+                    slowly(url) if line else _as_is(url) as there,
+                ):
+                    root = here.link("first", there)
+                    write(root / "image", os.urandom(size))
+                    values.append(seconds(lambda: here.reconcile(root, count)))  # noqa: B023 - called at once
+            found.append(Result(work=f"{count} connections", subject=subject, unit="s", values=values))
+    plot("connections", "push of new data", "connections", found)
+    return found
+
+
+@contextmanager
+def _as_is(url: str) -> Iterator[str]:
+    yield url
+
+
+# --- small files
+
+
+def small() -> list[Result]:
+    """Push of 10,000 files of 1 KiB over the slow line; pull of them into an ordinary folder and a volume."""
+    count = int(os.environ.get("BENCH_SMALL_FILES", "10000"))
+    work = f"push {count:,} x 1 KiB, {LINE}"
+    found = []
+    with devices("small") as here, serve(here.home / "server", here.environment) as url, slowly(url) as there:
+        root = here.link("first", there)
+        _many(root, count)
+        notes: dict[str, float] = {}
+        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(root))))
+        found.append(Result(work=work, subject=FOLDER, unit="s", values=[elapsed], notes=notes))
+        second = here.link("second", url)
+        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(second))))
+        work_pull = f"pull {count:,} x 1 KiB, loopback"
+        found.append(Result(work=work_pull, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
+    for subject, measure in (("rsync daemon", _rsync_small), ("rclone, webdav", _rclone_small)):
+        with tempfile.TemporaryDirectory(prefix="blocksync-small-") as home:
+            values = [measure(Path(home), count)]
+        found.append(Result(work=work, subject=subject, unit="s", values=values))
+    return found
+
+
+def _many(root: Path, count: int) -> None:
+    rng = random.Random(count)
+    for number in range(count):
+        folder = root / f"d{number // 100}"
+        folder.mkdir(exist_ok=True)
+        (folder / f"f{number}").write_bytes(rng.randbytes(1024))
+
+
+def _traffic(summary: dict[str, Any]) -> dict[str, float]:
+    return {key: float(summary[key]) for key in ("requests", "bytes_sent", "bytes_received", "blocks_received")}
+
+
+def _rsync_small(home: Path, count: int) -> float:
+    source, store = home / "source", home / "store"
+    source.mkdir()
+    store.mkdir()
+    _many(source, count)
+    with rsync_daemon(home, store) as url:
+        port = int(url.split("127.0.0.1:")[1].split("/", maxsplit=1)[0])
+        with slow_line(port, RTT_MS, MBIT_S) as slow:
+            target = url.replace(f":{port}/", f":{slow}/")
+            return seconds(lambda: _command("rsync", "-a", f"{source}/", target))
+
+
+def _rclone_small(home: Path, count: int) -> float:
+    source = home / "source"
+    source.mkdir()
+    _many(source, count)
+    with rclone_webdav(home / "store") as port, slow_line(port, RTT_MS, MBIT_S) as slow:
+        # The same number of transfers at once as our most.
+        return seconds(
+            lambda: _command("rclone", "copy", "--transfers=16", source, f":webdav,url='http://127.0.0.1:{slow}':")
+        )
+
+
+@contextmanager
+def rclone_webdav(store: Path) -> Iterator[int]:
+    """rclone as a WebDAV server on a free port."""
+    store.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        ["rclone", "serve", "webdav", f"--addr=127.0.0.1:{port}", str(store)], stderr=subprocess.DEVNULL
+    )
+    try:
+        while server.poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+        yield port
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+# --- changed blocks
+
+
+def blocks() -> list[Result]:
+    """Pull of a file of 10 x 4 MiB after some of its blocks have changed, from a server with such blocks."""
+    found: list[Result] = []
+    values: dict[int, list[float]] = {changed: [] for changed in range(11)}
+    notes: dict[int, dict[str, float]] = {}
+    for _ in range(REPETITIONS):
+        with devices("blocks") as here:
+            options = ("--block-size", "4MiB")
+            with serve(here.home / "server", here.environment, *options) as url:
+                first, second = here.link("first", url), here.link("second", url)
+                write(first / "file", os.urandom(10 * BIG_BLOCK))
+                here.reconcile(first)
+                here.reconcile(second)
+                for changed, each in values.items():
+                    with (first / "file").open("r+b") as file:
+                        for index in range(changed):
+                            file.seek(index * BIG_BLOCK)
+                            file.write(os.urandom(BIG_BLOCK))
+                    here.reconcile(first)
+                    summary = here.reconcile(second)
+                    each.append(summary["seconds"])
+                    notes[changed] = _traffic(summary)
+    for changed, each in values.items():
+        work = f"{changed} of 10 blocks of 4 MiB changed, pull"
+        found.append(Result(work=work, subject=FOLDER, unit="s", values=each, notes=notes[changed]))
+    plot("blocks", "pull of a file of 10 blocks of 4 MiB", "changed blocks", found)
+    return found
+
+
+# --- other tools on 200 MiB
+
+
+def tools() -> list[Result]:
+    """The rows of bench_sync with rclone, restic and unison."""
+    data = os.urandom(200 << 20)
+    found: list[Result] = []
+    steps: dict[str, Callable[[Path], list[tuple[str, list[str | Path]]]]] = {
+        "rclone, local": lambda home: [("", ["rclone", "copy", home / "first", home / "second"])],
+        "restic, local": lambda home: [
+            (
+                "",
+                ["restic", "--no-cache", "-q", "-r", home / "repo", "--insecure-no-password", "backup", home / "first"],
+            )
+        ],
+        "unison, local": lambda home: [("", ["unison", "-batch", "-silent", home / "first", home / "second"])],
+    }
+    names = ("push 200 MiB, new", "push, unchanged", "push, one block changed")
+    for subject, of in steps.items():
+        values: dict[str, list[float]] = {name: [] for name in names}
+        for _ in range(REPETITIONS):
+            with tempfile.TemporaryDirectory(prefix="blocksync-tools-") as folder:
+                home = Path(folder)
+                (home / "first").mkdir()
+                (home / "second").mkdir()
+                environment = {**os.environ, "HOME": folder, "RESTIC_PASSWORD": "x", "UNISON": f"{folder}/.unison"}
+                if subject.startswith("restic"):
+                    subprocess.run(["restic", "-q", "-r", home / "repo", "init"], env=environment, check=True)
+                command = [part for part in of(home)[0][1] if part != "--insecure-no-password"]
+                write(home / "first" / "image", data)
+                for name in names:
+                    if name.endswith("changed"):
+                        with (home / "first" / "image").open("r+b") as file:
+                            file.seek(100 << 20)
+                            file.write(os.urandom(4096))
+                    values[name].append(seconds(lambda: subprocess.run(command, env=environment, check=True)))  # noqa: B023
+        found += [Result(work=name, subject=subject, unit="s", values=each) for name, each in values.items()]
+    return found
+
+
+def _command(*command: str | Path) -> None:
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+
+
+def available() -> bool:
+    """Whether the other tools are there (Debian packages rsync, rclone, restic, unison)."""
+    return all(shutil.which(name) for name in ("rsync", "rclone", "restic", "unison"))

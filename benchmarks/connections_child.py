@@ -1,0 +1,20 @@
+"""A child of bench_transfers: `blocksync reconcile` with a fixed number of connections; the command adapts it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from syncer.cli import reconcile
+from syncer.cli.main import run
+from syncer.remote.pithos import open_pithos
+
+if __name__ == "__main__":
+    connections = int(sys.argv[1])
+
+    def open_fixed(url, token, *, settings):  # type: ignore[no-untyped-def] # as open_pithos
+        """`open_pithos` with our number."""
+        return open_pithos(url, token, settings=replace(settings, concurrency=connections, adaptive=False))
+
+    reconcile.open_pithos = open_fixed
+    sys.exit(run(["reconcile", sys.argv[2], "--json"]))
