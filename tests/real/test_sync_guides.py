@@ -58,10 +58,8 @@ class Home:
 def test_every_command_of_the_guide_works(name: str, tmp_path: Path) -> None:
     guide = (PROJECT / "docs/guide" / f"{name}.md").read_text().replace(":8800", f":{free_port()}")
     home = Home(tmp_path)
-    told: list[str] = []
     try:
-        for command in commands(guide):
-            told.append(home.take(command))
+        told = [home.take(command) for command in commands(guide)]
     finally:
         home.close()
     assert len(told) > 15
