@@ -72,20 +72,31 @@ class Recorder:
         if not self._waiting:
             self._since = trio.current_time()
         self._waiting += [self._trusted(change) for change in changes]
-        if len(self._waiting) >= GROUP_CHANGES or trio.current_time() - self._since >= GROUP_S:
-            await self.flush()
+        if self._is_due():
+            async with self._writing:
+                if self._is_due():  # not if somebody wrote it while we waited for our turn
+                    await self._write()
 
     async def flush(self) -> None:
         """Write what waits, durably."""
         async with self._writing:
-            group, self._waiting = self._waiting, []
-            # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak
-            # of something that a power cut could undo: it would then look like a user's change.
-            await self._local.barrier()
-            if group:
-                self._step("before record")
-                await trio.to_thread.run_sync(self._state.record, group)
-                self._step("recorded")
+            await self._write()
+
+    def _is_due(self) -> bool:
+        """The group is full or old."""
+        if not self._waiting:
+            return False
+        return len(self._waiting) >= GROUP_CHANGES or trio.current_time() - self._since >= GROUP_S
+
+    async def _write(self) -> None:
+        group, self._waiting = self._waiting, []
+        # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak of
+        # something that a power cut could undo: it would then look like a user's change.
+        await self._local.barrier()
+        if group:
+            self._step("before record")
+            await trio.to_thread.run_sync(self._state.record, group)
+            self._step("recorded")
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:
