@@ -18,7 +18,7 @@ from syncer.protocol import astakos, faults, hashmap, headers, swift
 from syncer.protocol.faults import Fault
 from syncer.protocol.hashmap import HashmapError
 from syncer.protocol.headers import HeaderError
-from syncer.server import container_calls, foreign_calls, identity, object_calls
+from syncer.server import container_calls, foreign_calls, identity, object_calls, swift_bulk
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
 from syncer.server.refusals import (
@@ -43,6 +43,7 @@ HANDLERS: Final[dict[Level, dict[str, Handler]]] = {
         "HEAD": container_calls.head_account,
         "GET": container_calls.list_containers,
         "POST": container_calls.post_account,
+        "DELETE": swift_bulk.delete_many,
     },
     Level.CONTAINER: {
         "HEAD": container_calls.head_container,
@@ -68,6 +69,7 @@ ROOT_PATHS: Final = frozenset({b"/", b"/v1", b"/v1/", b"/swift/v1", b"/swift/v1/
 _ONLY_FOR: Final = {
     "until": {(Level.CONTAINER, "GET"), (Level.CONTAINER, "DELETE"), (Level.OBJECT, "DELETE")},
     "meta": {(Level.CONTAINER, "GET")},
+    swift_bulk.PARAMETER: {(Level.ACCOUNT, "DELETE"), (Level.ACCOUNT, "POST")},
 }
 
 _log = structlog.get_logger()

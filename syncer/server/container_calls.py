@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from syncer.protocol import hashmap, headers, listing, swift
 from syncer.protocol.metafilter import NO_FILTER, parse_filter
+from syncer.server import swift_bulk
 from syncer.server.bulk_calls import post_bulk
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.changes_calls import get_changes
@@ -44,6 +45,8 @@ async def head_account(call: Call) -> Response:
 
 async def post_account(call: Call) -> Response:
     """POST /account: its metadata; with ?update those not named stay."""
+    if swift_bulk.PARAMETER in call.target.parameters:
+        return await swift_bulk.delete_many(call)
     names = [name for name in call.request.headers if name.startswith(_GROUP_PREFIX)]
     if names:
         raise BadRequest(f"This server does not support groups of accounts ({names[0]!r})")

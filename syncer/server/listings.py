@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
 
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
@@ -49,6 +49,13 @@ def select(view: Reading, container: ContainerRecord, wanted: Selection) -> list
     if wanted.only_shared and wanted.visible is None:
         wanted = replace(wanted, visible=lambda name: grants.granted_by(view, container.container_id, name) is not None)
     return list(islice(_rows(view, container, wanted), wanted.limit))
+
+
+def names(view: Reading, container: ContainerRecord, wanted: Selection) -> list[NameRecord]:
+    """The rows of existing names, by prefix alone."""
+    head = wanted.prefix.encode("utf-8")
+    found = takewhile(lambda row: row[0].startswith(head), view.names(container.container_id, head))
+    return list(islice((row for _, row in found if not row.deleted), wanted.limit))
 
 
 def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Iterator[ObjectRow | SubdirectoryRow]:

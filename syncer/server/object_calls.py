@@ -12,7 +12,7 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing, sharing
+from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing, sharing, swift
 from syncer.protocol.byteranges import RangeError
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.server.calls import JSON, Call, reply
@@ -27,7 +27,7 @@ from syncer.server.updates import UpdateOrder
 _REFUSED_ON_PUT: Final = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
 """Of a POST. On a PUT they would replace the whole object by a part of it."""
 
-_REFUSED_ON_WRITE: Final = ("X-Object-Manifest", "X-Delete-At", "X-Delete-After", "Destination-Account")
+_REFUSED_ON_WRITE: Final = ("X-Delete-At", "X-Delete-After", "Destination-Account")
 """Of Pithos, not supported yet. Ignoring them would store something else than was meant."""
 
 Transfer = Callable[[Call, Place, Place, TransferOrder], Awaitable[Response]]
@@ -59,11 +59,11 @@ async def head_object(call: Call) -> Response:
     """HEAD /account/container/object."""
 
     def look() -> tuple[ObjectView, dict[str, str]]:
-        return _open(call), _sharing_fields(call)
+        opened = _open(call)
+        return opened, _fields(call, opened)
 
     opened, fields = await to_thread.run_sync(look)
-    state = opened.state
-    return reply(200, fields={**call.object_fields(state), **fields, "Content-Length": str(state.size_bytes)})
+    return reply(200, fields={**fields, "Content-Length": str(opened.state.size_bytes)})
 
 
 async def put_object(call: Call) -> Response:
@@ -208,7 +208,16 @@ def _open(call: Call) -> ObjectView:
         version = None if text is None else headers.parse_decimal("version", text)
     except HeaderError as error:
         raise BadRequest(str(error)) from None
-    return call.store.open_object(call.place, version=version, conditions=call.conditions())
+    joins = call.is_swift and not call.is_foreign
+    return call.store.open_object(call.place, version=version, conditions=call.conditions(), joins=joins)
+
+
+def _fields(call: Call, opened: ObjectView) -> dict[str, str]:
+    """Describe a version in a reply, all but Content-Length."""
+    fields = {**call.object_fields(opened.state), **_sharing_fields(call)}
+    if call.is_swift and opened.manifest:
+        fields |= swift.manifest_fields(opened.manifest, (segment.state.md5 for segment in opened.segments))
+    return fields
 
 
 def _read(call: Call) -> ObjectView:
@@ -227,6 +236,8 @@ async def _get_hashmap(call: Call) -> Response:
 
     def begin() -> tuple[ObjectView, list[bytes], Iterator[bytes]]:
         opened = _read(call)
+        if opened.segments:
+            raise BadRequest("An object made of segments has no hashmap")
         block_size, state = call.store.block_size, opened.state
         splices = None if since is None else call.store.splices(opened, call.place, since)
         if splices is not None:
@@ -249,7 +260,7 @@ async def _get_content(call: Call) -> Response:
         # The first pieces come before the headers: an unreadable block is then an error, not a torn reply.
         return (
             status,
-            {**call.object_fields(opened.state), **_sharing_fields(call), "Accept-Ranges": "bytes", **fields},
+            {**_fields(call, opened), "Accept-Ranges": "bytes", **fields},
             _first_pieces(body),
             body,
         )
@@ -300,14 +311,17 @@ def _wants_part(call: Call) -> bool:
 async def _put_content(call: Call) -> Response:
     place, conditions, meta = call.place, call.conditions(), call.own_meta()
     content_type = call.content_type() or headers.FILE_TYPE
-    expected_md5 = call.header("ETag")
+    expected_md5, value = call.header("ETag"), call.header(swift.MANIFEST)
+    manifest = "" if value is None else swift.parse_manifest(value)
 
     def finish(incoming: Incoming) -> ObjectState:
         if incoming.md5 is not None and expected_md5 is not None:
             found = incoming.md5.hexdigest()
             if found != expected_md5.strip('"').lower():
                 raise Unprocessable(f"The body has the MD5 {found}; nothing was stored")
-        return call.store.put_content(place, incoming, content_type=content_type, meta=meta, conditions=conditions)
+        return call.store.put_content(
+            place, incoming, content_type=content_type, meta=meta, conditions=conditions, manifest=manifest
+        )
 
     limit = hashmap.MAX_BLOCKS * call.store.block_size
     length = call.length
@@ -319,6 +333,7 @@ async def _put_hashmap(call: Call) -> Response:
     place, conditions, meta, content_type = call.place, call.conditions(), call.own_meta(), call.content_type()
     if content_type is None:
         raise LengthRequired("Missing Content-Type header: the object's type")
+    _refuse_manifest(call)
     body = await call.body(hashmap.MAX_HASHMAP_BYTES)
     base_version = call.serial_parameter(_BASE_VERSION)
 
@@ -361,6 +376,7 @@ async def _put_transfer(call: Call, source_header: str, transfer: Transfer) -> R
 
 
 async def _move(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
+    _refuse_manifest(call)
     if source.account != destination.account:
         raise Forbidden("What another account shares can be copied, not moved")
     call.refuse_announced(0)
@@ -369,6 +385,7 @@ async def _move(call: Call, source: Place, destination: Place, order: TransferOr
 
 
 async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
+    _refuse_manifest(call)
     if call.delimiter and source.account != destination.account:
         raise Forbidden("What another account shares is copied one by one")
     call.refuse_announced(0)
@@ -385,6 +402,12 @@ def _place(call: Call, reference: str) -> Place:
     return replace(call.place, container=container, name=name)
 
 
+def _refuse_manifest(call: Call) -> None:
+    """Only a PUT with a body of its own makes an object of segments."""
+    if call.header(swift.MANIFEST) is not None:
+        raise BadRequest(f"{swift.MANIFEST} does not go together with this request")
+
+
 def _source_place(call: Call, reference: str) -> Place:
     """Where something is taken from: of the account that X-Source-Account names, else of the caller's."""
     account = call.header(headers.SOURCE_ACCOUNT)
@@ -393,6 +416,8 @@ def _source_place(call: Call, reference: str) -> Place:
 
 
 def _refuse_unsupported(call: Call, more: tuple[str, ...] = ()) -> None:
+    if call.header(swift.MANIFEST) is not None and not call.is_swift:
+        raise BadRequest("Objects made of segments are OpenStack's; this server has them below /swift/v1 only")
     if call.header("X-Object-Public") not in {None, "False", "false"}:
         raise BadRequest("This server does not publish objects")
     for name in (*_REFUSED_ON_WRITE, *more):

@@ -43,7 +43,7 @@ from syncer.server import (
     sweep,
 )
 from syncer.server.bell import Bell
-from syncer.server.catalogue import Catalogue, Change
+from syncer.server.catalogue import Catalogue, Change, Reading
 from syncer.server.commits import Commits
 from syncer.server.conditions import (
     UNCONDITIONAL,
@@ -61,7 +61,7 @@ from syncer.server.incoming import Incoming
 from syncer.server.listings import Selection
 from syncer.server.objects import Draft, Overtaken, Place, Source, TransferOrder
 from syncer.server.refusals import NotModified, PreconditionFailed, Unprocessable
-from syncer.server.schema import ContainerRecord, Settings
+from syncer.server.schema import ContainerRecord, Settings, VersionRecord
 from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
 from syncer.server.shares import Shares
 from syncer.server.sweep import SweepResult
@@ -98,12 +98,16 @@ class ObjectView:
     """One version, open for reading. Its block list is immutable.
 
     Attributes:
-        state: What replies tell.
+        state: What replies tell; of a joined object, its size is that of all segments together.
         leaf_keys: Concatenated keys of its leaves.
+        manifest: Where its segments are, "" for an ordinary object.
+        segments: Of a joined object: what its content is made of, in order.
     """
 
     state: ObjectState
     leaf_keys: bytes
+    manifest: str = ""
+    segments: tuple[ObjectView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,8 +261,16 @@ class Store:
 
     # --- reading objects
 
-    def open_object(self, place: Place, *, version: int | None, conditions: Conditions) -> ObjectView:
+    def open_object(
+        self, place: Place, *, version: int | None, conditions: Conditions, joins: bool = False
+    ) -> ObjectView:
         """A version of an object, the current one for None.
+
+        Args:
+            place: Which.
+            version: Its serial.
+            conditions: On it.
+            joins: An object with a manifest has the content of its segments, as they are now.
 
         Raises:
             NotFound: No such container, object or version.
@@ -273,7 +285,23 @@ class Store:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
             if verdict is Verdict.NOT_MODIFIED:
                 raise NotModified("Not modified", {"ETag": f'"{conditions.tag_of(state)}"'})
-            return ObjectView(state=state, leaf_keys=contents.leaf_keys(view, record, self.block_size))
+            opened = self._view(view, serial, record)
+            return self._joined(view, place.account, opened) if joins and opened.manifest else opened
+
+    def _view(self, view: Reading, serial: int, record: VersionRecord) -> ObjectView:
+        keys = contents.leaf_keys(view, record, self.block_size)
+        return ObjectView(state=objects.state_of(serial, record), leaf_keys=keys, manifest=record.manifest)
+
+    def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
+        """An object with its segments; none if their container is gone."""
+        container, _, prefix = opened.manifest.partition("/")
+        if not containers.exists(view, account, container):
+            return opened
+        _, record = containers.existing(view, account, container)
+        rows = listings.names(view, record, Selection(prefix=prefix))
+        segments = tuple(self._view(view, row.newest, view.existing_version(row.newest)) for row in rows)
+        size = sum(segment.state.size_bytes for segment in segments)
+        return replace(opened, state=replace(opened.state, size_bytes=size, md5=None), segments=segments)
 
     def history(self, place: Place) -> list[VersionRow]:
         """Versions of a name, ascending."""
@@ -327,6 +355,14 @@ class Store:
         Raises:
             CorruptBlockError: While iterating: a block is not readable. What was yielded before is right.
         """
+        if opened.manifest and opened.segments:
+            for segment in opened.segments:
+                size = segment.state.size_bytes
+                first, last = max(0, start), min(size, start + length)
+                if first < last:
+                    yield from self.content(segment, first, last - first)
+                start -= size
+            return
         step = max(1, _READ_STEP_BYTES // self.block_size) * self.block_size
         end = start + length
         while start < end:

@@ -21,7 +21,7 @@ SWIFT_PREFIX: Final = f"{STORAGE_PATH}/".encode()
 SWIFT_SEGMENT: Final = "swift"  # no account is called so either
 MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
 
-UNSUPPORTED: Final = frozenset({"bulk-delete", "extract-archive"})
+UNSUPPORTED: Final = frozenset({"extract-archive"})
 """Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
 thing, e.g. delete one object instead of a subtree: refused."""
 

@@ -155,4 +155,73 @@ def test_what_would_be_misunderstood_is_refused(swift: Swift, query: str) -> Non
 def test_the_token_is_for_its_account_here_too(swift: Swift, address: str) -> None:
     assert ask(address, "GET", "/swift/v1/bob", X_Auth_Token="token-alice").status == 403
     assert ask(address, "GET", "/swift/v1/alice").status == 401
-    assert ask(address, "GET", "/swift/v1/", X_Auth_Token="token-alice").status == 400
+    assert ask(address, "GET", "/swift/v1/", X_Auth_Token="token-alice").status == 204  # nobody shares anything
+
+
+def test_segments_are_one_object(swift: Swift, pithos: Client) -> None:
+    pieces = [b"a" * 5000, b"", b"b" * 10, b"c" * 9000]
+    for number, piece in enumerate(pieces):
+        swift("PUT", f"/c/parts/f/{number:03}", piece)
+    swift("PUT", "/c/parts/g", b"another")
+    assert swift("PUT", "/c/f", b"", X_Object_Manifest="c/parts/f/", Content_Type="x/y").status == 201
+    whole = b"".join(pieces)
+    head, got = swift("HEAD", "/c/f"), swift("GET", "/c/f")
+    assert got.body == whole
+    assert head.headers["Content-Length"] == str(len(whole))
+    assert head.headers["X-Object-Manifest"] == "c/parts/f/"
+    assert head.headers["ETag"] == got.headers["ETag"] == f'"{md5("".join(map(md5, pieces)).encode())}"'
+    for start, end in ((0, 0), (4990, 5020), (5005, 5005), (5010, 14009), (14000, 14009)):
+        assert swift("GET", "/c/f", Range=f"bytes={start}-{end}").body == whole[start : end + 1]
+    swift("PUT", "/c/parts/f/004", b"more")
+    assert swift("GET", "/c/f").body == whole + b"more"
+    assert swift("POST", "/c/f", X_Object_Meta_K="v", X_Object_Manifest="c/parts/f/").status == 202
+    assert swift("GET", "/c/f").body == whole + b"more"
+    assert swift("GET", "/c/f?hashmap&format=json").status == 400
+    assert pithos("GET", "/c/f").body == b""  # the other dialect shows what is stored
+
+
+def test_segments_that_are_gone_leave_nothing(swift: Swift) -> None:
+    swift("PUT", "/c/f", b"", X_Object_Manifest="none/%C3%A9")
+    assert swift("GET", "/c/f").body == b""
+    assert swift("HEAD", "/c/f").headers["X-Object-Manifest"] == "none/%C3%A9"
+
+
+@pytest.mark.parametrize("value", ["", "c", "c/", "/", "../x", "%FF/x"])
+def test_a_manifest_that_names_nothing_is_refused(swift: Swift, value: str) -> None:
+    assert swift("PUT", "/c/f", b"", X_Object_Manifest=value).status == 400
+    assert swift("HEAD", "/c/f").status == 404
+
+
+def test_only_a_body_of_its_own_makes_an_object_of_segments(swift: Swift, pithos: Client) -> None:
+    swift("PUT", "/c/f", b"")
+    assert swift("PUT", "/c/g", b"", X_Copy_From="/c/f", X_Object_Manifest="c/x").status == 400
+    assert swift("PUT", "/c/g?hashmap&format=json", b"{}", X_Object_Manifest="c/x", Content_Type="t").status == 400
+    assert pithos("PUT", "/c/g", b"", X_Object_Manifest="c/x").status == 400
+
+
+def test_many_are_deleted_at_once_each_on_its_own(swift: Swift) -> None:
+    for name in ("a", "b", "d/c", "kept"):
+        swift("PUT", f"/c/{name}", b"")
+    swift("PUT", "/empty")
+    body = b"/c/a\nc/d%2Fc\nc/none\n\nempty\nnone\nc\nc/../b\n"
+    reply = swift("DELETE", "?bulk-delete=1", body, Accept="application/json")
+    assert reply.status == 200
+    assert reply.json == {
+        "Number Deleted": 3,
+        "Number Not Found": 2,
+        "Errors": [["c", "409 Conflict"], ["c/../b", "400 Bad Request"]],
+        "Response Status": "400 Bad Request",
+        "Response Body": "",
+    }
+    assert swift("GET", "/c").body == b"b\nkept\n"
+    text = swift("POST", "?bulk-delete", b"c/b").body
+    assert b"Number Deleted: 1\n" in text
+    assert b"Response Status: 200 OK\n" in text
+
+
+def test_an_account_is_not_deleted_by_mistake(swift: Swift, pithos: Client) -> None:
+    swift("PUT", "/c/f", b"x")
+    assert swift("DELETE", "").status == 405
+    assert pithos("DELETE", "").status == 405
+    assert pithos("DELETE", "?bulk-delete", b"c/f").status == 405
+    assert swift("GET", "/c/f").body == b"x"

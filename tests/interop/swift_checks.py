@@ -102,6 +102,15 @@ def what_another_protocol_wrote(swift: Swift) -> None:
     same(swift.read("f"), content, "downloaded")
 
 
+def a_large_object_in_segments(swift: Swift) -> None:
+    content = data(10 * BLOCK + 5, 23)
+    swift("upload", "-S", str(3 * BLOCK), swift.container, swift.session.file("seg", content), "--object-name", "f")
+    same(swift.names(), ["f"], "names")
+    same(swift.read("f"), content, "downloaded")
+    swift("delete", swift.container, "f")
+    same(swift("list", f"{swift.container}_segments"), "", "segments after the deletion")
+
+
 def a_wrong_key_is_refused(swift: Swift) -> None:
     refused(lambda: swift("-K", "wrong", "list"))
     refused(lambda: swift("-U", "bob:bob", "list"))
@@ -114,6 +123,7 @@ SWIFT_CHECKS: Final[tuple[Callable[[Swift], None], ...]] = (
     metadata_and_copy,
     delete,
     what_another_protocol_wrote,
+    a_large_object_in_segments,
     a_wrong_key_is_refused,
 )
 
@@ -135,9 +145,9 @@ class Rclone:
             f"{prefix}AUTH_VERSION": "1",
         }
 
-    def __call__(self, *arguments: object) -> str:
+    def __call__(self, *arguments: object, answer: str = "") -> str:
         options = ("--retries", "1", "--low-level-retries", "1")
-        return self.session.run(self._program, *map(str, arguments), *options, environment=self._login)
+        return self.session.run(self._program, *map(str, arguments), *options, answer=answer, environment=self._login)
 
 
 def sync_and_check(rclone: Rclone) -> None:
@@ -178,4 +188,23 @@ def a_part_of_a_file(rclone: Rclone) -> None:
     rclone("about", "ours:")
 
 
-RCLONE_CHECKS: Final[tuple[Callable[[Rclone], None], ...]] = (sync_and_check, sync_removes_and_moves, a_part_of_a_file)
+def what_comes_in_chunks(rclone: Rclone) -> None:
+    """A stream of unknown length, and a file above the chunk size: rclone makes segments."""
+    text = "0123456789abcdef" * 20_000
+    rclone("rcat", f"{rclone.remote}/stream", answer=text)
+    same(rclone("cat", f"{rclone.remote}/stream"), text, "stream")
+    content = data(1_000_000, 43)
+    rclone("copyto", "--swift-chunk-size", "300k", rclone.session.file("big", content), f"{rclone.remote}/big")
+    target = rclone.session.place("big-got")
+    rclone("copyto", f"{rclone.remote}/big", target)
+    same(target.read_bytes(), content, "downloaded")
+    rclone("deletefile", f"{rclone.remote}/big")
+    same(rclone("lsf", rclone.remote).split(), ["stream"], "names")
+
+
+RCLONE_CHECKS: Final[tuple[Callable[[Rclone], None], ...]] = (
+    sync_and_check,
+    sync_removes_and_moves,
+    a_part_of_a_file,
+    what_comes_in_chunks,
+)
