@@ -12,6 +12,7 @@ from benchmarks import (
     bench_snapshots,
     bench_sync,
     bench_transfers,
+    bench_watch,
     harness,
 )
 
@@ -27,6 +28,7 @@ BENCHMARKS = {
     "sync-image": bench_image.run,
     "rescan": bench_scale.rescan,
     "rename": bench_scale.rename,
+    "watch": bench_watch.run,
 }
 
 

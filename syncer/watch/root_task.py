@@ -28,6 +28,7 @@ from syncer.errors import (
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import first_error
 from syncer.watch.live import Phase, RootLive
+from syncer.watch.memory import give_back, resident_bytes
 from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, Outcome, Pacer, backoff_s
 from syncer.watch.source import DirtySource, SourceLostError
 from syncer.watch.work import ALL, RootPorts, Work
@@ -244,7 +245,9 @@ class RootTask:
         if everything:
             work |= ALL
         self._show("working", "looking at everything" if work.local.everything else "")
+        before_bytes = resident_bytes()
         outcome, detail, report = await self._run(remote, work)
+        await trio.to_thread.run_sync(give_back, before_bytes)
         now_s = trio.current_time()
         if outcome is not Outcome.DONE:
             self._work = work | self._work  # the next cycle looks there, too
