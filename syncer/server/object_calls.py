@@ -115,6 +115,7 @@ def _changes_content(call: Call) -> bool:
 
 async def _post_part(call: Call) -> Response:
     """New bytes over a part of an object, behind its end, or from another object."""
+    _refuse_unsupported(call, (headers.OBJECT_SHARING,))
     order = _update_order(call)
     source = call.header(headers.SOURCE_OBJECT)
     if source is not None:
@@ -351,7 +352,7 @@ async def _put_hashmap(call: Call) -> Response:
 
 async def _transfer_to(call: Call, transfer: Transfer) -> Response:
     """To where Destination says."""
-    _refuse_unsupported(call)
+    _refuse_unsupported(call, (headers.OBJECT_SHARING,))
     destination = call.header(headers.DESTINATION)
     if destination is None:
         raise BadRequest(f"{call.request.method} needs the header {headers.DESTINATION}: /CONTAINER/OBJECT")

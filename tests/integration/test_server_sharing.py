@@ -213,6 +213,19 @@ def test_sharing_that_is_not_supported_is_refused(alice: Client, value: str) -> 
     assert share(alice, "/c/none").status == 404
 
 
+def test_sharing_is_not_ignored_where_it_can_not_be_set(alice: Client) -> None:
+    """Breaks when somebody believes that a move has taken readers away."""
+    alice("PUT", "/c/f", b"x")
+    for reply in (
+        alice("MOVE", "/c/f", Destination="/c/g", X_Object_Sharing="read="),
+        alice("COPY", "/c/f", Destination="/c/g", X_Object_Sharing="read="),
+        alice("POST", "/c/f?update", b"y", Content_Type=STREAM, Content_Range="bytes */*", X_Object_Sharing="read="),
+    ):
+        assert reply.status == 400
+    assert alice("PUT", "/c/g", b"", X_Copy_From="/c/f", X_Object_Sharing="read=bob").status == 201
+    assert alice("HEAD", "/c/g").headers["X-Object-Sharing"] == "read=bob"
+
+
 def test_names_of_accounts_are_told_to_those_with_a_token(address: str) -> None:
     def ask(body: object, token: str, method: str = "POST") -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(address, timeout=60)
