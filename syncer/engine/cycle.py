@@ -23,7 +23,7 @@ from syncer.core.plan import make_plan
 from syncer.core.safety import ContainerIdentity, check_container, guard
 from syncer.engine.apply import LocalWorker
 from syncer.engine.foreign import keep_beside
-from syncer.engine.observe import container_identity, resolve_changed
+from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder, State
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
@@ -256,6 +256,7 @@ class Cycle:
         """Report everything that is left alone, before anything is done."""
         self.report.digest = plan.digest
         self.report.take_notes(plan, seen.problems)
+        self.report.notes += hard_links(seen.stats)
         for refused in refused_names:
             name = RelPath(refused.name.encode("utf-8", "surrogateescape"))
             if seen.rules.hides(name, directory=False):

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import Kind, RemoteStat
+from syncer.core.model import FileStat, Kind, RemoteStat
 from syncer.core.safety import ContainerIdentity
 from syncer.remote.client import CloudClient, ContainerInfo
 from syncer.remote.parallel import for_each
 
+_LINKS_NAMED: Final = 20  # remarks that a person still reads
 _RESOLVERS: Final = 8  # HEAD requests at once, only on servers whose listings carry no metadata
 
 
@@ -36,3 +37,24 @@ async def resolve_changed(remote: CloudClient, stats: Iterable[RemoteStat], base
     if lacking:
         await for_each(iter(lacking), resolve, min(_RESOLVERS, len(lacking)))
     return found
+
+
+def hard_links(stats: Iterable[FileStat]) -> list[tuple[bytes, str]]:
+    """Remarks on files that have several names: what a user may think is one file is several on the other devices.
+
+    One remark per inode, on the first of its names that was seen; of many files only the first, and how many there are.
+    """
+    first: dict[tuple[int, int, int], FileStat] = {}
+    for stat in stats:
+        if stat.kind is Kind.FILE and stat.nlink > 1:
+            known = first.get(stat.tag.inode)
+            if known is None or stat.path < known.path:
+                first[stat.tag.inode] = stat
+    found = sorted(first.values(), key=lambda stat: stat.path)
+    notes = [
+        (bytes(stat.path), f"it has {stat.nlink} names (hard links): each is synced as a file of its own")
+        for stat in found[:_LINKS_NAMED]
+    ]
+    if len(found) > _LINKS_NAMED:
+        notes.append((b"", f"{len(found) - _LINKS_NAMED} more files have several names (hard links)"))
+    return notes

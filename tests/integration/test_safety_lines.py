@@ -1,0 +1,169 @@
+"""What must stop a sync, or be told and never silently dropped; on folders and volumes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from syncer.cli.roots import Registry
+from syncer.state.statedb import StateDB
+from tests.integration.syncing import BLOCK, Sync, content
+
+
+def lines(sync: Sync, root: Path, kind: str, expect: int = 0) -> list[dict[str, Any]]:
+    return [line for line in sync("reconcile", root, "--json", expect=expect) if line["type"] == kind]
+
+
+def many(sync: Sync, roots: tuple[Path, Path], count: int = 20) -> None:
+    first, second = roots
+    for number in range(count):
+        (first / f"file{number:02}").write_bytes(b"%d" % number)
+    sync.reconcile(first)
+    sync.reconcile(second)
+
+
+def digest(sync: Sync, root: Path) -> str:
+    (error,) = lines(sync, root, "error", expect=16)
+    return str(error["message"].split("--allow-deletes ")[1].split()[0])
+
+
+def test_many_deletions_need_consent_on_the_server_and_here(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, second = roots
+    many(commands, roots)
+    for number in range(12):
+        (first / f"file{number:02}").unlink()
+    there = digest(commands, first)
+    commands.reconcile(first, "--allow-deletes", "0123456789abcdef", expect=16)
+    commands.reconcile(first, "--allow-deletes", there)
+    here = digest(commands, second)
+    assert len(content(second)) == 20
+    commands.reconcile(second, "--allow-deletes", there, expect=16)
+    commands.reconcile(second, "--allow-deletes", here)
+    assert len(content(second)) == 8
+
+
+def test_consent_is_for_exactly_these_deletions(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, _ = roots
+    many(commands, roots)
+    for number in range(12):
+        (first / f"file{number:02}").unlink()
+    agreed = digest(commands, first)
+    assert digest(commands, first) == agreed
+    (first / "unrelated").write_bytes(b"new")
+    assert digest(commands, first) == agreed
+    (first / "file12").unlink()
+    commands.reconcile(first, "--allow-deletes", agreed, expect=16)
+
+
+def test_moving_everything_is_no_deletion_but_an_emptied_root_is(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, second = roots
+    many(commands, roots)
+    (first / "d").mkdir()
+    for number in range(20):
+        (first / f"file{number:02}").rename(first / f"d/file{number:02}")
+    assert commands.reconcile(first)["moved"] == 20
+    assert commands.reconcile(second)["moved"] == 20
+    for number in range(20):
+        (first / f"d/file{number:02}").unlink()
+    (first / "d").rmdir()
+    (error,) = lines(commands, first, "error", expect=16)
+    assert "empty" in error["message"]
+    assert len(content(second)) == 21
+
+
+def test_another_process_on_the_same_root_is_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, _ = roots
+    with StateDB.open(Registry(os.environ).get(os.fsencode(first)).state):
+        commands("reconcile", first, expect=11)
+        assert f"process {os.getpid()}" in commands.err
+        commands("unlink", first, expect=11)
+
+
+def test_roots_in_each_other_are_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, _ = roots
+    (first / "below").mkdir()
+    for nested in (first / "below", first.parent):
+        commands("link", nested, commands.url + "x", "--token-file", commands.token_file, expect=2)
+        assert "lie in each other" in commands.err
+    commands("link", first, commands.url + "x", "--token-file", commands.token_file, expect=2)
+
+
+def test_hard_links_are_told_once_and_synced_as_files(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, second = roots
+    (first / "b").write_bytes(b"content")
+    os.link(first / "b", first / "a")
+    notes = lines(commands, first, "note")
+    assert [(note["path"], "2 names" in note["text"]) for note in notes] == [("a", True)]
+    commands.reconcile(second)
+    assert content(second) == {"a": b"content", "b": b"content"}
+
+
+def test_special_files_are_left_alone_with_a_note(commands: Sync, roots: tuple[Path, Path]) -> None:
+    first, second = roots
+    os.mkfifo(first / "pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(first, os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{here}/socket")  # a path may be longer than a socket's may be
+        os.close(here)
+    (first / "file").write_bytes(b"")
+    notes = lines(commands, first, "note")
+    assert [note["path"] for note in notes] == ["pipe", "socket"]
+    assert all("is not synced" in note["text"] for note in notes)
+    commands.reconcile(second)
+    assert content(second) == {"file": b""}
+    assert {"pipe", "socket"} <= set(os.listdir(first))
+
+
+@pytest.mark.parametrize("name", [b"bad\xff", b"new\nline", b"d/\xe9t\xe9"])
+def test_names_that_the_server_can_not_hold_are_told_in_every_cycle(
+    commands: Sync, roots: tuple[Path, Path], name: bytes
+) -> None:
+    first, second = roots
+    path = os.path.join(os.fsencode(first), name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        file.write(b"precious")
+    (first / "good").write_bytes(b"good")
+    for _ in range(2):
+        (failure,) = lines(commands, first, "failure", expect=3)
+        assert "can't hold this name" in failure["reason"]
+    commands.reconcile(second)
+    assert content(second).get("good") == b"good"
+    with open(path, "rb") as file:
+        assert file.read() == b"precious"
+    commands("status", first, "--json")
+    assert "can't hold this name" in commands.out
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "a//b", "../up"])
+def test_names_that_no_folder_can_hold_are_told_in_every_cycle(
+    commands: Sync, roots: tuple[Path, Path], name: str
+) -> None:
+    """Another client put them on the server."""
+    import http.client  # noqa: PLC0415
+    from urllib.parse import quote  # noqa: PLC0415
+
+    first, _ = roots
+    token = Registry(os.environ).get(os.fsencode(first)).token()
+    connection = http.client.HTTPConnection(commands.address.removeprefix("http://"), timeout=60)
+    connection.request(
+        "PUT",
+        f"/v1/default/{commands.container}/{quote(name, safe='')}",
+        body=b"x" * BLOCK,
+        headers={"X-Auth-Token": token, "Content-Type": "application/octet-stream"},
+    )
+    status = connection.getresponse().status
+    connection.close()
+    (first / "good").write_bytes(b"good")
+    if status != 201:  # our own server refuses it: then there is nothing to be told
+        assert status == 400
+        assert lines(commands, first, "failure") == []
+        return
+    for _ in range(2):
+        failures = lines(commands, first, "failure", expect=3)
+        assert [failure["path"] for failure in failures] == [name]
+    assert content(first) == {"good": b"good"}
