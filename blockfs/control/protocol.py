@@ -16,7 +16,15 @@ from typing import Annotated, Final
 
 import msgspec
 
-from blockfs.control.message import Ino, Mode, Name, Size, Target, TimeNs, UserId, Version
+from blockfs.control.applying import ApplyMkdir as ApplyMkdir
+from blockfs.control.applying import ApplyMove as ApplyMove
+from blockfs.control.applying import ApplyRemove as ApplyRemove
+from blockfs.control.applying import ApplySetMeta as ApplySetMeta
+from blockfs.control.applying import ApplySymlink as ApplySymlink
+from blockfs.control.applying import Change as Change
+from blockfs.control.applying import Expect as Expect
+from blockfs.control.applying import InstallFile as InstallFile
+from blockfs.control.message import Ino, Mode, Name, Size, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
 from blockfs.control.waiting import Wait, WaitReply
@@ -95,18 +103,6 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     nlink: int
     target: bytes | None = None
     writers: int = 0
-
-
-class Expect(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conditional change expects to find under a name.
-
-    Attributes:
-        ino: The inode, or None: the name must be free.
-        content_version: Its content version, or None: any content.
-    """
-
-    ino: Ino | None
-    content_version: Version | None = None
 
 
 class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,89 +215,10 @@ class SetBlocks(_Message, frozen=True, kw_only=True):
     ids: bytes
 
 
-class Change(_Message, frozen=True, kw_only=True):
-    """A conditional change.
-
-    Attributes:
-        commit: Durable when it is answered. False: only after the next `Commit`; many changes then share one.
-    """
-
-    commit: bool = True
-
-
-class InstallFile(Change, frozen=True, kw_only=True):
-    """Put a prepared file under a name if the name holds what `expect` says.
-
-    Attributes:
-        trash_parent: Inode of the directory that receives the displaced file, with trash_name. None only if the slot
-            is empty.
-    """
-
-    handle: int
-    parent: Ino
-    name: Name
-    expect: Expect
-    trash_parent: Ino | None = None
-    trash_name: Name | None = None
-
-
 class AbandonFile(_Message, frozen=True, kw_only=True):
     """Drop a prepared file."""
 
     handle: int
-
-
-class ApplyMkdir(Change, frozen=True, kw_only=True):
-    """Make a directory under a free name."""
-
-    parent: Ino
-    name: Name
-    mode: Mode
-    uid: UserId
-    gid: UserId
-
-
-class ApplySymlink(Change, frozen=True, kw_only=True):
-    """Make a symlink under a free name."""
-
-    parent: Ino
-    name: Name
-    target: Target
-    uid: UserId
-    gid: UserId
-
-
-class ApplyMove(Change, frozen=True, kw_only=True):
-    """Rename (parent, name) to a free (new_parent, new_name) if the old name holds what `expect` says."""
-
-    parent: Ino
-    name: Name
-    new_parent: Ino
-    new_name: Name
-    expect: Expect
-
-
-class ApplyRemove(Change, frozen=True, kw_only=True):
-    """Take a name away if it holds what `expect` says.
-
-    Attributes:
-        trash_parent: Directory that receives the node, under trash_name; None: a directory is removed (it must be
-            empty), any other node is unlinked.
-    """
-
-    parent: Ino
-    name: Name
-    expect: Expect
-    trash_parent: Ino | None = None
-    trash_name: Name | None = None
-
-
-class ApplySetMeta(Change, frozen=True, kw_only=True):
-    """Set mode and mtime of an inode whose content is still the expected one. None leaves a field alone."""
-
-    expect: Expect
-    mode: Mode | None = None
-    mtime_ns: TimeNs | None = None
 
 
 class Gc(_Message, frozen=True, kw_only=True):

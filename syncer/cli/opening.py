@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import NotFoundError as BlocksNotFoundError
-from syncer.cli.roots import LinkedRoot
+from syncer.cli.roots import LinkedRoot, Registry
 from syncer.core.conflict import conflict_name
 from syncer.core.merge import Policy
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks
+from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks, find_mount
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
+from syncer.local.neighbours import Neighbours
 from syncer.local.root import ContentMemory, CopyName, LocalRoot, NoMemory
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
@@ -70,7 +71,12 @@ def open_local(
             from_snapshot=from_snapshot,
             keep_trash_s=record.keep_trash_s,
             patterns=root.ignore_patterns,
-            remote=RemoteBlocks(block_size=record.block_size, lists=root.lists, memory=memory or NoMemory()),
+            remote=RemoteBlocks(
+                block_size=record.block_size,
+                lists=root.lists,
+                memory=memory or NoMemory(),
+                neighbours=_neighbours(root),
+            ),
         )
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
@@ -91,7 +97,27 @@ def open_local(
         local.only_look()
     else:
         local.use_blocks(_open_blocks(root))
+        local.use_neighbours(_neighbours(root))
     return local
+
+
+def _neighbours(root: LinkedRoot) -> Neighbours:
+    """The block directories of the other linked roots, as far as they are there.
+
+    Roots of one container on one machine are left out: they are there to be two devices, and get everything from the
+    server as two devices do.
+    """
+
+    def paths() -> Iterator[str]:
+        for other in Registry(os.environ).all():
+            if other.record.url == root.record.url:
+                continue
+            if other.record.folder is not None:
+                yield other.blocks
+            elif (mount := find_mount(other.path)) is not None:
+                yield os.fsdecode(os.path.join(mount.source, b"blocks"))
+
+    return Neighbours(paths, root.record.block_size)
 
 
 def _open_blocks(root: LinkedRoot) -> BlockDirectory:

@@ -1,8 +1,9 @@
 """Assemble a file in the temp folder from blocks of this root, and from elsewhere only what is nowhere here.
 
 Sources in this order: what a killed run left of the same temp file; a reflink of the old version; the old version and
-files of equal content, at the same index; the block directory; any file of the root that holds the block; the caller's
-`fetch`. Every block is hashed before it counts, wherever it comes from.
+files of equal content, at the same index; the block directory; any file of the root that holds the block; the block
+directories of this machine's other roots; the caller's `fetch`. Every block is hashed before it counts, wherever it
+comes from.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from syncer.core.model import Content, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.filehash import hash_file, read_exactly
+from syncer.local.neighbours import Neighbours
 from syncer.local.places import open_file, same_but_ctime, tag_of
 from syncer.local.root import Origin, Wanted
 from syncer.local.syscalls import clone_file, status
@@ -45,6 +47,7 @@ class Sources:
         self.root = root
         self.lists = lists
         self.directory: BlockDirectory | None = None
+        self.neighbours: Neighbours | None = None
         self.bytes_read = 0
         self._contents: list[Content] = []
         self._index: BlockIndex | None = None
@@ -92,6 +95,12 @@ class Sources:
         except MissingBlockError:
             return None
         self.bytes_read += len(data)
+        return data
+
+    def elsewhere(self, wanted: BlockId) -> bytes | None:
+        """A block from another root of this machine, verified; None if none has it."""
+        data = None if self.neighbours is None else self.neighbours.get(wanted)
+        self.bytes_read += len(data or b"")
         return data
 
 
@@ -241,6 +250,8 @@ class Assembly:
             data = self._sources.stored(wanted)
             if data is None:
                 data = self._from_any_file(wanted)
+            if data is None:
+                data = self._sources.elsewhere(wanted)
             if data is None:
                 missing.append(places[0])
             else:

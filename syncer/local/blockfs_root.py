@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, ParamSpec, TypedDict, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import trio
 
@@ -22,7 +22,6 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
-from blockfs.control.protocol import Expect
 from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
@@ -30,11 +29,11 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
-from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
+from syncer.local.neighbours import Neighbours
+from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.regrid import Pair, Regrid
 from syncer.local.root import (
     Applied,
-    BusyError,
     ContentMemory,
     NoMemory,
     Observation,
@@ -43,9 +42,10 @@ from syncer.local.root import (
     Wanted,
     no_patterns,
 )
-from syncer.local.trash import ITEM, KEEP_S, ORIGIN, new_folder
+from syncer.local.trash import KEEP_S
 from syncer.local.trashcan import TrashCan
-from syncer.local.volume_observer import OPEN, TRASH_FOLDER, Connection, VolumeObserver
+from syncer.local.volume_changes import REASONS, VolumeChanges
+from syncer.local.volume_observer import Connection, VolumeObserver
 from syncer.local.volume_tree import volume_tag
 
 P = ParamSpec("P")
@@ -60,28 +60,6 @@ _KEPT_BLOCKS: Final = 256
 
 _REMEMBERED_BYTES: Final = 16 << 20  # naming this for a server with other blocks takes long enough to remember it
 _DEFAULT_MODE: Final = 0o644
-_DEFAULT_DIRECTORY_MODE: Final = 0o755
-_REASONS: Final = {
-    "changed": "it was written to",
-    "occupied": "the name is taken",
-    "gone": "it is gone",
-    "not_empty": "it holds something that is not synced, or that is new",
-}
-
-
-_Change = (
-    protocol.InstallFile
-    | protocol.ApplyMkdir
-    | protocol.ApplySymlink
-    | protocol.ApplyMove
-    | protocol.ApplyRemove
-    | protocol.ApplySetMeta
-)
-
-
-class _TrashPlace(TypedDict, total=False):
-    trash_parent: int
-    trash_name: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +95,13 @@ class RemoteBlocks:
         block_size: Bytes of its blocks.
         lists: Folder for block lists, if the volume's blocks are of another size.
         memory: Of files that are not in the base yet.
+        neighbours: Where else on this machine blocks may be; closed with the root.
     """
 
     block_size: int
     lists: str
     memory: ContentMemory
+    neighbours: Neighbours | None = None
 
 
 def find_mount(path: bytes) -> Mount | None:
@@ -184,15 +164,16 @@ class BlockfsRoot:
         self._regrid: Regrid | None = None
         if remote is not None and remote.block_size != self._block_size:
             self._regrid = Regrid(self._blocks, remote.lists, self._block_size, remote.block_size)
+        self._neighbours = None if remote is None else remote.neighbours
         self._memory: ContentMemory = NoMemory() if remote is None else remote.memory
         self.block_size = self._block_size if remote is None else remote.block_size
         name = self._name if self._regrid is not None else None
         self._observer = VolumeObserver(
             path, self._root, self._connection, self._block_size, self._snapshot, patterns, name
         )
+        self._changes = VolumeChanges(self._root, self._connection)
         self._workers = trio.CapacityLimiter(8)
         self._unsynced_bytes = 0
-        self._uncommitted = False
         self._closed = False
 
     # --- observing
@@ -255,14 +236,14 @@ class BlockfsRoot:
             self._regrid.name(self._block_list(stat.path, stat.tag), None)
             found = self._regrid.pair(stat.content)
         if found is None:
-            raise LocalChangedError(stat.path, _REASONS["changed"])
+            raise LocalChangedError(stat.path, REASONS["changed"])
         return found
 
     def _block_list(self, path: RelPath, tag: LocalTag) -> BlockList:
         assert tag.version is not None
         blocks = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size, self._snapshot)
         if blocks is None:
-            raise LocalChangedError(path, _REASONS["changed"])
+            raise LocalChangedError(path, REASONS["changed"])
         return blocks
 
     async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
@@ -295,14 +276,14 @@ class BlockfsRoot:
         try:
             return self._regrid.read(self._pair(stat), index)
         except MissingBlockError:
-            raise LocalChangedError(stat.path, _REASONS["changed"]) from None
+            raise LocalChangedError(stat.path, REASONS["changed"]) from None
 
     def _read_block(self, path: RelPath, wanted: BlockId) -> bytes:
         try:
             data = self._blocks.get(wanted)
         except MissingBlockError:
             # Contents that changed since the observation lose their blocks to a collection.
-            raise LocalChangedError(path, _REASONS["changed"]) from None
+            raise LocalChangedError(path, REASONS["changed"]) from None
         self._bytes_read += len(data)
         return data
 
@@ -349,6 +330,12 @@ class BlockfsRoot:
         for index, block in blocks.changed_from(start.blocks).items():
             first.setdefault(block, index)
         lacking = set(self._blocks.missing(first, hold))
+        for block in tuple(lacking) if self._neighbours is not None else ():
+            data = self._neighbours.get(block) if self._neighbours is not None else None
+            if data is not None:
+                self._store(block, data, hold)
+                self._bytes_read += len(data)
+                lacking.discard(block)
         return [index for block, index in first.items() if block in lacking]
 
     def _store(self, block: BlockId, data: bytes, hold: EpochHold) -> None:
@@ -372,7 +359,7 @@ class BlockfsRoot:
             base=start.version,
         )
         if handle is None:
-            raise LocalChangedError(wanted.path, _REASONS["changed"])
+            raise LocalChangedError(wanted.path, REASONS["changed"])
         for first, ids in changed_runs(blocks, start.blocks):
             if self._ask(self._control.set_blocks, handle, first, ids):
                 raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
@@ -406,120 +393,46 @@ class BlockfsRoot:
 
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Install under a free name."""
-        return await self._run(self._install, path, staged, None)
+        return await self._run(self._install_staged, path, staged, None)
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Exchange; the displaced file goes to the trash."""
-        return await self._run(self._install, path, staged, expect)
+        return await self._run(self._install_staged, path, staged, expect)
 
-    def _install(self, path: RelPath, staged: Staged, expect: LocalTag | None) -> Applied:
+    def _install_staged(self, path: RelPath, staged: Staged, expect: LocalTag | None) -> Applied:
         assert isinstance(staged, PreparedFile)
-        with (
-            parent_directory(self._root, path) as (directory, name),
-            _nowhere() if expect is None else self._trash_place(path) as trash,
-        ):
-            change = protocol.InstallFile(
-                commit=False,
-                handle=staged.handle,
-                parent=os.fstat(directory).st_ino,
-                name=name,
-                expect=_expect(expect),
-                **trash,
-            )
-            done = self._apply(change, path)
+        applied = self._changes.install(path, staged.handle, staged.tag, expect)
         staged.installed = True
-        return Applied(tag=_own_tag(done, staged.tag.size_bytes, staged.tag.mtime_ns))
+        return applied
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
-        return await self._run(self._make_directory, path, meta)
-
-    def _make_directory(self, path: RelPath, meta: Meta) -> Applied:
-        with parent_directory(self._root, path) as (directory, name):
-            change = protocol.ApplyMkdir(
-                commit=False,
-                parent=os.fstat(directory).st_ino,
-                name=name,
-                mode=_DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode,
-                uid=os.geteuid(),
-                gid=os.getegid(),
-            )
-            return Applied(tag=_own_tag(self._apply(change, path), 0, 0))
+        return await self._run(self._changes.make_directory, path, meta)
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first.
 
         A crash in between looks like a deletion, which loses against the other side's change: the link is made again.
         """
-        return await self._run(self._make_symlink, path, target, expect)
-
-    def _make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
-        if expect is not None:
-            self._remove(path, Kind.SYMLINK, expect)
-        with parent_directory(self._root, path) as (directory, name):
-            change = protocol.ApplySymlink(
-                commit=False,
-                parent=os.fstat(directory).st_ino,
-                name=name,
-                target=target,
-                uid=os.geteuid(),
-                gid=os.getegid(),
-            )
-            return Applied(tag=_own_tag(self._apply(change, path), len(target), 0))
+        return await self._run(self._changes.make_symlink, path, target, expect)
 
     async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
         """Rename to a free name if it still is that inode."""
-        return await self._run(self._move, source, target, expect)
-
-    def _move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
-        with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
-            change = protocol.ApplyMove(
-                commit=False,
-                parent=os.fstat(old).st_ino,
-                name=name,
-                new_parent=os.fstat(new).st_ino,
-                new_name=wanted,
-                expect=Expect(ino=expect.ino),
-            )
-            self._apply(change, source)
-        return Applied(tag=expect)
+        return await self._run(self._changes.move, source, target, expect)
 
     async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
         """Move into the trash; a directory is removed if it is empty."""
-        await self._run(self._remove, path, kind, expect)
-
-    def _remove(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
-        with (
-            parent_directory(self._root, path) as (directory, name),
-            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path) as trash,
-        ):
-            condition = Expect(ino=expect.ino) if kind is not Kind.FILE else _expect(expect)
-            change = protocol.ApplyRemove(
-                commit=False, parent=os.fstat(directory).st_ino, name=name, expect=condition, **trash
-            )
-            self._apply(change, path)
+        await self._run(self._changes.remove, path, kind, expect)
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
         """Set mode and mtime of that inode."""
-        return await self._run(self._set_meta, path, meta, expect)
-
-    def _set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        change = protocol.ApplySetMeta(commit=False, expect=_expect(expect), mode=meta.mode, mtime_ns=meta.mtime_ns)
-        done = self._apply(change, path)
-        mtime_ns = expect.mtime_ns if meta.mtime_ns is None else meta.mtime_ns
-        return Applied(tag=_own_tag(done, expect.size_bytes, mtime_ns))
+        return await self._run(self._changes.set_meta, path, meta, expect)
 
     # --- durability
 
     async def barrier(self) -> None:
         """One commit for all changes since the last one: a commit of its own would cost each small file a sync."""
-        if self._uncommitted:
-            self._uncommitted = False  # before the request: a change that is made meanwhile sets it again
-            try:
-                await self._run(self._ask, self._control.commit)
-            except BaseException:
-                self._uncommitted = True
-                raise
+        await self._run(self._changes.commit)
 
     async def finish(self) -> list[RelPath]:
         """Empty the trash of what is past its retention; no displaced file has a writer, so none is looked at again."""
@@ -540,41 +453,11 @@ class BlockfsRoot:
                     self._observer.drop_snapshot()
             self._control.close()
             self._blocks.close()
+            if self._neighbours is not None:
+                self._neighbours.close()
             os.close(self._root)
 
     # --- parts
-
-    @contextmanager
-    def _trash_place(self, path: RelPath) -> Iterator[_TrashPlace]:
-        """A new entry of the trash for what is displaced from `path`; taken away again if nothing is.
-
-        It is made through the kernel before the change that fills it. The mount commits in order, so an entry that has
-        an item also has its origin, wherever the power goes; one that has none is removed when it is old.
-        """
-        trash = open_directory(self._root, RelPath(TRASH_FOLDER))
-        try:
-            entry, folder = new_folder(trash, path)
-            try:
-                yield {"trash_parent": os.fstat(folder).st_ino, "trash_name": ITEM}
-            except BaseException:
-                with suppress(OSError):  # whatever it is, the change's own failure says more
-                    if os.listdir(folder) == [os.fsdecode(ORIGIN)]:  # a lost reply: it may have been done
-                        os.unlink(ORIGIN, dir_fd=folder)
-                        os.rmdir(entry, dir_fd=trash)
-                raise
-            finally:
-                os.close(folder)
-        finally:
-            os.close(trash)
-
-    def _apply(self, change: _Change, path: RelPath) -> protocol.Applied:
-        done = self._ask(self._control.apply, change)
-        self._uncommitted = True  # only now: set before, a commit before the change could take the sign away
-        if isinstance(done, protocol.Refused):
-            if done.reason == "busy":
-                raise BusyError(path, OPEN)
-            raise LocalChangedError(path, _REASONS.get(done.reason, done.reason))
-        return done
 
     def _ask(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._connection.ask(method, *args, **kwargs)
@@ -587,11 +470,6 @@ class BlockfsRoot:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
-
-
-def _nowhere() -> AbstractContextManager[_TrashPlace]:
-    """Nothing is displaced."""
-    return nullcontext(_TrashPlace())
 
 
 def _verified(control: ControlClient, what: str, volume_uuid: str) -> protocol.StatusReply:
@@ -632,20 +510,3 @@ def changed_runs(blocks: BlockList, old: BlockList) -> Iterator[tuple[int, bytes
         ids += changed[index]
     if ids:
         yield first, bytes(ids)
-
-
-def _expect(tag: LocalTag | None) -> Expect:
-    return Expect(ino=None) if tag is None else Expect(ino=tag.ino, content_version=tag.version)
-
-
-def _own_tag(done: protocol.Applied, size_bytes: int, mtime_ns: int) -> LocalTag:
-    """Evidence of what we made ourselves, without asking again."""
-    return LocalTag(
-        device=0,
-        ino=done.ino,
-        btime_ns=0,
-        size_bytes=size_bytes,
-        mtime_ns=mtime_ns,
-        ctime_ns=0,
-        version=done.content_version,
-    )

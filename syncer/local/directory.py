@@ -29,6 +29,7 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
 from syncer.local.filehash import hash_file, read_cached, read_exactly
 from syncer.local.identity import Folder, verify_folder
+from syncer.local.neighbours import Neighbours
 from syncer.local.places import (
     DIRECTORY_FLAGS,
     look,
@@ -145,6 +146,10 @@ class LocalDirectory:
     @step.setter
     def step(self, step: Callable[[str], None]) -> None:
         self._changes.step = step
+
+    def use_neighbours(self, neighbours: Neighbours) -> None:
+        """Take blocks from there, too; closed with this object."""
+        self._sources.neighbours = neighbours
 
     def use_patterns(self, patterns: Patterns) -> None:
         """Ignore what these patterns say, beside `.blocksyncignore` files."""
@@ -461,6 +466,8 @@ class LocalDirectory:
             os.close(self._root)
             if self._blocks is not None:
                 self._blocks.close()
+            if self._sources.neighbours is not None:
+                self._sources.neighbours.close()
 
     # --- parts
 

@@ -345,3 +345,22 @@ def test_a_snapshot_of_an_ordinary_folder_is_refused(sync: Sync, tmp_path: Path)
     sync("link", folder, sync.url, "--token-file", sync.token_file)
     sync("reconcile", folder, "--snapshot", expect=2)
     sync("unlink", folder)
+
+
+def test_blocks_of_another_root_of_this_machine_are_not_fetched(
+    sync: Sync, mounts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    volume, (folder, other) = mounts[0], (tmp_path / "folder", tmp_path / "other")
+    sync("link", volume, sync.url, "--token-file", sync.token_file)
+    for root in (folder, other):
+        root.mkdir()
+        sync("link", root, f"{sync.url}-far", "--token-file", sync.token_file)
+    (volume / "image").write_bytes(NOISE)
+    (other / "copy").write_bytes(NOISE + b"more")
+    sync.reconcile(volume)
+    sync.reconcile(other)
+    sync("unlink", other)
+    assert sync.reconcile(folder)["blocks_received"] == 1
+    assert (folder / "copy").read_bytes() == NOISE + b"more"
+    sync("unlink", volume)
+    (volume / "image").unlink()

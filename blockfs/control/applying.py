@@ -1,0 +1,98 @@
+"""Messages of the control socket that change names and contents, each under a condition. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from blockfs.control.message import Ino, Message, Mode, Name, Target, TimeNs, UserId, Version
+
+
+class Expect(msgspec.Struct, frozen=True, kw_only=True):
+    """What a conditional change expects to find under a name.
+
+    Attributes:
+        ino: The inode, or None: the name must be free.
+        content_version: Its content version, or None: any content.
+    """
+
+    ino: Ino | None
+    content_version: Version | None = None
+
+
+class Change(Message, frozen=True, kw_only=True):
+    """A conditional change.
+
+    Attributes:
+        commit: Durable when it is answered. False: only after the next `Commit`; many changes then share one.
+    """
+
+    commit: bool = True
+
+
+class InstallFile(Change, frozen=True, kw_only=True):
+    """Put a prepared file under a name if the name holds what `expect` says.
+
+    Attributes:
+        trash_parent: Inode of the directory that receives the displaced file, with trash_name. None only if the slot
+            is empty.
+    """
+
+    handle: int
+    parent: Ino
+    name: Name
+    expect: Expect
+    trash_parent: Ino | None = None
+    trash_name: Name | None = None
+
+
+class ApplyMkdir(Change, frozen=True, kw_only=True):
+    """Make a directory under a free name."""
+
+    parent: Ino
+    name: Name
+    mode: Mode
+    uid: UserId
+    gid: UserId
+
+
+class ApplySymlink(Change, frozen=True, kw_only=True):
+    """Make a symlink under a free name."""
+
+    parent: Ino
+    name: Name
+    target: Target
+    uid: UserId
+    gid: UserId
+
+
+class ApplyMove(Change, frozen=True, kw_only=True):
+    """Rename (parent, name) to a free (new_parent, new_name) if the old name holds what `expect` says."""
+
+    parent: Ino
+    name: Name
+    new_parent: Ino
+    new_name: Name
+    expect: Expect
+
+
+class ApplyRemove(Change, frozen=True, kw_only=True):
+    """Take a name away if it holds what `expect` says.
+
+    Attributes:
+        trash_parent: Directory that receives the node, under trash_name; None: a directory is removed (it must be
+            empty), any other node is unlinked.
+    """
+
+    parent: Ino
+    name: Name
+    expect: Expect
+    trash_parent: Ino | None = None
+    trash_name: Name | None = None
+
+
+class ApplySetMeta(Change, frozen=True, kw_only=True):
+    """Set mode and mtime of an inode whose content is still the expected one. None leaves a field alone."""
+
+    expect: Expect
+    mode: Mode | None = None
+    mtime_ns: TimeNs | None = None

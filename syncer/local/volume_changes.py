@@ -1,0 +1,192 @@
+"""Conditional changes of a mounted volume, as the mount makes them; one commit for many. Blocking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Final, TypedDict
+
+from blockfs.control import protocol
+from blockfs.control.protocol import Expect
+from syncer.core.model import Kind, LocalTag, Meta, RelPath
+from syncer.errors import LocalChangedError
+from syncer.local.places import open_directory, parent_directory
+from syncer.local.root import Applied, BusyError
+from syncer.local.trash import ITEM, ORIGIN, new_folder
+from syncer.local.volume_observer import OPEN, TRASH_FOLDER, Connection
+
+_DEFAULT_DIRECTORY_MODE: Final = 0o755
+REASONS: Final = {
+    "changed": "it was written to",
+    "occupied": "the name is taken",
+    "gone": "it is gone",
+    "not_empty": "it holds something that is not synced, or that is new",
+}
+
+
+_Change = (
+    protocol.InstallFile
+    | protocol.ApplyMkdir
+    | protocol.ApplySymlink
+    | protocol.ApplyMove
+    | protocol.ApplyRemove
+    | protocol.ApplySetMeta
+)
+
+
+class _TrashPlace(TypedDict, total=False):
+    trash_parent: int
+    trash_name: bytes
+
+
+class VolumeChanges:
+    """Makes changes below one mount point. Several threads may."""
+
+    def __init__(self, root: int, connection: Connection) -> None:
+        """Take over the mount point's descriptor and a connection (neither closed here)."""
+        self._root = root
+        self._connection = connection
+        self._uncommitted = False
+
+    def commit(self) -> None:
+        """Make durable what was changed since the last call; nothing to do if nothing was."""
+        if self._uncommitted:
+            self._uncommitted = False  # before the request: a change that is made meanwhile sets it again
+            try:
+                self._connection.ask(self._connection.client.commit)
+            except BaseException:
+                self._uncommitted = True
+                raise
+
+    def install(self, path: RelPath, handle: int, staged: LocalTag, expect: LocalTag | None) -> Applied:
+        """Put a prepared file under a name that is free, or holds what is expected."""
+        with (
+            parent_directory(self._root, path) as (directory, name),
+            _nowhere() if expect is None else self._trash_place(path) as trash,
+        ):
+            change = protocol.InstallFile(
+                commit=False,
+                handle=handle,
+                parent=os.fstat(directory).st_ino,
+                name=name,
+                expect=_expect(expect),
+                **trash,
+            )
+            done = self._apply(change, path)
+        return Applied(tag=_own_tag(done, staged.size_bytes, staged.mtime_ns))
+
+    def make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        """Make it under a free name."""
+        with parent_directory(self._root, path) as (directory, name):
+            change = protocol.ApplyMkdir(
+                commit=False,
+                parent=os.fstat(directory).st_ino,
+                name=name,
+                mode=_DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode,
+                uid=os.geteuid(),
+                gid=os.getegid(),
+            )
+            return Applied(tag=_own_tag(self._apply(change, path), 0, 0))
+
+    def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        """Make it; an old one goes to the trash first."""
+        if expect is not None:
+            self.remove(path, Kind.SYMLINK, expect)
+        with parent_directory(self._root, path) as (directory, name):
+            change = protocol.ApplySymlink(
+                commit=False,
+                parent=os.fstat(directory).st_ino,
+                name=name,
+                target=target,
+                uid=os.geteuid(),
+                gid=os.getegid(),
+            )
+            return Applied(tag=_own_tag(self._apply(change, path), len(target), 0))
+
+    def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        """Rename to a free name if it still is that inode."""
+        with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
+            change = protocol.ApplyMove(
+                commit=False,
+                parent=os.fstat(old).st_ino,
+                name=name,
+                new_parent=os.fstat(new).st_ino,
+                new_name=wanted,
+                expect=Expect(ino=expect.ino),
+            )
+            self._apply(change, source)
+        return Applied(tag=expect)
+
+    def remove(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+        """Move into the trash; a directory is removed if it is empty."""
+        with (
+            parent_directory(self._root, path) as (directory, name),
+            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path) as trash,
+        ):
+            condition = Expect(ino=expect.ino) if kind is not Kind.FILE else _expect(expect)
+            change = protocol.ApplyRemove(
+                commit=False, parent=os.fstat(directory).st_ino, name=name, expect=condition, **trash
+            )
+            self._apply(change, path)
+
+    def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+        """Set mode and mtime of that inode."""
+        change = protocol.ApplySetMeta(commit=False, expect=_expect(expect), mode=meta.mode, mtime_ns=meta.mtime_ns)
+        done = self._apply(change, path)
+        mtime_ns = expect.mtime_ns if meta.mtime_ns is None else meta.mtime_ns
+        return Applied(tag=_own_tag(done, expect.size_bytes, mtime_ns))
+
+    @contextmanager
+    def _trash_place(self, path: RelPath) -> Iterator[_TrashPlace]:
+        """A new entry of the trash for what is displaced from `path`; taken away again if nothing is.
+
+        It is made through the kernel before the change that fills it. The mount commits in order, so an entry that has
+        an item also has its origin, wherever the power goes; one that has none is removed when it is old.
+        """
+        trash = open_directory(self._root, RelPath(TRASH_FOLDER))
+        try:
+            entry, folder = new_folder(trash, path)
+            try:
+                yield {"trash_parent": os.fstat(folder).st_ino, "trash_name": ITEM}
+            except BaseException:
+                with suppress(OSError):  # whatever it is, the change's own failure says more
+                    if os.listdir(folder) == [os.fsdecode(ORIGIN)]:  # a lost reply: it may have been done
+                        os.unlink(ORIGIN, dir_fd=folder)
+                        os.rmdir(entry, dir_fd=trash)
+                raise
+            finally:
+                os.close(folder)
+        finally:
+            os.close(trash)
+
+    def _apply(self, change: _Change, path: RelPath) -> protocol.Applied:
+        done = self._connection.ask(self._connection.client.apply, change)
+        self._uncommitted = True  # only now: set before, a commit before the change could take the sign away
+        if isinstance(done, protocol.Refused):
+            if done.reason == "busy":
+                raise BusyError(path, OPEN)
+            raise LocalChangedError(path, REASONS.get(done.reason, done.reason))
+        return done
+
+
+def _nowhere() -> AbstractContextManager[_TrashPlace]:
+    """Nothing is displaced."""
+    return nullcontext(_TrashPlace())
+
+
+def _expect(tag: LocalTag | None) -> Expect:
+    return Expect(ino=None) if tag is None else Expect(ino=tag.ino, content_version=tag.version)
+
+
+def _own_tag(done: protocol.Applied, size_bytes: int, mtime_ns: int) -> LocalTag:
+    """Evidence of what we made ourselves, without asking again."""
+    return LocalTag(
+        device=0,
+        ino=done.ino,
+        btime_ns=0,
+        size_bytes=size_bytes,
+        mtime_ns=mtime_ns,
+        ctime_ns=0,
+        version=done.content_version,
+    )
