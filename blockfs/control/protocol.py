@@ -16,14 +16,14 @@ from typing import Annotated, Final
 
 import msgspec
 
-from blockfs.control.applying import ApplyMkdir as ApplyMkdir
-from blockfs.control.applying import ApplyMove as ApplyMove
-from blockfs.control.applying import ApplyRemove as ApplyRemove
-from blockfs.control.applying import ApplySetMeta as ApplySetMeta
-from blockfs.control.applying import ApplySymlink as ApplySymlink
-from blockfs.control.applying import Change as Change
-from blockfs.control.applying import Expect as Expect
-from blockfs.control.applying import InstallFile as InstallFile
+from blockfs.control.applying import ApplyMkdir as ApplyMkdir  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import ApplyMove as ApplyMove  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import ApplyRemove as ApplyRemove  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import ApplySetMeta as ApplySetMeta  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import ApplySymlink as ApplySymlink  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import Change as Change  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import Expect as Expect  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import InstallFile as InstallFile  # noqa: PLC0414 - part of this module
 from blockfs.control.message import Ino, Mode, Name, Size, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
