@@ -29,6 +29,7 @@ from syncer.remote.client import ContainerInfo
 from syncer.remote.discovery import Storage
 from syncer.remote.pithos import open_pithos
 from syncer.state.statedb import StateDB
+from syncer.watch import control
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,9 +107,11 @@ def command(
             limit_down=choices.limits.down,
         )
         registry.write(kept, remote.token)
+        control.reload(registry.socket)
         note(f"{shown(path)} is linked to {remote.url} already; its token is kept")
         return
     _link(registry, known, path, remote, volume, info, choices)
+    control.reload(registry.socket)
     note(f"linked {shown(path)} to {remote.url}")
 
 

@@ -13,6 +13,7 @@ from syncer.local.identity import MARKER, read_marker
 from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.private import PrivateFolder
 from syncer.state.statedb import StateDB
+from syncer.watch import control
 
 
 @click.command("unlink")
@@ -27,6 +28,7 @@ def command(root: bytes) -> None:
     _wait_for_nobody(linked)
     _remove_marker(linked)
     registry.remove(linked)
+    control.reload(registry.socket)
     note(f"unlinked {shown(linked.path)} from {linked.record.url}")
 
 

@@ -157,7 +157,8 @@ class RootTask:
                     await trio.to_thread.run_sync(source.close)
             # A cycle says what is the matter with the root, and syncs it if it is only that it can't be watched.
             self._pacer.rescan_s = BLIND_RESCAN_S
-            self._pacer.rescan_at(trio.current_time())
+            if failures <= 1:
+                self._pacer.rescan_at(trio.current_time())
             self._wake()
             await trio.sleep(backoff_s(Outcome.ROOT_AWAY, failures, self._around.draw()))
 

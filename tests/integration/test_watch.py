@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.watch import control
+from syncer.cli.roots import Registry
 from tests.integration.syncing import BLOCKSYNC, Sync, content, server
 from tests.integration.watching import Watching, root_of, watching
 
@@ -171,15 +171,15 @@ def test_there_is_one_daemon_and_reconcile_finds_its_turn(
     daemon.until_there(pair[1] / "file", b"1")
 
 
-def test_what_is_linked_later_is_watched_after_a_reload(daemon: Watching, sync: Sync, pair: tuple[Path, Path]) -> None:
+def test_what_is_linked_later_is_watched_and_what_is_unlinked_is_not(
+    daemon: Watching, sync: Sync, pair: tuple[Path, Path]
+) -> None:
     third = sync.folder("three")
-    daemon.process.send_signal(signal.SIGHUP)
     (third / "file").write_bytes(b"3")
     daemon.until_there(pair[0] / "file", b"3")
     sync("pause", third)  # unlink refuses while a cycle runs
     daemon.until_root(third, "paused")
     sync("unlink", third)
-    control.reload(daemon.socket)
     daemon.until(lambda live: len(live.roots) == 2)
 
 
@@ -194,6 +194,12 @@ def test_status_follows_the_daemon(daemon: Watching, pair: tuple[Path, Path]) ->
     process.terminate()
     process.wait()
     process.stdout.close()
+
+
+def test_sighup_reads_again_what_is_linked(daemon: Watching, pair: tuple[Path, Path]) -> None:
+    Registry(os.environ).get(os.fsencode(pair[0])).pause(paused=True)  # nobody tells the daemon
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.until_root(pair[0], "paused")
 
 
 def test_sigterm_ends_it_cleanly(daemon: Watching) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,20 @@ def test_ready_and_stopping_arrive_at_a_path_or_an_abstract_name(tmp_path: Path,
         receiver.setblocking(False)
         with pytest.raises(BlockingIOError):
             receiver.recv(4096)
+
+
+def test_reloads_and_signs_of_life_arrive(tmp_path: Path) -> None:
+    address = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(address)
+        manager = ServiceManager(address)
+        before_us = time.monotonic_ns() // 1000
+        manager.reloading()
+        reloading, moment = receiver.recv(4096).decode().split("\n")
+        assert reloading == "RELOADING=1"
+        assert before_us <= int(moment.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
+        manager.alive()
+        assert receiver.recv(4096) == b"WATCHDOG=1"
 
 
 @pytest.mark.parametrize("address", [None, ""])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import trio
 
 from syncer.core.model import RelPath
 from syncer.watch.dirt import CLEAN, Dirt
+from syncer.watch.inotify import DIRECTORY_EVENTS, Inotify
 from syncer.watch.inotify_source import InotifySource
 from syncer.watch.portable_source import PortableSource
 from syncer.watch.source import DirtySource, SourceLostError
@@ -163,6 +165,24 @@ def test_a_queue_that_overflows_makes_everything_dirty(root: Path) -> None:
             await trio.to_thread.run_sync(source.close)
 
     trio.run(main)
+
+
+def test_a_limit_of_watches_is_told_and_the_rest_is_watched(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Inotify.add
+
+    def limited(self: Inotify, directory: int, mask: int = DIRECTORY_EVENTS) -> int:
+        if os.readlink(f"/proc/self/fd/{directory}").endswith("/b"):
+            raise OSError(errno.ENOSPC, "no watches left")
+        return add(self, directory, mask)
+
+    monkeypatch.setattr(Inotify, "add", limited)
+
+    async def scenario(watched: Watched) -> None:
+        assert "1 directories are not watched" in (watched.source.problem or "")
+        (root / "a" / "file").write_bytes(b"2")
+        await watched.until(b"a")
+
+    watching("inotify", root, scenario)
 
 
 def test_random_trees_leave_nothing_unnoticed(root: Path) -> None:
