@@ -19,8 +19,8 @@ from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions
 from syncer.server.incoming import Incoming
 from syncer.server.objects import Place, Source, TransferOrder
+from syncer.server.reading import ObjectView
 from syncer.server.refusals import BadRequest, Forbidden, LengthRequired, RangeNotSatisfiable, Unprocessable
-from syncer.server.store import ObjectView
 from syncer.server.target import parse_reference
 from syncer.server.updates import UpdateOrder
 
