@@ -21,6 +21,7 @@ from syncer.engine.cycle import Look
 from syncer.errors import NotFoundError, UsageError
 from syncer.remote.parallel import one_error
 from syncer.state.schema import Problem
+from syncer.watch import control
 
 
 @click.command("explain")
@@ -31,7 +32,8 @@ def command(path: bytes, as_json: bool) -> None:
 
     Asks the server, and changes nothing.
     """
-    linked, inside = Registry(os.environ).containing(path)
+    registry = Registry(os.environ)
+    linked, inside = registry.containing(path)
     if is_private(inside):
         raise UsageError(f"{shown(path)} is in the root's private folder .blocksync, which is never synced")
     plan, look, problems = _look(linked)
@@ -41,7 +43,7 @@ def command(path: bytes, as_json: bool) -> None:
     failure = next((problem for problem in problems if problem.path == inside and problem.kind == "failure"), None)
     if not found and not remarks and ignored is None:
         raise NotFoundError(f"{shown(path)} is neither here nor on the server, and was not when both last agreed")
-    retry = _retry(linked, found, failure)
+    retry = _retry(linked, registry.socket, found, failure)
     if not found:
         _tell_untracked(inside, [*remarks, *([] if ignored is None else [ignored])], as_json)
     for each in found:
@@ -75,14 +77,22 @@ def _ignored(look: Look, inside: RelPath, path: bytes) -> str | None:
     return f"it is ignored{by}: left alone on both sides"
 
 
-def _retry(linked: LinkedRoot, found: list[Explanation], failure: Problem | None) -> str | None:
+def _retry(linked: LinkedRoot, socket: str, found: list[Explanation], failure: Problem | None) -> str | None:
     """When something that is to be done, or failed, will be tried (again)."""
     if failure is None and not any(each.actions or each.frozen for each in found):
         return None
     holder = holder_of(os.path.join(linked.state, "lock"))
     if holder is not None:
         return f"process {holder} is at work on this root: in this cycle or its next"
-    return "in the next cycle: `blocksync reconcile`, or when the daemon runs"
+    daemon = control.live(socket)
+    live = None if daemon is None else next((root for root in daemon.roots if root.uuid == linked.record.uuid), None)
+    if live is None:
+        return "in the next cycle: `blocksync reconcile`, or `blocksync watch`, which is not running for this root"
+    if live.phase in {"paused", "consent", "away"}:
+        return f"the daemon waits ({live.phase}{': ' + live.detail if live.detail else ''})"
+    if live.next is None:
+        return "in the daemon's next cycle, when something changes"
+    return f"by the daemon at {_time(int(live.next * 1e9))} at the latest, or when something changes"
 
 
 def _tell_untracked(inside: RelPath, remarks: list[str], as_json: bool) -> None:

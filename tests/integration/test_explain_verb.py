@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.integration.syncing import Sync, content
+from tests.integration.watching import watching
 
 
 def explained(sync: Sync, path: Path) -> dict[str, Any]:
@@ -90,3 +91,20 @@ def test_it_works_beside_a_cycle_that_holds_the_lock(commands: Sync, roots: tupl
     with StateDB.open(Registry(os.environ).get(os.fsencode(first)).state):
         assert f"process {os.getpid()}" in explained(commands, first / "file")["next_retry"]
         commands("plan", first)
+
+
+def test_a_daemon_says_when_it_tries_again(commands: Sync, tmp_path: Path) -> None:
+    root = commands.folder("first")
+    with open(os.path.join(os.fsencode(root), b"bad\xff"), "wb"):
+        pass
+    bad = os.path.join(os.fsencode(root), b"bad\xff")
+    commands("explain", bad)
+    assert "not running for this root" in commands.out
+    with watching(tmp_path / "log", root) as daemon:
+        daemon.until_root(root, "idle", "retrying")
+        (found,) = commands("explain", bad, "--json")
+        assert "daemon" in found["next_retry"] or "at work" in found["next_retry"]
+        commands("pause", root)
+        daemon.until_root(root, "paused")
+        (found,) = commands("explain", bad, "--json")
+        assert "the daemon waits (paused" in found["next_retry"]
