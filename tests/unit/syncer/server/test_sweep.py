@@ -14,6 +14,7 @@ from syncer.server import sweep
 from syncer.server.conditions import UNCONDITIONAL
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import MissingBlocks
+from syncer.server.settings import SettingsOrder
 from syncer.server.store import Store
 from tests.unit.syncer.server.stores import (
     HOUR_US,
@@ -204,3 +205,59 @@ def test_nothing_is_removed_from_a_store_that_needs_it_all(store: Store, clock: 
     clock.now_us += 25 * HOUR_US
     assert store.collect_garbage().catalogue == sweep.SweepResult(versions=0, leaves=0, possessions=0)
     assert store.collect_garbage().blocks.blocks_removed == 0
+
+
+def test_what_is_purged_or_not_kept_gives_its_blocks_back(store: Store, clock: Clock) -> None:
+    """Breaks when a version is forgotten that another one still needs, or when forgotten blocks stay for ever."""
+    put(store, at("f"), letter("a") + letter("b"))
+    put(store, at("f"), letter("a") + letter("c"))
+    put(store, at("gone"), letter("d"))
+    store.delete(at("gone"), UNCONDITIONAL)
+    clock.now_us += 25 * HOUR_US
+    store.collect_garbage()
+    assert stored(store) == {letter_id(one) for one in "abcd"}
+    store.purge("alice", "c", clock.now_us)
+    store.collect_garbage()
+    assert stored(store) == {letter_id(one) for one in "ac"}
+    assert read(store, at("f")) == letter("a") + letter("c")
+    store.set_container("alice", "c", SettingsOrder(keeps_history=False))
+    put(store, at("f"), letter("e"))
+    clock.now_us += 25 * HOUR_US
+    store.collect_garbage()
+    assert stored(store) == {letter_id("e")}
+    assert read(store, at("f")) == letter("e")
+    assert rows(store, "versions") == 2  # the object, and that "gone" was deleted
+
+
+def test_what_was_read_of_others_stays_ones_own_for_a_day(store: Store, clock: Clock) -> None:
+    """Breaks when possession by reading outlives its blocks, or ends before a hashmap can follow."""
+    put(store, at("f"), letter("a"))
+    store.create_container("bob", "c")
+    store.shares.share(at("f"), ["bob"])
+    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    clock.now_us += 30 * HOUR_US
+    store.shares.possess("bob", opened.state, opened.leaf_keys)
+    store.delete(at("f"), UNCONDITIONAL)
+    store.delete_container("alice", "c")
+    store.collect_garbage()
+    assert stored(store) == {letter_id("a")}
+    clock.now_us += 25 * HOUR_US
+    store.collect_garbage()
+    assert stored(store) == set()
+    with pytest.raises(MissingBlocks):
+        put_ids(store, at("mine", account="bob"), [letter_id("a")])
+
+
+def test_a_copy_from_another_account_needs_nothing_of_it_later(store: Store, clock: Clock) -> None:
+    data = b"".join(letter(one) for one in "abc")
+    put(store, at("f"), data)
+    store.create_container("bob", "c")
+    store.shares.share(at("f"), ["bob"])
+    store.copy(at("f"), at("mine", account="bob"), TransferOrder())
+    store.delete(at("f"), UNCONDITIONAL)
+    store.delete_container("alice", "c")
+    clock.now_us += 25 * HOUR_US
+    store.collect_garbage()
+    assert read(store, at("mine", account="bob")) == data
+    put_ids(store, at("again", account="bob"), [letter_id("b")])
+    assert rows(store, "grants") == rows(store, "shared") == 0
