@@ -283,15 +283,17 @@ class StateDB:
     def _replace(self, txn: lmdb.Transaction, nid: Nid, row: BaseRow | None) -> None:
         key = NID_KEY.pack(nid)
         raw = txn.get(key, db=self._tables["base"])
-        if raw is not None:
-            for index, entry in _index_entries(decode_row(nid, bytes(raw))):
+        old = [] if raw is None else list(_index_entries(decode_row(nid, bytes(raw))))
+        new = [] if row is None else list(_index_entries(row))
+        if old != new:  # most changes are new evidence of a node in its place: its index entries stay
+            for index, entry in old:
                 txn.delete(entry, key, db=self._tables[index])
+            for index, entry in new:
+                txn.put(entry, key, db=self._tables[index])
         if row is None:
             txn.delete(key, db=self._tables["base"])
-            return
-        txn.put(key, encode_row(row), db=self._tables["base"])
-        for index, entry in _index_entries(row):
-            txn.put(entry, key, db=self._tables[index])
+        else:
+            txn.put(key, encode_row(row), db=self._tables["base"])
 
     def clear(self) -> None:
         """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""
