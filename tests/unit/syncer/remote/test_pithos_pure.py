@@ -221,3 +221,15 @@ def test_batches_are_bounded_in_bytes_and_count() -> None:
     assert [len(batch) for batch in batches(range(130), 65536)] == [64, 64, 2]
     assert [len(batch) for batch in batches(range(3), 4 << 20)] == [1, 1, 1]
     assert [len(batch) for batch in batches(range(65), 4096)] == [64, 1]
+
+
+def test_a_damaged_block_of_the_server_is_no_reason_to_try_again() -> None:
+    """Breaks when it counts as a lost reply: a cycle would ask for minutes, and then end for all files."""
+    damaged = JUDGE.failure(
+        ASKED, reply(500, b'{"corruptBlock":{"message":"A block is damaged","code":500,"details":""}}')
+    )
+    assert isinstance(damaged, CorruptionError)
+    assert not damaged.retryable
+    assert "A block is damaged" in str(damaged)
+    other = JUDGE.failure(ASKED, reply(500, b'{"internalServerError":{"message":"x","code":500,"details":""}}'))
+    assert isinstance(other, ReplyLostError)
