@@ -11,6 +11,7 @@ What changes behind its back (clones, applied changes) must be told: `forget_ent
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import inspect
 import os
@@ -432,7 +433,8 @@ class Operations(pyfuse3.Operations):
         """What the kernel is told; for damage, the log names the file as well."""
         if ino is None or errno_of(error) != errno.EIO:
             return _failure(error)
-        with self._filesystem.lock:
+        path = None
+        with self._filesystem.lock, contextlib.suppress(BlockfsError):  # the damage may be where the names are
             path = next(paths_of(self._filesystem.tree, ino), None)
         return _failure(error, path=path)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 import lmdb
 
+from blockfs.blocks.environment import lmdb_error, lmdb_errors
 from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
 from blockfs.errors import CorruptionError
@@ -54,23 +56,34 @@ class TreeCounts:
 
 
 class Snapshot:
-    """`KeyValues` over one LMDB read transaction."""
+    """`KeyValues` over one LMDB read transaction. A damaged page is a CorruptionError, wherever it is met.
 
-    def __init__(self, transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database]) -> None:
+    Args:
+        transaction: Ended by `close`.
+        databases: Handles indexed by `Table`.
+        path: Directory of the environment, for messages.
+    """
+
+    def __init__(self, transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], path: bytes) -> None:
         self._transaction = transaction
         self._databases = databases
+        self._path = os.fsdecode(path)
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         """The value of a row, or None."""
-        return self._transaction.get(key, db=self._databases[table])
+        try:
+            return self._transaction.get(key, db=self._databases[table])
+        except lmdb.Error as error:
+            raise lmdb_error(error, self._path, ADVICE) from error
 
     def scan(self, table: Table, prefix: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key starts with `prefix`, in key order, from the first key greater than `after` on."""
-        return scan_snapshot(self._transaction, self._databases[table], prefix, after)
+        with lmdb_errors(self._path, ADVICE):
+            yield from scan_snapshot(self._transaction, self._databases[table], prefix, after)
 
     def last_key(self, table: Table) -> bytes | None:
         """The greatest key of a table; None if it is empty."""
-        with self._transaction.cursor(self._databases[table]) as cursor:
+        with lmdb_errors(self._path, ADVICE), self._transaction.cursor(self._databases[table]) as cursor:
             return cursor.key() if cursor.last() else None
 
     def row_count(self, table: Table) -> int:

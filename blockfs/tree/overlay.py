@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import lmdb
 from sortedcontainers import SortedDict
 
-from blockfs.blocks.environment import close_environment, lmdb_errors
+from blockfs.blocks.environment import close_environment, lmdb_error, lmdb_errors
 from blockfs.tree.environment import ADVICE
 from blockfs.tree.schema import SCANNED, Table
 
@@ -103,6 +103,7 @@ class OverlayStore:
     def __init__(self, environment: lmdb.Environment, databases: list[lmdb._Database], path: bytes) -> None:
         self.environment = environment
         self.databases = databases
+        self.path = path
         self._path = os.fsdecode(path)
         self._active = ChangeSet()
         self._committing: ChangeSet | None = None
@@ -121,7 +122,11 @@ class OverlayStore:
     # --- reading ---
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        """The value of a row, or None."""
+        """The value of a row, or None.
+
+        Raises:
+            CorruptionError: A page of the database is damaged.
+        """
         changes = self._active.changes[table]
         if key in changes:
             return changes[key]
@@ -129,7 +134,10 @@ class OverlayStore:
             changes = self._committing.changes[table]
             if key in changes:
                 return changes[key]
-        return self._snapshot.get(key, db=self.databases[table])
+        try:
+            return self._snapshot.get(key, db=self.databases[table])
+        except lmdb.Error as error:
+            raise lmdb_error(error, self._path, ADVICE) from error
 
     def scan(self, table: Table, prefix: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key starts with `prefix`, in key order, from the first key greater than `after` on.
@@ -158,9 +166,10 @@ class OverlayStore:
         self, table: Table, prefix: bytes, after: bytes | None, limit: int
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
         """Some next rows, and the key up to which they are complete (None: there are no more)."""
-        rows: dict[bytes, bytes | None] = dict(
-            islice(scan_snapshot(self._snapshot, self.databases[table], prefix, after), limit)
-        )
+        with self.errors():
+            rows: dict[bytes, bytes | None] = dict(
+                islice(scan_snapshot(self._snapshot, self.databases[table], prefix, after), limit)
+            )
         end = max(rows) if len(rows) == limit else None
         overlaid = False
         for change_set in (self._committing, self._active):

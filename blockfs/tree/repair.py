@@ -25,7 +25,7 @@ class TreeRepair:
         self._path = path
         self._environment = environment
         self._databases = open_tables(environment, path)
-        self._view = CommittedView(Snapshot(environment.begin(), self._databases))
+        self._view = CommittedView(Snapshot(environment.begin(), self._databases, path))
         try:
             self.examination = examine(self._view, world)
         except BaseException:

@@ -549,7 +549,7 @@ class Tree(TreeReader):
         with self._closing:
             assert not self._closed
             with self._store.errors():
-                return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases))
+                return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases, self._store.path))
 
 
 def _write_first_rows(

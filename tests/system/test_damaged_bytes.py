@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.system.damage import run_damaged
 from tests.system.machines import Machines
 
 
-def test_damaged_bytes_never_end_a_command_by_surprise(machines: Machines) -> None:
-    assert list(run_damaged(machines, seed=2))  # more of them: tests/soak/repair.py
+@pytest.mark.parametrize("seed", [2, 3], ids=["checked-first", "a-page-of-leaves-met-by-a-reader"])
+def test_damaged_bytes_never_end_a_command_by_surprise(machines: Machines, seed: int) -> None:
+    assert list(run_damaged(machines, seed))  # more of them: tests/soak/repair.py
