@@ -87,10 +87,11 @@ def _folded(target: Tree, local: Tree, fold: Fold | None) -> list[tuple[Nid, str
     found: list[tuple[Nid, str]] = []
     for nids in groups.values():
         if len(nids) > 1:
-            there = sorted(nids, key=lambda nid: (nid not in local, nid))  # who is there already stays
+            placed = {nid for nid in nids if nid in local and local[nid].slot == target[nid].slot}
+            there = sorted(nids, key=lambda nid: (nid not in placed, nid not in local, nid))  # who has it here stays
             first = target[there[0]].name.decode("utf-8", "backslashreplace")
             text = f"to the local filesystem its name is that of {first} (case or Unicode form); left alone"
-            found += [(nid, text) for nid in there[1:] if nid not in local or local[nid].slot != target[nid].slot]
+            found += [(nid, text) for nid in there[1:] if nid not in placed]
     return found
 
 

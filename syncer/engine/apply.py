@@ -73,7 +73,7 @@ class LocalWorker:
         if applied.copied_to is not None:
             self.copies.append(applied.copied_to)
         self._step("applied")
-        changes = self._ledger.applied(action, applied.tag)
+        changes = self._ledger.applied(action, applied.tag, applied.meta)
         if isinstance(action, Create | Update) and action.content is not None:
             self._files.installed(action.nid, action.content)
         return changes

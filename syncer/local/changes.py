@@ -118,7 +118,7 @@ class Changes:
             try:
                 os.fchmod(made, mode)
                 self._remember(directory)
-                return Applied(tag=tag_of(status(b"", made)))
+                return Applied(tag=tag_of(status(b"", made)), meta=Meta(mode=mode))
             finally:
                 os.close(made)
 

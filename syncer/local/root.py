@@ -141,9 +141,11 @@ class Applied:
     Attributes:
         tag: Evidence for the node as it is now, by our own write.
         copied_to: Where something unexpected that stood in the way was kept, as a conflict copy.
+        meta: What a new directory really has, where nobody asked for a mode. None: what was asked for.
     """
 
     tag: LocalTag
+    meta: Meta | None = None
     copied_to: RelPath | None = None
 
 

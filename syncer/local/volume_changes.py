@@ -79,15 +79,16 @@ class VolumeChanges:
     def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
         with parent_directory(self._root, path) as (directory, name):
+            mode = _DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode
             change = protocol.ApplyMkdir(
                 commit=False,
                 parent=os.fstat(directory).st_ino,
                 name=name,
-                mode=_DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode,
+                mode=mode,
                 uid=os.geteuid(),
                 gid=os.getegid(),
             )
-            return Applied(tag=_own_tag(self._apply(change, path), 0, 0))
+            return Applied(tag=_own_tag(self._apply(change, path), 0, 0), meta=Meta(mode=mode))
 
     def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first."""

@@ -3,6 +3,8 @@
 python -m tests.simulation seeds FIRST COUNT    prints one line per violated seed, then `done COUNT`
 python -m tests.simulation replay SEED          prints what happened in one scenario, step by step
 python -m tests.simulation shrink SEED          looks for a smaller scenario that violates the same invariant
+python -m tests.simulation engine FIRST COUNT    the real engine (R2); also engine-replay, engine-shrink
+python -m tests.simulation table                docs/design/mutants.md
 python -m tests.simulation mutants FIRST COUNT  kills these mutants of the planner, one line each
 """
 
@@ -10,21 +12,26 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Callable
 
-from tests.simulation import mutants
-from tests.simulation.scenario import FAILURES, Limits, Scenario, failure_of, shrink
+from tests.simulation import engine_scenario, mutants
+from tests.simulation.scenario import FAILURES, Limits, Scenario, shrink
+from tests.simulation.scenario import failure_of as planner_failure_of
+from tests.simulation.world import forget_observations
 
 _REPORTED = 5  # failures per worker: the first seeds tell enough
 
 
-def seeds(first: int, count: int) -> None:
+def seeds(first: int, count: int, failure_of: Callable[[int], str | None] = planner_failure_of) -> None:
     """Run a range."""
     failures = 0
-    gc.disable()  # scenarios make next to no cycles: a tenth of the time, for nothing
+    if failure_of is planner_failure_of:
+        gc.disable()  # scenarios make next to no cycles: a tenth of the time, for nothing
     for seed in range(first, first + count):
         failure = failure_of(seed)
         if seed % 5000 == 0:
             gc.collect()
+            forget_observations()
         if failure is not None:
             failures += 1
             print(f"failed {seed} {failure[:300]}")
@@ -46,6 +53,16 @@ def replay(seed: int, limits: Limits | None = None) -> None:
     print(verdict)
 
 
+def engine_replay(seed: int, trouble: engine_scenario.Trouble | None = None) -> None:
+    """Show one scenario of ring R2."""
+    scenario = engine_scenario.EngineScenario(seed, trouble)
+    verdict = engine_scenario.failure_of(seed, trouble, scenario) or "nothing violated"
+    print("\n".join((*scenario.actions, verdict)))
+    for side, replica in (("local", scenario.local), ("server", scenario.server.view())):
+        for path, entry in sorted(replica.entries.items()):
+            print(f"{side} {path!r} {entry}")
+
+
 def main() -> None:
     """Dispatch."""
     verb, *numbers = sys.argv[1], *map(int, sys.argv[2:])
@@ -53,10 +70,20 @@ def main() -> None:
         seeds(*numbers)
     elif verb == "replay":
         replay(*numbers)
+    elif verb == "engine":
+        seeds(*numbers, engine_scenario.failure_of)
+    elif verb == "engine-replay":
+        engine_replay(*numbers)
+    elif verb == "engine-shrink":
+        small, trouble, failure = engine_scenario.shrink(*numbers)
+        print(f"{failure}\nseed {small} with {trouble}")
+        engine_replay(small, trouble)
     elif verb == "shrink":
         seed, limits, failure = shrink(*numbers)
         print(f"{failure}\nseed {seed} with {limits}")
         replay(seed, limits)
+    elif verb == "table":
+        print(mutants.table(), end="")
     else:
         mutants.main(*numbers)
 

@@ -33,6 +33,7 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.paths import paths_of
+from syncer.core.safety import objection
 
 
 class ViolationError(AssertionError):
@@ -59,6 +60,9 @@ def check_plan(
     """What holds for every single plan: I1, I10, frozen nodes untouched; I9, I12 and I13 on a sample."""
     check_tree(plan.target)
     check_frozen(plan)
+    check_holding(plan)
+    if plan.local or plan.remote:
+        check_guard(plan)
     check_identity(base, local, remote)
     check_clashes(local.tree, remote.tree, plan.target)
     check_adoption(plan)
@@ -256,6 +260,31 @@ def check_ignored(before: Iterable[tuple[int, object]], after: Iterable[tuple[in
     """I5: what is ignored is as it was, on both sides, whatever a cycle did."""
     lost = set(before) - set(after)
     require(not lost, f"I5 ignored: {lost} was touched")
+
+
+def check_guard(plan: Plan) -> None:
+    """I11: the guard is told of every deletion, and stops whatever leaves a side empty."""
+    for actions, state, told in zip(
+        (plan.local, plan.remote), (plan.local_state, plan.remote_state), plan.deletions, strict=True
+    ):
+        deleted = [action for action in actions if isinstance(action, Trash) and action.absorbed_by is None]
+        require(told.deleted == len(deleted), "I11 guard: it is not told of a deletion")
+        if deleted and {action.nid for action in deleted} == state.tree.keys() and told.nodes_after == 0:
+            require(objection(told) is not None, "I11 guard: a side may be emptied")
+
+
+def check_holding(plan: Plan) -> None:
+    """I5: a directory with something in it that is not synced is not to be removed."""
+    for action in plan.local:
+        held = isinstance(action, Trash) and action.absorbed_by is None and action.nid in plan.local_state.holding
+        require(not held, "I5 ignored: a directory that holds something is to be deleted")
+
+
+def check_blind(plan: Plan) -> None:
+    """I5: no deletion is derived from a look that was not complete."""
+    for action in plan.remote:
+        derived = isinstance(action, Trash) and action.absorbed_by is None
+        require(not derived, "I5 unknown: a deletion without positive evidence")
 
 
 def check_union(plan: Plan) -> None:

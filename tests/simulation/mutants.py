@@ -12,12 +12,25 @@ import sys
 from dataclasses import dataclass
 from types import ModuleType
 
-from tests.simulation.scenario import failure_of
+from tests.simulation import engine_scenario, scenario
 
-BUDGET = 12_000
-"""Seeds per mutant. The hardest one to kill needs about a quarter of it."""
+BUDGETS = {"R0": 16_000, "R2": 3_000}
+"""Seeds per mutant and ring. The hardest one to kill needs about a quarter of it."""
 
-_ORDER = ("conflict", "identify", "merge", "freeze", "diff", "ledger", "plan")  # importers after what they import
+_ORDER = (  # importers after what they import
+    "core.conflict",
+    "core.identify",
+    "core.merge",
+    "core.freeze",
+    "core.diff",
+    "core.ledger",
+    "core.plan",
+    "engine.schedule",
+    "engine.record",
+    "engine.apply",
+    "engine.push",
+    "engine.cycle",
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +41,16 @@ class Mutant:
     module: str
     old: str
     new: str
+
+    @property
+    def ring(self) -> str:
+        """Who kills it: the planner alone, or the engine with its faults."""
+        return "R2" if self.package == "engine" else "R0"
+
+    @property
+    def package(self) -> str:
+        """Where its module is."""
+        return "engine" if f"engine.{self.module}" in _ORDER else "core"
 
 
 MUTANTS = (
@@ -77,7 +100,7 @@ MUTANTS = (
     Mutant(
         "nothing-is-deleted",
         "merge",
-        "        if survivor.slot == base.slot and survivor.same_payload(base):\n            return None\n",
+        "            if nid not in self.holding:\n                return None\n",
         "",
     ),
     Mutant("no-conflict-copy", "merge", "                self.lost.append((nid, local))\n", "                pass\n"),
@@ -147,14 +170,14 @@ MUTANTS = (
     Mutant(
         "ancestors-are-not-frozen",
         "freeze",
-        "[kept.parent] if taker == nid else [kept.parent, taker]",
-        "[] if taker == nid else [taker]",
+        "self._only_there([nid]) else [kept.parent]",
+        "self._only_there([nid]) else []",
     ),
     Mutant(
         "slots-of-the-frozen-are-taken",
         "freeze",
-        "[kept.parent] if taker == nid else [kept.parent, taker]",
-        "[kept.parent]",
+        "[*above, *(each for each in takers[side].get(self._key(side, kept), ()) if each != nid)]",
+        "above",
     ),
     # --- diff
     Mutant("no-parking", "diff", "        if occupant is None or occupant == nid:\n", "        if True:\n"),
@@ -208,6 +231,85 @@ MUTANTS = (
         "        if ours is not None and theirs is not None and ours != theirs:\n            return None\n",
         "",
     ),
+    # --- what was added since: rescue, holding, folding
+    Mutant(
+        "moved-directories-come-back-empty",
+        "merge",
+        "                if nid not in self.target:\n",
+        "                if False:\n",
+    ),
+    Mutant(
+        "what-holds-others-is-deleted", "merge", "            if nid not in self.holding:\n", "            if True:\n"
+    ),
+    Mutant("deleted-while-blind", "identify", "        if unknown - sealed:\n", "        if False:\n"),
+    Mutant(
+        "folded-names-are-two",
+        "freeze",
+        "    return found + _folded(target, local, policy.fold_local)\n",
+        "    return found\n",
+    ),
+    Mutant(
+        "case-only-renames-go-straight",
+        "diff",
+        "                if self.fold is not None and self._key(have) == self._key(want):\n",
+        "                if False:\n",
+    ),
+    Mutant("a-local-twin-takes-a-folded-name", "merge", " | self._settle_folds()", ""),
+    # --- the engine: order of apply and StateDB
+    Mutant("rows-before-names-are-durable", "record", "        await self._local.barrier()\n", ""),
+    Mutant(
+        "last-rows-are-lost",
+        "cycle",
+        "            await recorder.flush()\n        late",
+        "            pass\n        late",
+    ),
+    Mutant(
+        "old-evidence-is-booked-here",
+        "apply",
+        "self._ledger.applied(action, applied.tag, applied.meta)",
+        "self._ledger.applied(action, action.expected)",
+    ),
+    Mutant(
+        "old-evidence-is-booked-there",
+        "push",
+        "return self._ledger.applied(action, result.tag)",
+        "return self._ledger.applied(action, action.expected)",
+    ),
+    Mutant(
+        "a-failed-action-is-no-obstacle",
+        "cycle",
+        "            except _ONE_NODE as error:\n                ledger.failed(action)\n",
+        "            except _ONE_NODE as error:\n                await recorder.add(ledger.applied(action, None))\n",
+    ),
+    Mutant(
+        "obstacles-are-not-asked-for",
+        "cycle",
+        "            obstacle = ledger.obstacle(action)\n",
+        "            obstacle = None\n",
+    ),
+    Mutant(
+        "nothing-waits-for-directories", "schedule", "            nids.append(action.parent)\n", "            pass\n"
+    ),
+    Mutant(
+        "updates-do-not-wait-for-copies", "schedule", "            nids.append(action.after)\n", "            pass\n"
+    ),
+    Mutant("moves-are-no-barriers", "schedule", "    return isinstance(action, Move | Park)\n", "    return False\n"),
+    Mutant(
+        "directories-go-first", "schedule", "        return action.kind is Kind.DIRECTORY\n", "        return False\n"
+    ),
+    Mutant(
+        "evidence-is-taken-anew-on-the-server",
+        "push",
+        "                expect = remote_tag(self._ledger, action.nid)\n                return await self._write(",
+        "                expect = (await self._remote.head(path) or action).tag\n"
+        "                return await self._write(",
+    ),
+    Mutant(
+        "moved-along-is-not-booked",
+        "push",
+        "            changes += self._ledger.retagged(Side.REMOTE, nid, moved)\n",
+        "            pass\n",
+    ),
 )
 
 
@@ -216,12 +318,12 @@ def _execute(module: ModuleType, source: str) -> None:
 
 
 def _modules_from(name: str) -> list[ModuleType]:
-    return [importlib.import_module(f"syncer.core.{each}") for each in _ORDER[_ORDER.index(name) :]]
+    return [importlib.import_module(f"syncer.{each}") for each in _ORDER[_ORDER.index(name) :]]
 
 
 def apply(mutant: Mutant) -> None:
     """Change the planner of this process. Raises LookupError if the pattern does not apply any more."""
-    modules = _modules_from(mutant.module)
+    modules = _modules_from(f"{mutant.package}.{mutant.module}")
     sources = [inspect.getsource(module) for module in modules]
     if sources[0].count(mutant.old) != 1:
         raise LookupError(f"{mutant.name}: its pattern occurs {sources[0].count(mutant.old)} times in {mutant.module}")
@@ -238,15 +340,33 @@ def restore() -> None:
 
 def kill(mutant: Mutant) -> tuple[int, str] | None:
     """The first seed that objects, and how; None if the mutant survives."""
+    failure_of = scenario.failure_of if mutant.ring == "R0" else engine_scenario.failure_of
     apply(mutant)
     try:
-        for seed in range(BUDGET):
+        for seed in range(BUDGETS[mutant.ring]):
             failure = failure_of(seed)
             if failure is not None:
                 return seed, failure
         return None
     finally:
         restore()
+
+
+def table() -> str:
+    """The page docs/design/mutants.md: who kills what."""
+    lines = [
+        "# Mutants",
+        "",
+        "Plausible mistakes in the planner and the engine, each applied to the source in memory by",
+        "`tests/simulation/mutants.py`. `make test` (`tests/simulation/test_mutants.py`) fails if no seed does",
+        "object: a rule whose mutant survives is not tested. R0: the planner, random histories. R2: the real",
+        "engine in memory, with faults. Written by `python -m tests.simulation table`; a test compares.",
+        "",
+        "| mutant | module | killed by |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {each.name} | `syncer/{each.package}/{each.module}.py` | {each.ring} |" for each in MUTANTS]
+    return "\n".join(lines) + "\n"
 
 
 def main(first: int, step: int) -> None:
@@ -257,5 +377,9 @@ def main(first: int, step: int) -> None:
         except LookupError as error:
             print(f"inapplicable {error}")
         else:
-            print(f"killed {mutant.name} by seed {found[0]}: {found[1][:90]}" if found else f"survived {mutant.name}")
+            print(
+                f"killed {mutant.name} by {mutant.ring} seed {found[0]}: {found[1][:90]}"
+                if found
+                else f"survived {mutant.name}"
+            )
         sys.stdout.flush()

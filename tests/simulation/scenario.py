@@ -63,10 +63,11 @@ class Scenario:
 
     seed: int
     limits: Limits = field(default_factory=Limits)
+    choices: random.Random | None = None
     actions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
+        self.rng = self.choices or random.Random(self.seed)
         self.users = Users(self.rng, self.actions)
         self.local, self.remote = Replica(Side.LOCAL), Replica(Side.REMOTE)
         self.rows: dict[Nid, BaseRow] = {}
@@ -183,6 +184,8 @@ class Scenario:
         invariants.check_plan(base, local, remote, plan, policy, rng)
         if number == 0 and not unknown and not unstable and not refusing:
             invariants.check_intent(base.tree, local.tree, remote.tree, plan)
+        if unknown:
+            invariants.check_blind(plan)
         if self.base_lost and number == 0:
             invariants.check_union(plan)
         self.users.copies_count = False
@@ -280,6 +283,8 @@ class Scenario:
     def _apply(self, base: BaseIndex, plan: Plan, quiet: bool) -> bool:
         """Both ordered streams, interleaved at random; a crash or a user may come at any point."""
         rng = self.rng
+        if plan.is_empty and not plan.adopt and not plan.forget and not plan.untrack:
+            return True
         ledger = ledger_module.Ledger(base, plan)
         pending: list[ledger_module.BaseChange] = list(ledger.adoptions())
         streams = [list(plan.local), list(plan.remote)]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from tests.simulation import mutants, workers
 
 
+@pytest.mark.timeout(1800)
 def test_every_mutant_is_killed() -> None:
     """A surviving mutant means that a rule of the planner is not tested by any invariant."""
     lines = workers.run(*(("mutants", core, workers.CORES) for core in range(workers.CORES)))
@@ -13,3 +18,8 @@ def test_every_mutant_is_killed() -> None:
     assert not wrong, "\n".join(wrong)
     assert killed == {mutant.name for mutant in mutants.MUTANTS}
     assert len(killed) >= 30
+
+
+def test_the_page_names_every_mutant_and_who_kills_it() -> None:
+    """`python -m tests.simulation table > docs/design/mutants.md` writes it anew."""
+    assert (Path(__file__).parents[2] / "docs/design/mutants.md").read_text() == mutants.table()

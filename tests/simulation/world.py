@@ -16,6 +16,9 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, 
 from syncer.core.paths import PARK_FOLDER
 
 NAMES = (b"a", b"b", b"c.x")
+_LOCAL: dict[tuple[object, ...], FileStat] = {}  # observations are values, and most come again in other seeds
+_REMOTE: dict[tuple[object, ...], RemoteStat] = {}
+_KEPT = 200_000
 FILE, DIRECTORY, SYMLINK = Kind.FILE, Kind.DIRECTORY, Kind.SYMLINK
 
 
@@ -166,36 +169,53 @@ class Replica:
         for path, e in self.entries.items():
             if hidden and path.startswith(hidden):
                 continue
-            tag = self.tag(path)
-            assert isinstance(tag, LocalTag)
-            seen.append(
-                FileStat(
-                    path=RelPath(path),
-                    kind=e.kind,
-                    meta=Meta(mode=e.mode, mtime_ns=e.mtime),
-                    content=Contents.of(e.payload) if e.kind is FILE and path not in unstable else None,
-                    target=b"%d" % e.payload if e.kind is SYMLINK else None,
-                    tag=tag,
-                )
-            )
+            key = (path, e.identity, e.kind, e.payload, e.mode, e.mtime, e.version)
+            stat = _LOCAL.get(key)
+            if stat is None:
+                stat = _LOCAL[key] = self._local_stat(path, e)
+            seen.append(stat if path not in unstable else replace(stat, content=None))
         return seen
+
+    def _local_stat(self, path: bytes, e: Entry) -> FileStat:
+        tag = self.tag(path)
+        assert isinstance(tag, LocalTag)
+        return FileStat(
+            path=RelPath(path),
+            kind=e.kind,
+            meta=Meta(mode=e.mode, mtime_ns=e.mtime),
+            content=Contents.of(e.payload) if e.kind is FILE else None,
+            target=b"%d" % e.payload if e.kind is SYMLINK else None,
+            tag=tag,
+        )
 
     def observe_remote(self) -> list[RemoteStat]:
         seen = []
         for path, e in self.entries.items():
-            tag = self.tag(path)
-            assert isinstance(tag, RemoteTag)
-            seen.append(
-                RemoteStat(
-                    path=RelPath(path),
-                    kind=e.kind,
-                    meta=Meta(mode=e.mode, mtime_ns=e.mtime) if e.kind is FILE else Meta(mode=e.mode),
-                    content=Contents.of(e.payload) if e.kind is FILE else None,
-                    target=b"%d" % e.payload if e.kind is SYMLINK else None,
-                    tag=tag,
-                )
-            )
+            key = (path, e.identity, e.kind, e.payload, e.mode, e.mtime, e.version)
+            stat = _REMOTE.get(key)
+            if stat is None:
+                stat = _REMOTE[key] = self._remote_stat(path, e)
+            seen.append(stat)
         return seen
+
+    def _remote_stat(self, path: bytes, e: Entry) -> RemoteStat:
+        tag = self.tag(path)
+        assert isinstance(tag, RemoteTag)
+        return RemoteStat(
+            path=RelPath(path),
+            kind=e.kind,
+            meta=Meta(mode=e.mode, mtime_ns=e.mtime) if e.kind is FILE else Meta(mode=e.mode),
+            content=Contents.of(e.payload) if e.kind is FILE else None,
+            target=b"%d" % e.payload if e.kind is SYMLINK else None,
+            tag=tag,
+        )
+
+
+def forget_observations() -> None:
+    """Now and then, or a million seeds would fill the memory."""
+    for kept in (_LOCAL, _REMOTE):
+        if len(kept) > _KEPT:
+            kept.clear()
 
 
 class Users:

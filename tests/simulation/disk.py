@@ -1,0 +1,283 @@
+"""Ring R2's local side: `LocalRoot` in memory, over the same ground truth as ring R0's.
+
+A power cut undoes what no barrier made durable: names are kept as by a journal, in order, up to some change since then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.extents import block_length
+from blockfs.blocks.hashing import block_id, canonical
+from blockfs.blocks.ids import BlockId
+from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.paths import split
+from syncer.errors import LocalChangedError
+from syncer.local.root import Applied, Observation, Staged, Wanted, content_of
+from tests.simulation.world import ActionRefusedError, Entry, Replica
+
+BLOCK = 4096
+_LIST: dict[int, BlockList] = {}
+_PAYLOAD: dict[Content, int] = {}
+
+
+def data_of(payload: int) -> bytes:
+    """The bytes of a numbered content: some are of two blocks, the first of which they share."""
+    head = b"" if payload % 4 else b"shared".ljust(BLOCK, b".")
+    return head + b"content %d\n" % payload
+
+
+def blocks_of(payload: int) -> BlockList:
+    """Its block list."""
+    if payload not in _LIST:
+        data = data_of(payload)
+        ids = b"".join(block_id(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK))
+        made = _LIST[payload] = BlockList(block_size=BLOCK, size_bytes=len(data), ids=ids)
+        _PAYLOAD[content_of(made)] = payload
+    return _LIST[payload]
+
+
+def content(payload: int) -> Content:
+    return content_of(blocks_of(payload))
+
+
+def payload_of(found: Content) -> int:
+    """The number of a content that somebody wrote; a mixture has none."""
+    return _PAYLOAD[found]
+
+
+Hook = Callable[[str], Awaitable[None]]
+
+
+@dataclass
+class StagedEntry:
+    """A verified file without a name."""
+
+    payload: int
+    meta: Meta
+
+    async def drop(self) -> None:
+        """Nothing is kept of it."""
+
+
+class MemoryRoot:
+    """See `LocalRoot`.
+
+    Attributes:
+        before: Called before each method: users act, faults are raised.
+        trashed: Payloads of files in the trash.
+        log: Changes that were made.
+        moments: The tree after each change since the last barrier, the durable one first.
+    """
+
+    path = b"/memory"
+    block_size = BLOCK
+    bytes_read = 0
+
+    def __init__(self, replica: Replica, before: Hook) -> None:
+        self.replica = replica
+        self.before = before
+        self.trashed: set[int] = set()
+        self.log: list[str] = []
+        self.moments: list[dict[bytes, Entry]] = []
+        self.unknown: set[RelPath] = set()
+        self.unstable: set[RelPath] = set()
+        self.made = 1 << 20
+        self.barrier_now()
+
+    # --- durability
+
+    def snapshot(self) -> dict[bytes, Entry]:
+        return {path: replace(entry) for path, entry in self.replica.entries.items()}
+
+    def barrier_now(self) -> None:
+        self.moments = [self.snapshot()]
+
+    def changed(self, text: str) -> None:
+        self.log.append(f"local {text}")
+        self.moments.append(self.snapshot())
+
+    def power_cut(self, kept: int) -> None:
+        """Keep the first `kept` changes since the barrier."""
+        self.replica.entries = {path: replace(entry) for path, entry in self.moments[kept].items()}
+        self.moments = self.moments[: kept + 1]
+
+    # --- observing
+
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
+        await self.before("observe")
+        seen = [
+            replace(stat, tag=self._tag(stat.path), content=self._content(stat.path))
+            for stat in self.replica.observe_local(self.unknown, set())
+        ]
+        clock_ns = 1 << 62  # each change has a tick of its own here: nothing is racily clean
+        return Observation(
+            stats=seen, unknown=sorted(self.unknown), problems=[], clock_ns=clock_ns, rules=IgnoreRules()
+        )
+
+    def _content(self, path: RelPath) -> Content | None:
+        entry = self.replica.entries[path]
+        return content(entry.payload) if entry.kind is Kind.FILE and path not in self.unstable else None
+
+    def _tag(self, path: bytes) -> LocalTag:
+        entry = self.replica.entries[path]
+        size = len(data_of(entry.payload)) if entry.kind is Kind.FILE else 0
+        return LocalTag(
+            device=0, ino=entry.identity, btime_ns=0, size_bytes=size, mtime_ns=entry.mtime, ctime_ns=entry.version
+        )
+
+    def _require(self, path: RelPath, expect: LocalTag, *, inode_only: bool = False) -> Entry:
+        entry = self.replica.entries.get(path)
+        if entry is None:
+            raise LocalChangedError(path, "it is gone")
+        found = self._tag(path)
+        if found.inode != expect.inode or not (inode_only or entry.kind is Kind.DIRECTORY or found == expect):
+            raise LocalChangedError(path, "it was written to")
+        return entry
+
+    # --- reading
+
+    async def block_list(self, stat: FileStat) -> BlockList:
+        await self.before("block_list")
+        self._require(stat.path, stat.tag)
+        assert stat.content is not None
+        return blocks_of(payload_of(stat.content))
+
+    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
+        return None
+
+    async def remember_list(self, content: Content, blocks: BlockList) -> None:
+        """None is kept."""
+
+    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
+        await self.before("read_block")
+        entry = self.replica.entries.get(stat.path)
+        if entry is None or entry.kind is not Kind.FILE:
+            raise LocalChangedError(stat.path, "it is gone")
+        length = block_length(index, blocks.size_bytes, BLOCK)
+        return canonical(data_of(entry.payload)[index * BLOCK : index * BLOCK + length])
+
+    async def verify_unchanged(self, stat: FileStat) -> None:
+        await self.before("verify_unchanged")
+        self._require(stat.path, stat.tag)
+
+    # --- changing
+
+    async def stage(self, wanted: Wanted) -> Staged:
+        await self.before("stage")
+        held = {origin.content for origin in wanted.origins if self._is_there(origin.path, origin.tag)}
+        if wanted.content not in held:
+            got: dict[int, bytes] = {}
+
+            async def deliver(index: int, block: BlockId, data: bytes) -> None:
+                assert block_id(data) == block
+                got[index] = data
+
+            await wanted.fetch(range(len(wanted.blocks)), deliver)
+            size = wanted.blocks.size_bytes
+            whole = b"".join(got[at].ljust(block_length(at, size, BLOCK), b"\0") for at in sorted(got))
+            assert whole == data_of(payload_of(wanted.content)), "what was assembled is not what was wanted"
+        await self.before("staged")
+        return StagedEntry(payload_of(wanted.content), wanted.meta)
+
+    def _is_there(self, path: RelPath, tag: LocalTag) -> bool:
+        return path in self.replica.entries and self._tag(path) == tag
+
+    def _put(self, path: RelPath, entry: Entry) -> None:
+        try:
+            self.replica.put(path, entry)
+        except ActionRefusedError:
+            raise LocalChangedError(path, "the name is taken, or its directory is gone") from None
+
+    def _new(self, kind: Kind, payload: int, meta: Meta) -> Entry:
+        self.made += 1
+        mode = 0o644 if meta.mode is None else meta.mode
+        return Entry(self.made, kind, payload, mode, meta.mtime_ns or 0, self.replica.tick())
+
+    async def create(self, path: RelPath, staged: Staged) -> Applied:
+        await self.before("create")
+        assert isinstance(staged, StagedEntry)
+        self._put(path, self._new(Kind.FILE, staged.payload, staged.meta))
+        self.changed(f"create {path!r}")
+        return Applied(tag=self._tag(path))
+
+    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
+        await self.before("replace")
+        assert isinstance(staged, StagedEntry)
+        self._trash(self._require(path, expect))
+        self.replica.entries[path] = self._new(Kind.FILE, staged.payload, staged.meta)
+        self.changed(f"replace {path!r}")
+        return Applied(tag=self._tag(path))
+
+    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        await self.before("make_directory")
+        self._put(path, self._new(Kind.DIRECTORY, 0, meta))
+        self.changed(f"mkdir {path!r}")
+        return Applied(tag=self._tag(path), meta=Meta(mode=self.replica.entries[path].mode))
+
+    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        await self.before("make_symlink")
+        if expect is None:
+            self._put(path, self._new(Kind.SYMLINK, int(target), Meta()))
+        else:
+            self._require(path, expect)
+            self.replica.entries[path] = self._new(Kind.SYMLINK, int(target), Meta())
+        self.changed(f"symlink {path!r}")
+        return Applied(tag=self._tag(path))
+
+    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        await self.before("move")
+        self._require(source, expect, inode_only=True)
+        try:
+            for _ in self.replica.moves(source, target):
+                pass
+        except ActionRefusedError:
+            raise LocalChangedError(target, "the name is taken, or its directory is gone") from None
+        self.changed(f"move {source!r} -> {target!r}")
+        return Applied(tag=self._tag(target))
+
+    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+        await self.before("trash")
+        entry = self._require(path, expect)
+        try:
+            self.replica.remove(path)
+        except ActionRefusedError:
+            raise LocalChangedError(path, "it holds something that is not synced, or that is new") from None
+        self._trash(entry)
+        self.changed(f"trash {kind.value} {path!r}")
+
+    def _trash(self, entry: Entry) -> None:
+        if entry.kind is Kind.FILE:
+            self.trashed.add(entry.payload)
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+        await self.before("set_meta")
+        entry = self._require(path, expect)
+        entry.mode = entry.mode if meta.mode is None else meta.mode
+        entry.mtime = entry.mtime if meta.mtime_ns is None else meta.mtime_ns
+        entry.version = self.replica.tick()
+        self.changed(f"set meta {path!r}")
+        return Applied(tag=self._tag(path))
+
+    async def barrier(self) -> None:
+        await self.before("barrier")
+        self.barrier_now()
+
+    async def finish(self) -> list[RelPath]:
+        await self.before("finish")
+        return []
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def payloads(entries: Iterable[Entry]) -> set[int]:
+    return {entry.payload for entry in entries if entry.kind is Kind.FILE}
+
+
+def parent_of(path: bytes) -> bytes:
+    return split(RelPath(path))[0]

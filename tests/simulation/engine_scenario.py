@@ -1,0 +1,482 @@
+"""Ring R2: the real engine on a root and a remote in memory, one seed per scenario, until all is quiet.
+
+Between any two calls of the engine a user may act on either side, and any call may fail: dropped, done but the reply
+lost, refused, no space, an I/O error; the process may die, or the power go. Threads run inline and trio's scheduler is
+seeded, so a seed replays exactly.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import trio
+from trio.testing import MockClock
+
+from syncer.core.base import BaseIndex
+from syncer.core.identify import Fresh
+from syncer.core.ledger import BaseChange
+from syncer.core.merge import Policy
+from syncer.core.model import Action, BaseRow, Meta, Nid, Plan, RelPath, Side
+from syncer.core.safety import ContainerIdentity
+from syncer.engine import cycle as cycle_module
+from syncer.engine.report import Failure
+from syncer.errors import (
+    ConflictOnRemoteError,
+    NoSpaceError,
+    RemoteUnavailableError,
+    SafetyStopError,
+    SyncerError,
+)
+from syncer.remote.client import Listing
+from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
+from tests.simulation import invariants
+from tests.simulation.disk import MemoryRoot, blocks_of, payload_of, payloads
+from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
+
+MAX_CYCLES = 40
+QUIET = 7  # from this cycle on nobody acts and nothing fails: now it must come to rest
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+@dataclass
+class Trouble:
+    """How rough a scenario is: chance per call of each kind. Zeroed one by one to shrink a failure."""
+
+    users: float = 0.03
+    remote: float = 0.03
+    local: float = 0.02
+    state: float = 0.02
+    crash: float = 0.008
+    blind: float = 0.1
+    stale: float = 0.05
+    steps: int = 4
+
+
+@dataclass
+class MemoryState:
+    """`record.State` in a dict. What was recorded is durable."""
+
+    fault: Callable[[str], None]
+    base: dict[Nid, BaseRow] = field(default_factory=dict)
+    last: int = 0
+    identity: ContainerIdentity | None = None
+    mark: bytes | None = None
+    records: int = 0
+
+    def load_base(self) -> BaseIndex:
+        return BaseIndex(self.base.values())
+
+    def allocator(self) -> Fresh:
+        def fresh() -> Nid:
+            self.last += 1
+            return Nid(self.last)
+
+        return fresh
+
+    def record(self, changes: Sequence[BaseChange]) -> None:
+        self.fault("record")
+        self.records += 1
+        for change in changes:
+            if not isinstance(change, BaseRow):
+                self.base.pop(change.nid, None)
+            else:
+                self.base[change.nid] = change
+
+    def container(self) -> ContainerIdentity | None:
+        return self.identity
+
+    def set_container(self, found: ContainerIdentity) -> None:
+        self.identity = found
+
+    def checkpoint(self) -> bytes | None:
+        return self.mark
+
+    def set_checkpoint(self, checkpoint: bytes) -> None:
+        self.mark = checkpoint
+
+
+class Ears:
+    """A listener that keeps the log."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+        self.plan: Plan | None = None
+
+    def planned(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def done(self, action: Action, path: RelPath) -> None:
+        self.log.append(f"{action.side.value} {type(action).__name__} {path!r}")
+
+    def failed(self, failure: Failure) -> None:
+        self.log.append(f"failed {failure.path!r}: {failure.reason}")
+
+    def noted(self, path: bytes, text: str) -> None:
+        """Notes are no part of the log."""
+
+
+class Server:
+    """The container as users see it: a `Replica` made from it, whose changes are put back."""
+
+    def __init__(self) -> None:
+        self.container = MemoryContainer(extensions=frozenset())
+        self.identities: dict[str, int] = {}
+
+    def view(self) -> Replica:
+        """As it is now."""
+        replica = Replica(Side.REMOTE)
+        replica.clock = self.container.last_version
+        for path, version in self.container.objects.items():
+            identity = self.identities.setdefault(version.uuid, (2 << 20) + len(self.identities))
+            payload = self._payload(version)
+            mode = version.meta.mode if version.meta.mode is not None else 0o644
+            replica.entries[path] = Entry(
+                identity, version.kind, payload, mode, version.meta.mtime_ns or 0, version.version
+            )
+        return replica
+
+    def _payload(self, version: MemoryVersion) -> int:
+        if version.kind is FILE:
+            return payload_of(self.container.stat(RelPath(b""), version).content)  # type: ignore[arg-type] # a file's
+        return int(self.container.content(version)) if version.kind is SYMLINK else 0
+
+    def act(self, users: Users) -> None:
+        """A user of another device acts."""
+        replica = self.view()
+        uuids = {number: uuid for uuid, number in self.identities.items()}
+        before = {path: (entry.identity, entry.state()) for path, entry in replica.entries.items()}
+        try:
+            users.act(replica)
+        except ActionRefusedError:
+            return  # an object store may hold what no tree can: nothing can be made there
+        after = {path: (entry.identity, entry.state()) for path, entry in replica.entries.items()}
+        for path in sorted(before.keys() - after.keys(), reverse=True):
+            self.container.remove(RelPath(path))
+        for path in sorted(after):
+            if before.get(path) != after[path]:
+                self._put(path, replica.entries[path], uuids)
+
+    def _put(self, path: bytes, entry: Entry, uuids: dict[int, str]) -> None:
+        meta = Meta(mode=entry.mode, mtime_ns=entry.mtime if entry.kind is FILE else None)
+        if entry.kind is FILE:
+            blocks = blocks_of(entry.payload)
+            for part in _parts(entry.payload):
+                self.container.store(part)
+        else:
+            blocks = self.container.store_all(b"%d" % entry.payload if entry.kind is SYMLINK else b"")
+            meta = Meta() if entry.kind is SYMLINK else meta
+        made = self.container.put(
+            RelPath(path),
+            kind=entry.kind,
+            blocks=blocks,
+            meta=meta,
+            uuid=uuids.get(entry.identity) or f"{entry.identity:x}",
+        )
+        self.identities[made.uuid] = entry.identity
+
+    def clear_the_way(self) -> None:
+        """An object below one that is no directory can't be in a tree: somebody gives the upper one another name."""
+        for path in sorted(self.container.objects):
+            found = self.container.objects.get(path)
+            below = any(each.startswith(path + b"/") for each in self.container.objects)
+            if found is not None and found.kind is not DIRECTORY and below:
+                free = RelPath(path + b".%d" % self.container.last_version)
+                self.container.remove(path)
+                self.container.put(free, kind=found.kind, blocks=found.blocks, meta=found.meta, uuid=found.uuid)
+
+    def versions(self) -> set[int]:
+        """Payloads of all files' versions that ever were."""
+        return {self._payload(version) for version in self.container.versions.values() if version.kind is FILE}
+
+
+def _parts(payload: int) -> list[bytes]:
+    from tests.simulation.disk import BLOCK, data_of  # noqa: PLC0415 - beside its only use
+
+    data = data_of(payload)
+    return [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+
+
+class EngineScenario:
+    """State of one run."""
+
+    def __init__(self, seed: int, trouble: Trouble | None = None) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.trouble = trouble or Trouble()
+        self.actions: list[str] = []
+        self.users = Users(self.rng, self.actions)
+        self.local = Replica(Side.LOCAL)
+        self.server = Server()
+        self.root = MemoryRoot(self.local, self._before_local)
+        self.root.log = self.actions
+        self.state = MemoryState(self._state_fault)
+        self.quiet = True
+        self.settled = False  # the last cycle left nothing undone, and nobody acted since
+        self.dead = False
+        self.consent: str | None = None
+        self.last_listing: Listing | None = None
+        self.musts: list[set[int]] = []
+
+    # --- faults
+
+    def _chance(self, share: float) -> bool:
+        return not self.quiet and share > 0 and self.rng.random() < share
+
+    def _between(self) -> None:
+        """What may happen between any two calls."""
+        self._stay_dead()
+        if self._chance(self.trouble.users):
+            if self.rng.random() < 0.5:
+                self.users.act(self.local)
+                self.root.moments.append(self.root.snapshot())
+            else:
+                self.server.act(self.users)
+        if self._chance(self.trouble.crash):
+            self._die()
+
+    def _stay_dead(self) -> None:
+        """A killed process runs no `finally`: whatever it would still call does nothing."""
+        if self.dead:
+            raise Crash
+
+    def _die(self) -> None:
+        self.dead = True
+        if self.rng.random() < 0.5:
+            kept = self.rng.randrange(len(self.root.moments))
+            if kept < len(self.root.moments) - 1:
+                # What users did since is undone as well: it never happened. What is left is what must not get lost.
+                self.root.power_cut(kept)
+                seen = payloads(self.local.entries.values()) | payloads(self.server.view().entries.values())
+                self.users.must &= seen
+                self.actions.append(f"power cut: {kept} changes kept")
+        self.actions.append("killed")
+        raise Crash
+
+    async def _before_local(self, operation: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self._between()
+        if self._chance(self.trouble.local):
+            kind = self.rng.choice((errno.EIO, errno.EACCES, errno.ENOSPC))
+            self.actions.append(f"{errno.errorcode[kind]} in {operation}")
+            if kind == errno.ENOSPC:
+                raise NoSpaceError(f"{operation}: no space left")
+            raise OSError(kind, "simulated")
+
+    async def _before_remote(self, operation: str, path: RelPath) -> None:
+        self._between()
+        if self._chance(self.trouble.remote):
+            self.actions.append(f"{operation} {path!r} is not done")
+            roll = self.rng.random()
+            if roll < 0.6 or not path:
+                raise RemoteUnavailableError(f"{operation}: dropped, or 5xx")
+            if roll < 0.8:
+                raise ConflictOnRemoteError(path, "409 or 412", "simulated")
+            raise NoSpaceError(f"{operation}: over quota")
+
+    async def _after_remote(self, operation: str, path: RelPath) -> None:
+        if self._chance(self.trouble.remote):
+            self.actions.append(f"the reply to {operation} {path!r} is lost")
+            raise RemoteUnavailableError(f"{operation}: reply lost")
+        self._between()
+
+    def _state_fault(self, operation: str) -> None:
+        self._stay_dead()
+        if self._chance(self.trouble.crash):
+            self._die()
+        if self._chance(self.trouble.state):
+            self.actions.append(f"ENOSPC in {operation}")
+            raise NoSpaceError(f"{operation}: no space left")
+
+    def _step(self, name: str) -> None:
+        self._stay_dead()
+        if self._chance(self.trouble.crash / 2):
+            self._die()
+
+    # --- cycles
+
+    def prepare(self) -> None:
+        """Both sides begin with something, maybe in common."""
+        self.quiet = True
+        for _ in range(self.rng.randrange(self.trouble.steps + 2)):
+            self.users.act(self.local)
+        self.root.barrier_now()
+
+    async def run(self) -> None:
+        """Cycle until nothing is left to do, then check what must hold at rest."""
+        self.prepare()
+        for number in range(MAX_CYCLES):
+            if number:
+                for _ in range(self.rng.randrange(self.trouble.steps)) if number < QUIET else ():
+                    if self.rng.random() < 0.5:
+                        self.users.act(self.local)
+                    else:
+                        self.server.act(self.users)
+                self.root.barrier_now()
+            self.quiet = number == 0 or number >= QUIET
+            if number >= QUIET:
+                self.server.clear_the_way()
+            self.actions.append(f"cycle {number}")
+            expected = self.settled
+            at_rest = await self._cycle(number)
+            if expected and self.quiet and not at_rest:
+                raise invariants.ViolationError(
+                    "I6 idempotence, I7 echo: a cycle acts after one that left nothing undone"
+                )
+            if at_rest and number >= QUIET:
+                break
+        else:
+            raise invariants.ViolationError(f"I2 termination: still busy after {MAX_CYCLES} cycles")
+        self._check_rest()
+
+    async def _cycle(self, number: int) -> bool:
+        """One cycle of the real engine. True if it changed nothing."""
+        self.settled = False
+        blind = self._chance(self.trouble.blind) and bool(self.local.entries)
+        self.root.unknown, self.root.unstable = set(), set()
+        if blind:
+            path = RelPath(self.rng.choice(sorted(self.local.entries)))
+            (self.root.unknown if self.local.entries[path].kind is DIRECTORY else self.root.unstable).add(path)
+            self.actions.append(f"unreadable: {path!r}")
+        client = MemoryClient(self.server.container, before=self._before_remote, after=self._after_remote)
+        if self._chance(self.trouble.stale) and self.last_listing is not None:
+            _serve_stale(client, self.last_listing)
+            self.actions.append("the listing is an older one")
+        options = cycle_module.Options(policy=Policy(host="h", utc=f"t{number}"), consent=self.consent, step=self._step)
+        before = (self.root.made, self.state.records, len(self.root.moments), self.server.container.last_version)
+        log = len(self.actions)
+        self.users.copies_count = self.dead = False
+        cycle = cycle_module.Cycle(self.root, client, self.state, Ears(self.actions), options)
+        self.consent, error = None, None
+        try:
+            await cycle.run()
+        except SafetyStopError as stop:
+            self.consent, error = stop.digest, stop
+        except (SyncerError, OSError) as broken:
+            error = broken
+        except BaseExceptionGroup as group:
+            error = _meaning(group)
+        except Crash as crash:
+            error = crash
+        if error is not None:
+            if self.quiet and not isinstance(error, SafetyStopError):
+                raise invariants.ViolationError(f"I2 termination: a cycle without trouble ended with {error!r}")
+            self.actions.append(f"ended by {type(error).__name__}")
+            return False
+        if number and not blind:
+            self.last_listing = await client.list_objects() if self.quiet else None
+        if self.quiet and cycle.report.failures:
+            raise invariants.ViolationError(f"I2 termination: {cycle.report.failures[0]} without trouble")
+        self.settled = self.quiet and number >= QUIET
+        quiet = not any(line.startswith(("local", "remote")) for line in self.actions[log:])
+        after = (self.root.made, self.state.records, before[2], self.server.container.last_version)
+        if quiet and self.quiet and after[0] == before[0] and after[3] == before[3]:
+            return after[1] == before[1]
+        return False
+
+    # --- at rest
+
+    def _check_rest(self) -> None:
+        remote = self.server.view()
+        for path, version in self.server.container.objects.items():
+            if version.kind is DIRECTORY and version.meta.mode is None and path in self.local.entries:
+                remote.entries[path].mode = self.local.entries[path].mode  # a marker without a mode has no opinion
+        invariants.check_convergence(self.local.state(), remote.state())
+        invariants.check_no_loss(self.users.must, self.local.contents())
+        base = {row.node.name: row.node for row in self.state.base.values()}
+        names = {path.rpartition(b"/")[2] for path in self.local.entries}
+        invariants.require(set(base) == names, "I3 convergence: base and local differ")
+        invariants.require(
+            len(self.state.base) == len(self.local.entries), "I3 convergence: base and local differ in number"
+        )
+
+
+def _serve_stale(client: MemoryClient, listing: Listing) -> None:
+    """Answer with a listing of the past: a replica of the server that lags, or a restored backup."""
+
+    async def stale() -> Listing:
+        return listing
+
+    client.list_objects = stale  # type: ignore[method-assign] # this client only
+
+
+def _meaning(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one that tells most: a violation, then a crash, then any."""
+    found: list[BaseException] = []
+    stack: list[BaseException] = [group]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, BaseExceptionGroup):
+            stack += each.exceptions
+        else:
+            found.append(each)
+    for kind in (AssertionError, KeyError, TypeError, AttributeError):
+        for each in found:
+            if isinstance(each, kind):
+                raise each
+    expected = (Crash, SyncerError, OSError, trio.Cancelled)
+    for each in found:
+        if not isinstance(each, expected):
+            raise each
+    return next((each for each in found if isinstance(each, Crash)), found[0])
+
+
+@contextmanager
+def deterministic(seed: int) -> Iterator[None]:
+    """Threads inline, trio's scheduler seeded: a seed is one history."""
+    core: Any = trio._core._run
+    old_thread, old_flag = trio.to_thread.run_sync, core._ALLOW_DETERMINISTIC_SCHEDULING
+
+    async def inline(function: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        return function(*args)
+
+    trio.to_thread.run_sync = inline
+    core._ALLOW_DETERMINISTIC_SCHEDULING = True
+    core._r.seed(seed)
+    try:
+        yield
+    finally:
+        trio.to_thread.run_sync = old_thread
+        core._ALLOW_DETERMINISTIC_SCHEDULING = old_flag
+
+
+def run_seed(seed: int, trouble: Trouble | None = None, scenario: EngineScenario | None = None) -> EngineScenario:
+    """Run one scenario; raises what it violates."""
+    scenario = scenario or EngineScenario(seed, trouble)
+    with deterministic(seed):
+        try:
+            trio.run(scenario.run, clock=MockClock(autojump_threshold=0))
+        except BaseExceptionGroup as group:
+            raise _meaning(group) from None
+    return scenario
+
+
+def shrink(seed: int, search: int = 300) -> tuple[int, Trouble, str]:
+    """A smoother scenario that violates the same invariant: kinds of trouble are taken away, other seeds tried."""
+    best = (seed, Trouble(), failure_of(seed) or "")
+    wanted = best[2].partition(":")[2].split(" ")[1]
+    for name in ("blind", "stale", "state", "local", "remote", "crash", "users", "steps"):
+        calm = replace(best[1], **{name: 1 if name == "steps" else 0.0})  # type: ignore[arg-type] # by its name
+        for other in (best[0], *range(search)):
+            found = failure_of(other, calm)
+            if found is not None and wanted in found:
+                best = (other, calm, found)
+                break
+    return best
+
+
+def failure_of(seed: int, trouble: Trouble | None = None, scenario: EngineScenario | None = None) -> str | None:
+    """What a seed violates, or None."""
+    try:
+        run_seed(seed, trouble, scenario)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it names this seed
+        return f"{type(error).__name__}: {error}"
+    return None

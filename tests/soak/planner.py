@@ -1,0 +1,32 @@
+"""Rings R0 and R2 with fresh seeds: see docs/design/planner.md section 6."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from tests.simulation import workers
+from tests.soak.report import Report
+
+MINUTES = 30
+_PLANNER: Final = 2_000_000
+_ENGINE: Final = 60_000
+_BATCH: Final = 20_000
+
+
+def run(scale: float, report: Report) -> None:
+    """Run scenarios that no run before had: seeds begin at the present second.
+
+    Raises:
+        AssertionError: A seed violates an invariant; it is named, and replays exactly.
+    """
+    first = int(time.time()) * 1_000_000
+    for verb, count in (("seeds", _PLANNER), ("engine", _ENGINE)):
+        wanted, done = max(1, round(count * scale)), 0
+        while done < wanted:
+            batch = min(_BATCH, wanted - done)
+            lines = workers.by_core(verb, first + done, batch)
+            failed = [line for line in lines if line.startswith("failed")]
+            report.record(f"ring {verb}", first=first + done, scenarios=batch, failures=len(failed))
+            assert not failed, "\n".join(failed)
+            done += batch
