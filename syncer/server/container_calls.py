@@ -210,6 +210,7 @@ def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
         headers.ATOMIC_CONDITIONS: "1",
         headers.EXTENSIONS: _EXTENSIONS,
         "Last-Modified": headers.http_date(found.settled_us),
+        **({swift.TIMESTAMP: swift.timestamp(record.created_us)} if call.is_swift else {}),
     }
 
 

@@ -139,6 +139,7 @@ def test_replies_have_swifts_headers(swift: Swift) -> None:
     head = swift("HEAD", "/c/f")
     assert float(head.headers["X-Timestamp"]) > 1e9
     assert head.headers["X-Trans-Id"] != reply.headers["X-Trans-Id"]
+    assert float(swift("HEAD", "/c").headers["X-Timestamp"]) > 1e9
     assert swift("HEAD", "").headers["X-Account-Object-Count"] == "1"
 
 
