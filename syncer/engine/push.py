@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import trio
@@ -34,24 +33,13 @@ from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, re
 from syncer.errors import LocalChangedError
 from syncer.local.root import LocalRoot
 from syncer.protocol.headers import EXTENSION_BULK
-from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, PutResult
-from syncer.remote.parallel import for_each
+from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutResult
 from syncer.remote.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
 _ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own
 _SMALL_AT_ONCE: Final = 1024  # small changes that share requests
 _SMALL_BYTES: Final = 64 << 20  # in memory, of small files on their way
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Along:
-    """A descendant on its way with its directory."""
-
-    nid: Nid
-    source: RelPath
-    target: RelPath
-    tag: RemoteTag
 
 
 class RemoteWorker:
@@ -201,21 +189,18 @@ class RemoteWorker:
     async def _move_below(self, nid: Nid, source: RelPath, target: RelPath) -> list[tuple[Nid, RemoteTag]]:
         """Move what lies below a directory, deepest first, so that a crash in between leaves no orphans."""
         done: list[tuple[Nid, RemoteTag]] = []
-
-        async def move(item: _Along) -> None:
-            result = await self._remote.move(item.source, item.target, item.tag)
-            self.foreign += result.foreign
-            done.append((item.nid, result.tag))
-
-        levels: dict[int, list[_Along]] = {}
+        levels: dict[int, list[tuple[Nid, MoveOrder]]] = {}
         for below in self._ledger.below(Side.REMOTE, nid):
             path, tag = self._ledger.path(Side.REMOTE, below), self._ledger.tag(Side.REMOTE, below)
             if isinstance(tag, RemoteTag):
                 moved = RelPath(target + path[len(source) :])
-                item = _Along(nid=below, source=path, target=moved, tag=tag)
-                levels.setdefault(path.count(b"/"), []).append(item)
+                order = MoveOrder(source=path, target=moved, expect=tag)
+                levels.setdefault(path.count(b"/"), []).append((below, order))
         for level in sorted(levels, reverse=True):
-            await for_each(iter(levels[level]), move, min(self.workers, len(levels[level])))
+            results = await self._remote.move_all([order for _, order in levels[level]])
+            for (below, _), result in zip(levels[level], results, strict=True):
+                self.foreign += result.foreign
+                done.append((below, result.tag))
         return done
 
     async def _delete(self, action: Trash) -> list[BaseChange]:

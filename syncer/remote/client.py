@@ -243,6 +243,21 @@ class KnownBase:
     object_hash: ObjectHash
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveOrder:
+    """One of several renames.
+
+    Attributes:
+        source: Where the object is.
+        target: Its new name, which must be free.
+        expect: The version that is moved.
+    """
+
+    source: RelPath
+    target: RelPath
+    expect: RemoteTag
+
+
 class CloudClient(Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
@@ -391,6 +406,17 @@ class CloudClient(Protocol):
 
         Raises:
             ConflictOnRemoteError: The source is not `expect`, or the target is taken. Nothing was moved.
+        """
+        ...
+
+    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """Rename many objects that have nothing to do with each other, each as `move` does, in any order.
+
+        Returns:
+            Their new versions, in the order of `orders`.
+
+        Raises:
+            ConflictOnRemoteError: One of them could not be moved. Others may have been.
         """
         ...
 

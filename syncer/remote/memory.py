@@ -29,6 +29,7 @@ from syncer.remote.client import (
     Listing,
     MissingBlocks,
     Moment,
+    MoveOrder,
     OlderList,
     PutResult,
     RefusedName,
@@ -342,6 +343,10 @@ class MemoryClient:
         made = self.container.put(target, kind=moved.kind, blocks=moved.blocks, meta=moved.meta, uuid=moved.uuid)
         await self.after("move", source)
         return PutResult(tag=made.tag)
+
+    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """See CloudClient."""
+        return [await self.move(order.source, order.target, order.expect) for order in orders]
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient."""

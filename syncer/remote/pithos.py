@@ -30,6 +30,7 @@ from syncer.remote.client import (
     Listing,
     MissingBlocks,
     Moment,
+    MoveOrder,
     OlderList,
     PutResult,
 )
@@ -194,6 +195,10 @@ class PithosClient:
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """See CloudClient."""
         return await self._writer.move(source, target, expect)
+
+    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """See CloudClient."""
+        return await self._writer.move_all(orders)
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -18,21 +18,24 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
-from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError
+from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError, SyncerError
 from syncer.protocol import bulk
 from syncer.protocol import headers as wire
 from syncer.protocol.hashmap_delta import delta_between
 from syncer.protocol.headers import ObjectState
-from syncer.remote.batch import Batcher
-from syncer.remote.client import KnownBase, MissingBlocks, PutResult
+from syncer.remote.batch import Batcher, reply_of
+from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutResult
 from syncer.remote.conditions import describe, require
 from syncer.remote.http import BadReplyError, Reply, Request
+from syncer.remote.parallel import for_each
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_replies import Written, same_payload, tag_of
 from syncer.remote.pithos_requests import Guard, etag_guard, object_name, version_guard
 from syncer.remote.pithos_session import Session
 
 T = TypeVar("T")
+
+_BULKS_AT_ONCE: Final = 3  # of one big rename: one is on its way while another is being done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +183,50 @@ class Writer:
             done = await self._tag(target, to_name, done, expect, expect.etag, expect.size_bytes)
         return PutResult(tag=done)
 
+    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """See CloudClient.move_all."""
+        results: dict[int, PutResult] = {}
+        info = await self._session.info()
+        if info.atomic and wire.EXTENSION_BULK in info.extensions:
+
+            async def some(first: int) -> None:
+                part = orders[first : first + bulk.MAX_OPERATIONS]
+                results.update(enumerate(await self._move_together(part), first))
+
+            await for_each(iter(range(0, len(orders), bulk.MAX_OPERATIONS)), some, _BULKS_AT_ONCE)
+        else:
+
+            async def one(at: int) -> None:
+                results[at] = await self.move(orders[at].source, orders[at].target, orders[at].expect)
+
+            await for_each(iter(range(len(orders))), one, self._session.workers)
+        return [results[at] for at in range(len(orders))]
+
+    async def _move_together(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """Several renames in one request; each that is in doubt afterwards is looked at, and made, by itself."""
+        names = [(object_name(order.source), object_name(order.target)) for order in orders]
+        operations = [
+            bulk.Move(name=source, to=target, if_version=order.expect.version, if_to_version=0)
+            for (source, target), order in zip(names, orders, strict=True)
+        ]
+        try:
+            results = await self._send_many(operations)
+        except SyncerError as error:
+            if not error.retryable:
+                raise
+            return [await self._move_in_doubt(order) for order in orders]
+        done: list[PutResult] = []
+        for (source, target), order, result in zip(names, orders, results, strict=True):
+            expect, make = order.expect, partial(self._session.make.move, source, target, {})
+            written = self._read_small(make, reply_of(result), order.source, expect)
+            tag = await self._tag(order.target, target, written, expect, expect.etag, expect.size_bytes)
+            done.append(PutResult(tag=tag))
+        return done
+
+    async def _move_in_doubt(self, order: MoveOrder) -> PutResult:
+        tag = await self._plain.moved(object_name(order.target), order.expect)
+        return await self.move(order.source, order.target, order.expect) if tag is None else PutResult(tag=tag)
+
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient.delete."""
         name = object_name(path)
@@ -212,7 +259,12 @@ class Writer:
         self, make: Callable[[], Request], operation: bulk.Operation, path: RelPath, expect: RemoteTag | None
     ) -> Written:
         """Send a small change once, and read the reply."""
-        reply = await self._send(make, operation)
+        return self._read_small(make, await self._send(make, operation), path, expect)
+
+    def _read_small(
+        self, make: Callable[[], Request], reply: Reply, path: RelPath, expect: RemoteTag | None
+    ) -> Written:
+        """Read the reply to a small change."""
         if reply.status == 201:
             return self._session.judge.written(reply)
         return self._written(make(), reply, path, expect)

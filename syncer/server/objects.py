@@ -322,8 +322,8 @@ def move(change: Change, source: Place, destination: Place, order: TransferOrder
     if not order.has_room:
         require_room_for_transfers(change, [(found, target)], moves=True)
     _bury(change, source, found)
-    target = look(change, destination)  # the container may be the same one, and has changed
-    return _install(change, destination, target, record)
+    _, container = containers.existing(change, destination.account, destination.container)  # may be the same one
+    return _install(change, destination, replace(target, container=container), record)
 
 
 def copy(
@@ -385,7 +385,11 @@ def require(conditions: Conditions, found: Found) -> None:
     Raises:
         PreconditionFailed: A condition doesn't hold.
     """
-    if judge_write(conditions, found.state) is Verdict.FAILED:
+    if conditions.if_version is not None and conditions == Conditions(if_version=conditions.if_version):
+        failed = conditions.if_version != (0 if found.version is None or found.row is None else found.row.newest)
+    else:
+        failed = conditions != UNCONDITIONAL and judge_write(conditions, found.state) is Verdict.FAILED
+    if failed:
         now = "it does not exist" if found.row is None or found.row.deleted else f"it is at version {found.row.newest}"
         raise PreconditionFailed(f"Precondition failed: {now}")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from syncer.core.model import Kind
+from syncer.core.model import Kind, Meta
 from syncer.errors import ConflictOnRemoteError
-from syncer.remote.client import CloudClient
+from syncer.remote.client import CloudClient, MoveOrder
 from tests.contract.remotes import (
     BLOCK,
     META,
@@ -128,6 +128,71 @@ def test_a_lost_message_loses_and_doubles_no_change(remotes: dict[str, Remote], 
             assert [stat.path for stat in listing.objects] == [path(f"to/{stat.path.decode()}") for stat in stats[25:]]
             # One version each for what was made and deleted, two more for what was moved: nothing was done twice.
             assert listing.max_version - stats[0].tag.version <= 50 + 25 + 2 * 25
+            await client.close()
+
+    trio.run(main)
+
+
+async def orders_of(client: CloudClient) -> list[MoveOrder]:
+    stats = (await client.list_objects()).objects
+    return [
+        MoveOrder(source=stat.path, target=path(f"to/{stat.path.decode()}"), expect=stat.tag)
+        for stat in reversed(stats)
+    ]
+
+
+def test_a_folder_full_of_objects_moves(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await put_all(client, 50)
+        orders = await orders_of(client)
+        before = client.counters.snapshot()
+        results = await client.move_all(orders)
+        moved = {stat.path: stat.tag for stat in (await client.list_objects()).objects}
+        assert {order.target: result.tag for order, result in zip(orders, results, strict=True)} == moved
+        assert {tag.uuid for tag in moved.values()} == {order.expect.uuid for order in orders}
+        if remote.name == "serve":
+            assert client.counters.since(before).mutating_requests == 1
+        assert await client.move_all([]) == []
+
+    run(remote, scenario)
+
+
+def test_what_can_not_be_moved_stays(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await put_all(client, 10)
+        orders = await orders_of(client)
+        theirs = await client.set_meta(orders[3].source, Meta(mode=0o600, mtime_ns=5), orders[3].expect)
+        await client.put_small(orders[5].target, Kind.FILE, b"in the way", META, None)
+        for wrong in (3, 5):
+            with pytest.raises(ConflictOnRemoteError):
+                await client.move_all([orders[wrong]])
+        now = {stat.path: stat for stat in (await client.list_objects()).objects}
+        assert now[orders[3].source].tag == theirs.tag
+        assert now[orders[5].source].tag == orders[5].expect
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_a_folder_moves_once_whatever_is_lost(remotes: dict[str, Remote], loss: Loss) -> None:
+    serve = remotes["serve"]
+    assert isinstance(serve, ServeRemote)
+    serve.new_container()
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            client, transport = lossy(serve)
+            await client.create_container()
+            await put_all(client, 30)
+            orders = await orders_of(client)
+            transport.lose(loss, 0)
+            results = await client.move_all(orders)
+            transport.lose(loss, None)
+            listing = await client.list_objects()
+            assert {stat.path: stat.tag for stat in listing.objects} == {
+                order.target: result.tag for order, result in zip(orders, results, strict=True)
+            }
+            assert listing.max_version == max(order.expect.version for order in orders) + 60
             await client.close()
 
     trio.run(main)
