@@ -117,7 +117,9 @@ class Shares:
             def visible(name: str) -> bool:
                 return (name in shown or name.startswith(below)) and grants.may_read(view, reader, found, name)
 
-            return listings.select(view, record, replace(wanted, visible=visible))
+            rows = listings.select(view, record, replace(wanted, visible=visible))
+        # Who else may read is the owner's business.
+        return [replace(row, sharing="") if isinstance(row, ObjectRow) else row for row in rows]
 
     def possess(self, reader: str, state: ObjectState, leaf_keys: bytes) -> None:
         """Note that an account has read an object: its blocks are its own, too."""

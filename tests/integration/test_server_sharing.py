@@ -115,6 +115,8 @@ def test_a_reader_lists_what_is_shared(alice: Client, bob: Client) -> None:
     share(alice, "/c/d")
     assert bob.names("c") == ["b", "d", "d/1", "d/2"]
     assert bob.names("c", "&prefix=d/") == ["d/1", "d/2"]
+    assert not [row for row in bob("GET", "/c?format=json").json if "x_object_sharing" in row]  # who else may read
+    assert "X-Object-Sharing" not in bob("HEAD", "/c/b").headers
     assert bob("GET", "/c").body == b"b\nd\nd/1\nd/2\n"
     assert [row["name"] for row in bob("GET", "?format=json").json] == ["c"]
     head = bob("HEAD", "/c")

@@ -225,6 +225,9 @@ def sharing(scene: Scene) -> None:
     same([row["name"] for row in rows], ["f"], "names that bob sees")
     for target in (f"pithos://alice{path}", f"pithos://alice/{scene.container}/private"):
         refused(lambda target=target: scene.bob("file", "delete", target, "--yes"))  # type: ignore[misc]
+    scene.kamaki.upload("g", content, f"/{scene.container}/g", "--read-permission", "bob")
+    same(scene.bob.read(f"pithos://alice/{scene.container}/g"), content, "uploaded for bob")
+    scene.kamaki("file", "modify", f"/{scene.container}/g", "--no-permissions")
     scene.kamaki("file", "modify", path, "--no-permissions")
     same(scene.bob.json("sharer", "list"), [], "sharers afterwards")
 
