@@ -106,6 +106,25 @@ def _rot(sync: Sync, path: Path, at: int) -> None:
         database.record([replace(base.rows[nid], local=tag)])
 
 
+def test_a_rotten_file_is_healed_as_the_guide_to_recovery_says(commands: Sync) -> None:
+    roots = commands.folder("first"), commands.folder("second")
+    filled(commands, roots)
+    good = (roots[1] / "d/image").read_bytes()
+    image = roots[0] / "d/image"
+    _rot(commands, image, 7)
+    commands.reconcile(roots[0])
+    commands.reconcile(roots[1])
+    assert (roots[1] / "d/image").read_bytes() == good  # the rot is not pushed
+    commands("link", roots[0], commands.url, "--relink", "--token-file", commands.token_file)
+    commands.reconcile(roots[0], expect=4)
+    assert image.read_bytes() == good
+    commands("resolve", image, "--take", "remote")
+    commands.reconcile(roots[0])
+    commands.reconcile(roots[1])
+    assert content(roots[0]) == content(roots[1])
+    assert verified(commands, roots[0], "--deep")[0] == []
+
+
 def test_several_roots_end_with_the_worst(commands: Sync) -> None:
     roots = commands.folder("first"), commands.folder("second")
     filled(commands, roots)
