@@ -69,24 +69,23 @@ def withdraw(change: Change, account: int, container: int, slot: int) -> None:
         share(change, account, container, slot, (), SharedName(owner="", container="", name=""))
 
 
-def granted_by(view: Reading, container: int, name: str) -> tuple[str, list[str]] | None:
-    """The name whose grant holds for an object, itself or a directory above it, and who may read."""
+def granted_by(view: Reading, container: int, name: str) -> Iterator[tuple[str, list[str]]]:
+    """The names whose grants hold for an object, the nearest first, and who may read: its own, directories above."""
     if not view.count("grants"):
-        return None
-    for candidate in [name, *_above(name)]:
+        return
+    for candidate in (name, *_above(name)):
         row = view.name(container, candidate)
         if row is None or row.deleted:
             continue
         found = readers(view, row.slot)
         if found and (candidate == name or _is_directory(view, row.newest)):
-            return candidate, found
-    return None
+            yield candidate, found
 
 
 def may_read(view: Reading, reader: str, container: int, name: str) -> bool:
     """Whether an account that is not the owner may read an object, which need not exist."""
-    found = granted_by(view, container, name)
-    return found is not None and not {reader, EVERYBODY}.isdisjoint(found[1])
+    wanted = {reader, EVERYBODY}
+    return any(not wanted.isdisjoint(found) for _, found in granted_by(view, container, name))
 
 
 def shared_with(view: Reading, reader: str, owner: int | None = None) -> Iterator[SharedName]:

@@ -47,7 +47,7 @@ class Selection:
 def select(view: Reading, container: ContainerRecord, wanted: Selection) -> list[ObjectRow | SubdirectoryRow]:
     """The rows of one listing."""
     if wanted.only_shared and wanted.visible is None:
-        wanted = replace(wanted, visible=lambda name: grants.granted_by(view, container.container_id, name) is not None)
+        wanted = replace(wanted, visible=lambda name: any(grants.granted_by(view, container.container_id, name)))
     return list(islice(_rows(view, container, wanted), wanted.limit))
 
 

@@ -59,11 +59,11 @@ class Shares:
         self._commits.run(act)
 
     def told(self, place: Place) -> tuple[str, list[str]] | None:
-        """What replies about an object tell: the name whose sharing holds for it, and who may read."""
+        """What replies about an object tell: the nearest name whose sharing holds for it, and who may read."""
         with self._catalogue.reading() as view:
             account = view.account(place.account)
             record = None if account is None else view.container(account, place.container)
-            return None if record is None else grants.granted_by(view, record.container_id, place.name)
+            return None if record is None else next(grants.granted_by(view, record.container_id, place.name), None)
 
     def require_readable(self, reader: str, place: Place, version: int | None) -> None:
         """Go on for a reader, or refuse, without telling whether there is such an object.
