@@ -1,0 +1,288 @@
+"""Six devices on one container: real folders, a real server, users who edit at random, kills, skewed clocks, restarts.
+
+Everything runs in processes forked from one that has no threads: `python -m tests.devices SECONDS SEED`. What users
+wrote is remembered; a version leaves the books only when a user replaced or deleted it in a folder that held it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.hashing import block_id
+from blockfs.errors import MissingBlockError
+from syncer.cli import main, reconcile
+from syncer.core.merge import Policy
+from syncer.local.syscalls import rename_exchange, rename_noreplace
+
+DEVICES: Final = 6
+_NAMES: Final = ("a", "b", "c.txt", "d", "d/e", "d/f", "g/h")
+_BLOCKSYNC: Final = str(Path(sys.executable).with_name("blocksync"))
+_TOKEN: Final = "token-six six\n"
+_SKEWS: Final = (0, 0, 3600, -3600, 86400 * 400, -86400 * 4000)  # seconds
+_ROUNDS: Final = 40
+_TICK_S: Final = 0.02
+
+
+class LostError(AssertionError):
+    """A version is nowhere, or the devices differ."""
+
+
+@dataclass
+class Device:
+    """One folder with its state, and the reconcile that runs on it."""
+
+    name: str
+    home: Path
+    skew_s: int
+    child: int = 0
+    consent: list[str] = field(default_factory=list)
+
+    @property
+    def root(self) -> Path:
+        return self.home / "root"
+
+    @property
+    def output(self) -> Path:
+        return self.home / "output"
+
+    def run(self, arguments: list[str]) -> int:
+        """Fork a process for one command; returns its pid."""
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 70
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            os.environ.update(XDG_STATE_HOME=str(self.home / "state"), XDG_DATA_HOME=str(self.home / "data"))
+            out = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(out, 1)
+            os.dup2(out, 2)
+            reconcile.policy_now = self._policy
+            code = main.run(arguments)
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
+    def _policy(self) -> Policy:
+        """A device whose clock is wrong."""
+        now = datetime.now(UTC) + timedelta(seconds=self.skew_s)
+        return Policy(host=self.name, utc=now.strftime("%Y%m%dT%H%M%SZ"))
+
+    def start(self) -> None:
+        """Begin a cycle."""
+        self.child = self.run(["reconcile", str(self.root), "--json", *self.consent])
+        self.consent = []
+
+    def ended(self, code: int) -> None:
+        """Note how it went: a guard that stopped is agreed with, as these users mean what they do."""
+        self.child = 0
+        if code == 16:
+            words = self.output.read_text().split()
+            self.consent = ["--allow-deletes", words[words.index("--allow-deletes") + 1].strip('."}')]
+
+    def files(self) -> dict[str, bytes]:
+        """Everything visible."""
+        return {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for path in self.root.rglob("*")
+            if path.is_file() and ".blocksync" not in path.parts
+        }
+
+    def trash(self) -> set[bytes]:
+        """Contents in the trash."""
+        folder = self.root / ".blocksync/trash"
+        return {path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+
+
+class Share:
+    """The whole set-up."""
+
+    def __init__(self, home: Path, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.store = home / "store"
+        self.token = home / "tokens"
+        self.token.write_text(_TOKEN)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.server = self._serve()
+        self.devices = [Device(f"device{number}", home / str(number), skew) for number, skew in enumerate(_SKEWS)]
+        self.must: set[bytes] = set()
+        self.counts = dict.fromkeys(("written", "cycles", "kills", "restarts", "conflict_copies"), 0)
+
+    # --- the server
+
+    def _serve(self) -> subprocess.Popen[str]:
+        command = [_BLOCKSYNC, "serve", self.store, "--listen", f"127.0.0.1:{self.port}", "--token-file", self.token]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert process.stdout is not None
+        assert any("listening on " in line for line in process.stdout), "the server ended before it was ready"
+        return process
+
+    def restart(self) -> None:
+        """Kill the server and start it again on its port."""
+        self.server.kill()
+        self.server.wait()
+        assert self.server.stdout is not None
+        self.server.stdout.close()
+        self.server = self._serve()
+        self.counts["restarts"] += 1
+
+    def close(self) -> None:
+        """End what was started."""
+        for device in self.devices:
+            if device.child:
+                os.kill(device.child, signal.SIGKILL)
+                os.waitpid(device.child, 0)
+        self.server.kill()
+        self.server.wait()
+        assert self.server.stdout is not None
+        self.server.stdout.close()
+
+    # --- users
+
+    def act(self, device: Device) -> None:
+        """One user does something, whatever the engine is doing."""
+        path = device.root / self.rng.choice(_NAMES)
+        choice = self.rng.random()
+        try:
+            if choice < 0.4:
+                self._rewrite(path)
+            elif choice < 0.7:
+                self._replace(device, path)
+            elif choice < 0.85:
+                target = device.root / self.rng.choice(_NAMES).replace("/", "-")
+                rename_noreplace(os.fsencode(path), -100, os.fsencode(target), -100)
+            else:
+                self._delete(device, path)
+        except OSError:
+            return  # the folder is not as this user thought: nothing happened
+
+    def _content(self) -> bytes:
+        self.counts["written"] += 1
+        return b"version %d of %d\n" % (self.counts["written"], self.port)
+
+    def _rewrite(self, path: Path) -> None:
+        """In place, through one descriptor: what it held is what is replaced."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._content()
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+b") as file:
+            old = file.read()
+            file.seek(0)
+            file.write(new)
+            file.truncate()
+        self.must.discard(old)
+        self.must.add(new)
+
+    def _replace(self, device: Device, path: Path) -> None:
+        """By another file, as editors do; an exchange tells what really was replaced."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside, new = device.home / "aside", self._content()
+        aside.write_bytes(new)
+        if not path.exists():
+            os.link(aside, path)  # fails if somebody was quicker
+            aside.unlink()
+        else:
+            rename_exchange(os.fsencode(aside), -100, os.fsencode(path), -100)
+            if aside.is_dir():  # not what this user meant
+                rename_exchange(os.fsencode(aside), -100, os.fsencode(path), -100)
+                return
+            self.must.discard(aside.read_bytes())
+            aside.unlink()
+        self.must.add(new)
+
+    def _delete(self, device: Device, path: Path) -> None:
+        aside = device.home / "deleted"
+        path.rename(aside)
+        gone = [aside] if aside.is_file() else [each for each in aside.rglob("*") if each.is_file()]
+        self.must -= {each.read_bytes() for each in gone}
+        for each in sorted([aside, *aside.rglob("*")] if aside.is_dir() else [aside], reverse=True):
+            each.rmdir() if each.is_dir() else each.unlink()
+
+    # --- time
+
+    def prepare(self) -> None:
+        """Link all."""
+        url = f"pithos+http://127.0.0.1:{self.port}/v1/six/share"
+        for device in self.devices:
+            device.root.mkdir(parents=True)
+            pid = device.run(["link", str(device.root), url, "--token-file", str(self.token)])
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, device.output.read_text()
+
+    def trouble(self, seconds: float) -> None:
+        """Users, cycles, kills and restarts at random."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            signal.sigtimedwait({signal.SIGCHLD}, _TICK_S)
+            device = self.rng.choice(self.devices)
+            if self.rng.random() < 0.5:
+                self.act(device)
+            if device.child:
+                if self.rng.random() < 0.02:
+                    os.kill(device.child, signal.SIGKILL)
+                    self.counts["kills"] += 1
+            elif sum(bool(each.child) for each in self.devices) < 3:
+                device.start()
+                self.counts["cycles"] += 1
+            if self.rng.random() < 0.002:
+                self.restart()
+            for each in self.devices:
+                self._reap(each, os.WNOHANG)
+
+    def _reap(self, device: Device, options: int = 0) -> int | None:
+        if not device.child:
+            return None
+        pid, status = os.waitpid(device.child, options)
+        if not pid:
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        device.ended(code)
+        return code
+
+    def settle(self) -> None:
+        """Nobody acts any more: cycles until none of a whole round does anything.
+
+        Raises:
+            LostError: It does not come to rest, or the devices differ, or a version is nowhere.
+        """
+        for device in self.devices:
+            self._reap(device)
+        for _ in range(_ROUNDS):
+            busy = False
+            for device in self.devices:
+                device.start()
+                code = self._reap(device)
+                lines = [json.loads(line) for line in device.output.read_text().splitlines() if line.startswith("{")]
+                busy = busy or code != 0 or any(line["type"] == "action" for line in lines)
+            if not busy:
+                break
+        else:
+            raise LostError(f"still busy: {self.devices[0].output.read_text()[-2000:]}")
+        self._check()
+
+    def _check(self) -> None:
+        first = self.devices[0].files()
+        for device in self.devices[1:]:
+            if device.files() != first:
+                raise LostError(f"{device.name} differs: {sorted(device.files().items() ^ first.items())}")
+        self.counts["conflict_copies"] = sum("(conflict " in name for name in first)
+        found = set(first.values()).union(*(device.trash() for device in self.devices))
+        blocks = BlockDirectory.open(str(self.store / "blocks"), read_only=True) if self.must - found else None
+        for version in sorted(self.must - found):
+            assert blocks is not None
+            try:
+                blocks.get(block_id(version))
+            except MissingBlockError:
+                raise LostError(f"nowhere: {version!r}") from None

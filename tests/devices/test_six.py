@@ -1,0 +1,26 @@
+"""Six devices on one container for a minute; `make soak` has ten. See share.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECONDS, SEED = 60, 7
+
+
+@pytest.mark.timeout(1800)  # a minute of trouble, then as many cycles as it takes to come to rest
+def test_six_devices_converge_and_no_version_that_was_ever_closed_is_lost(tmp_path: Path) -> None:
+    """In a process of its own, without threads: it forks one for each cycle."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tests.devices", str(SECONDS), str(SEED)],
+        cwd=Path(__file__).parents[2], env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout + result.stderr
+    counts = json.loads(result.stdout)
+    assert counts["written"]
+    assert counts["kills"]
