@@ -78,6 +78,7 @@ class RootTask:
         self._pacer = Pacer()
         self._work = Work()
         self._poke = trio.Event()
+        self._tried_to_watch = trio.Event()
         self._source: DirtySource | None = None
         self._local_problem: str | None = None
         self._remote_problem: str | None = None
@@ -122,7 +123,7 @@ class RootTask:
 
     async def _watch(self) -> None:
         """From a start or a resume to a pause."""
-        self._pacer, self._work = Pacer(), Work()
+        self._pacer, self._work, self._tried_to_watch = Pacer(), Work(), trio.Event()
         self._show("starting")
         remote = self.ports.connect()
         try:
@@ -159,6 +160,7 @@ class RootTask:
             self._pacer.rescan_s = BLIND_RESCAN_S
             if failures <= 1:
                 self._pacer.rescan_at(trio.current_time())
+            self._tried_to_watch.set()
             self._wake()
             await trio.sleep(backoff_s(Outcome.ROOT_AWAY, failures, self._around.draw()))
 
@@ -167,6 +169,7 @@ class RootTask:
         self._source, self._local_problem = source, source.problem
         self._pacer.rescan_s = BLIND_RESCAN_S if source.problem else RESCAN_S
         self._pacer.rescan_at(trio.current_time())  # nobody watched until now
+        self._tried_to_watch.set()
         self._wake()
         while True:
             await source.wait()
@@ -223,6 +226,7 @@ class RootTask:
 
     async def _drive(self, remote: CloudClient) -> None:
         """Run cycles when they are due, until the root is paused."""
+        await self._tried_to_watch.wait()  # the first one looks at everything
         while not self._paused:
             if self._pacer.due_s <= trio.current_time():
                 await self._cycle(remote)

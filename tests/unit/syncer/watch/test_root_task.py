@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -87,7 +88,7 @@ class FakePorts:
 
     def __init__(self) -> None:
         self.open_files_interval_s: float | None = None
-        self.sources = [FakeSource()]
+        self.sources: list[FakeSource] = [FakeSource()]
         self.fed = FakeFeed()
         self.cycles: list[tuple[float, Work]] = []
         self.outcomes: deque[Exception | Report] = deque()
@@ -178,6 +179,33 @@ def test_a_start_looks_at_everything_and_then_rests() -> None:
         assert [work.local.everything for work in stage.works] == [True, True]
 
     staged(scenario)
+
+
+def test_the_first_cycle_waits_until_the_root_is_watched() -> None:
+    class Slow(FakeSource):
+        def __init__(self) -> None:
+            super().__init__()
+            self.go = threading.Event()
+
+        def arm(self) -> None:
+            self.go.wait()
+
+    async def main() -> None:
+        ports, source = FakePorts(), Slow()
+        ports.sources = [source]
+        ports.fed.send.send_nowait(None)  # the server is asked meanwhile
+        around = Surroundings(draw=lambda: 1.0, wall_s=trio.current_time, told=lambda: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(RootTask(ports, around).run)
+            await wait_all_tasks_blocked(0.001)
+            assert ports.cycles == []
+            source.go.set()
+            while not ports.cycles:
+                await wait_all_tasks_blocked(0.001)
+            assert ports.cycles[0][1].local.everything
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_a_change_is_acted_on_after_quiet_and_names_its_directory() -> None:
