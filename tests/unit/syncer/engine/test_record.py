@@ -1,0 +1,51 @@
+"""The recorder: groups, each written once, directories durable first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+import trio.testing
+
+from syncer.core.ledger import BaseChange, Forgotten
+from syncer.core.model import Nid
+from syncer.engine.record import GROUP_CHANGES, Recorder
+from tests.unit.syncer.engine.devices import MemoryState
+
+
+class Log(MemoryState):
+    """A state that tells what was written when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def record(self, changes: Sequence[BaseChange]) -> None:
+        self.seen.append(f"record {len(changes)}")
+
+    async def barrier(self) -> None:
+        """Stands for the local root's."""
+        self.seen.append("barrier")
+        await trio.lowlevel.checkpoint()
+
+
+def recorder(log: Log) -> Recorder:
+    return Recorder(log, log, 0, lambda _name: None)  # type: ignore[arg-type]
+
+
+def test_many_at_once_write_each_group_once() -> None:
+    """Breaks when everybody who waits for the writer makes the directories durable again."""
+    log = Log()
+
+    async def main() -> None:
+        books = recorder(log)
+        async with trio.open_nursery() as nursery:
+            for number in range(4 * GROUP_CHANGES):
+                nursery.start_soon(books.add, [Forgotten(nid=Nid(number))])
+        await books.flush()
+
+    trio.run(main, clock=trio.testing.MockClock())
+    assert sum(int(line.split()[1]) for line in log.seen if line.startswith("record")) == 4 * GROUP_CHANGES
+    assert log.seen.count("barrier") <= 6
+    for before, line in zip(log.seen, log.seen[1:], strict=False):
+        assert before == "barrier" or not line.startswith("record")
