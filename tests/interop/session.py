@@ -47,7 +47,10 @@ class Session:
         self._requests: list[tuple[str, str]] = []
         self._log = threading.Thread(target=self._read_log, args=(self._process.stderr,))
         self._log.start()
-        self.url: Final = str(json.loads(self._process.stdout.readline())["url"])
+        ready = self._process.stdout.readline()
+        if not ready:
+            raise CommandError(f"the server ended before it was ready, with {self._process.wait()}")
+        self.url: Final = str(json.loads(ready)["url"])
 
     def run(
         self, program: Program, *arguments: str | Path, answer: str = "", environment: dict[str, str] | None = None
