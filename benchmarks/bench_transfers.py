@@ -115,7 +115,7 @@ def small() -> list[Result]:
         _many(root, count)
         notes: dict[str, float] = {}
         elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(root))))
-        found.append(Result(work=work, subject=FOLDER, unit="s", values=[elapsed], notes=notes))
+        found.append(Result(work=work, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
         second = here.link("second", url)
         elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(second))))
         work_pull = f"pull {count:,} x 1 KiB, loopback"

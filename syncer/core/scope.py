@@ -79,7 +79,7 @@ class Scope:
         self._all = rows
         self._rows: dict[Nid, BaseRow] = {}
         self._found: dict[RelPath, Nid | None] = {RelPath(b""): ROOT}
-        self._whole: set[Nid] = set()  # all their children are in the scope
+        self._whole: dict[Nid, Sequence[BaseRow]] = {}  # all children of these are in the scope
         self._listed: set[Nid] = set()  # their entries were seen: who is not among them is not there
         self._opened: set[Nid] = set()  # what was below them is not there any more: it was seen elsewhere, or is gone
         self._seen: dict[RelPath, FileStat] = {}
@@ -236,11 +236,12 @@ class Scope:
                 raise UnscopableError(parent)
 
     def _children(self, nid: Nid) -> Sequence[BaseRow]:
-        rows = self._all.children(nid)
-        if nid not in self._whole:
-            self._whole.add(nid)
+        """All of a directory's rows, which are in the scope from now on. Read once: whole folders change together."""
+        rows = self._whole.get(nid)
+        if rows is None:
+            rows = self._whole[nid] = self._all.children(nid)
             if nid != ROOT:
-                row = self._all.row(nid)
+                row = self._rows.get(nid) or self._all.row(nid)
                 if row is None:
                     raise UnscopableError(nid)
                 self._add(row)
@@ -252,11 +253,7 @@ class Scope:
         self._add(row)
         stack = [row] if row.node.kind is Kind.DIRECTORY else []
         while stack:
-            at = stack.pop()
-            if at.nid in self._whole:
-                below: Iterable[BaseRow] = self._all.children(at.nid)
-            else:
-                below = self._children(at.nid)
+            below = self._children(stack.pop().nid)
             stack += [child for child in below if child.node.kind is Kind.DIRECTORY]
 
 

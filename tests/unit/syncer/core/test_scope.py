@@ -10,7 +10,7 @@ import pytest
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh, identify_local, identify_remote
 from syncer.core.merge import Policy
-from syncer.core.model import Action, BaseRow, FileStat, Kind, LocalTag, Nid, Node, Plan, RelPath, RemoteTag
+from syncer.core.model import Action, BaseRow, FileStat, Kind, LocalTag, Nid, Node, Plan, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import PARK_FOLDER, path_in, split
 from syncer.core.plan import make_plan
 from syncer.core.scope import Scope, Scoped, UnscopableError, is_unchanged
@@ -27,6 +27,7 @@ class MemoryRows:
     def __init__(self, rows: dict[Nid, BaseRow]) -> None:
         self.rows = rows
         self.given: set[Nid] = set()
+        self.listed: list[Nid] = []
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -36,6 +37,7 @@ class MemoryRows:
         return self.rows.get(nid)
 
     def children(self, parent: Nid) -> list[BaseRow]:
+        self.listed.append(parent)
         return self._give(row for row in self.rows.values() if row.node.parent == parent)
 
     def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
@@ -185,3 +187,17 @@ def test_a_torn_base_is_not_scoped() -> None:
     scope = Scope(MemoryRows({**rows, twin.nid: twin}))
     with pytest.raises(UnscopableError):
         scope.find(RelPath(b"d0/f0"))
+
+
+def test_a_folder_whose_files_all_changed_on_the_server_is_read_once() -> None:
+    rows = wide_tree(folders=2, files=50)
+    base, reader = BaseIndex(rows.values()), MemoryRows(rows)
+    scope = Scope(reader)
+    objects = []
+    for nid, row in rows.items():
+        assert row.remote is not None
+        tag = dataclasses.replace(row.remote, version=row.remote.version + 1000)
+        objects.append(RemoteStat(path=base.paths[nid], kind=row.node.kind, meta=row.node.meta, tag=tag))
+    scope.changed(objects, [])
+    assert len(scope.finish().base) == len(rows)
+    assert sorted(reader.listed) == sorted(set(reader.listed))
