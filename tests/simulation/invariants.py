@@ -64,7 +64,8 @@ def check_plan(
     if plan.local or plan.remote:
         check_guard(plan)
     check_identity(base, local, remote)
-    check_clashes(local.tree, remote.tree, plan.target)
+    if policy.fold_local is None:
+        check_clashes(local.tree, remote.tree, plan.target)
     check_adoption(plan)
     for actions, state in ((plan.local, plan.local_state), (plan.remote, plan.remote_state)):
         if actions:

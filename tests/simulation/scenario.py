@@ -184,7 +184,7 @@ class Scenario:
         invariants.check_plan(base, local, remote, plan, policy, rng)
         if number == 0 and not unknown and not unstable and not refusing:
             invariants.check_intent(base.tree, local.tree, remote.tree, plan)
-        if unknown:
+        if unknown and self.rules.is_empty:
             invariants.check_blind(plan)
         if self.base_lost and number == 0:
             invariants.check_union(plan)
@@ -197,7 +197,10 @@ class Scenario:
             self.clean = False  # what is ignored may be in the way of what is not
             for nid in self.untracked:
                 self.rows.pop(nid, None)
-        for nid in plan.untrack:  # what comes back is promised from now on, also if a crash comes in between
+        # What comes back is promised from now on, also if a crash comes in between. (A directory that a crash leaves in the
+        # park has no place any more, so it was not moved: then its deletion goes on, into the trash.)
+        parks = any(isinstance(action, Park) for action in (*plan.local, *plan.remote))
+        for nid in () if parks else plan.untrack:
             content = plan.target[nid].content if nid in plan.target else None
             if content is not None:
                 self.users.must.add(content.size_bytes)
