@@ -197,8 +197,8 @@ class Scenario:
             self.clean = False  # what is ignored may be in the way of what is not
             for nid in self.untracked:
                 self.rows.pop(nid, None)
-        # What comes back is promised from now on, also if a crash comes in between. (A directory that a crash leaves in the
-        # park has no place any more, so it was not moved: then its deletion goes on, into the trash.)
+        # What comes back is promised from now on, also if a crash comes in between. (A directory that a crash leaves in
+        # the park has no place any more, so it was not moved: then its deletion goes on, into the trash.)
         parks = any(isinstance(action, Park) for action in (*plan.local, *plan.remote))
         for nid in () if parks else plan.untrack:
             content = plan.target[nid].content if nid in plan.target else None
