@@ -47,7 +47,7 @@ class PortableSource:
     """See `DirtySource`."""
 
     kind = "watchdog"
-    problem: str | None = None
+    problem: str | None = "watchdog does not tell of lost events: everything is looked at every minute"
 
     def __init__(self, path: bytes, *, tells_closing: bool = True) -> None:
         """Take the root.
