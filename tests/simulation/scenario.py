@@ -181,7 +181,7 @@ class Scenario:
             fold_local=self.fold,
         )
         plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
-        invariants.check_plan(base, local, remote, plan, policy, rng)
+        invariants.check_plan(base, local, remote, plan, policy, rng, meddled=self.meddled)
         if number == 0 and not unknown and not unstable and not refusing:
             invariants.check_intent(base.tree, local.tree, remote.tree, plan)
         if unknown and self.rules.is_empty:
