@@ -193,7 +193,8 @@ class Operations(pyfuse3.Operations):
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         """The kernel dropped inodes from its memory."""
         for ino, count in inode_list:
-            self._names.forget(ino, count)
+            with contextlib.suppress(FUSEError):  # nobody waits for an answer; what it is, is in the log
+                _translated(self._names.forget, ino, count)
 
     async def mknod(self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: RequestContext) -> EntryAttributes:
         """Make a regular or special file."""
@@ -493,6 +494,10 @@ def _counted(counters: Counters, kind: str, answer: Callable[P, Awaitable[R]]) -
         except FUSEError as error:
             errors[error.errno] += 1
             raise
+        except EXPECTED as error:  # a damaged page, met where no request expects one
+            failure = _failure(error)
+            errors[failure.errno] += 1
+            raise failure from None
         finally:
             requests[kind] += 1
             seconds[kind] += now() - began_s
