@@ -28,8 +28,8 @@ def test_a_seed_replays_exactly() -> None:
 def test_scenarios_reach_every_kind_of_trouble() -> None:
     """A ring whose faults never come would prove nothing.
 
-    One does not come yet, older listings (and the refusal of them): no scenario remembers one. With them (`last_listing` taken after every cycle
-    that could see) seed 8994 acts once more after a cycle that left nothing undone.
+    One does not come yet, older listings and the refusal of them: no scenario remembers one. With them (`last_listing`
+    taken after every cycle that could see) seed 8994 acts once more after a cycle that left nothing undone.
     """
     story = "\n".join(line for seed in range(400) for line in run_seed(seed).actions)
     for event in (
