@@ -18,7 +18,7 @@ from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import Mount, read_mounts
 
 MAX_BACKGROUND: Final = 32  # each holds up to 1 MiB of memory here
-CONGESTION_THRESHOLD: Final = 3  # 1 is no quicker, 9 (the kernel's) is twice as slow
+CONGESTION_THRESHOLD: Final = 3  # an fsync beside a stream took 6.6 ms, with 1 7.6 ms, with the kernel's 12 and 9 11 ms
 _USUAL_PLACE: Final = "/sys/fs/fuse/connections"
 
 log = structlog.get_logger()
