@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import BLOCKSYNC, Sync, server
+from tests.integration.syncing import Sync, command, server
 
 
-def _command(*arguments: str | Path) -> None:
-    """Mounting forks: in a process of its own."""
-    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Address and token file of a server for the tests of a module."""
+    folder = tmp_path_factory.mktemp("server") / "store"
+    with server(folder) as address:
+        yield address, folder / "token"
+
+
+@pytest.fixture
+def sync(
+    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Sync:
+    """The command line with XDG folders of its own, against the module's server."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("BLOCKSYNC_TOKEN", raising=False)
+    return Sync(tmp_path, *served, capsys)
 
 
 @pytest.fixture(scope="session")
@@ -33,12 +45,12 @@ def shared_mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Pa
     points = (home / "first", home / "second")
     for point in points:
         point.mkdir()
-        _command("init", home / f"volume-{point.name}")
-        _command("mount", home / f"volume-{point.name}", point)
+        command("init", home / f"volume-{point.name}")
+        command("mount", home / f"volume-{point.name}", point)
     yield points
     for point in points:
         if os.path.ismount(point):
-            _command("umount", point)
+            command("umount", point)
 
 
 @pytest.fixture

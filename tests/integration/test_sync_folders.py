@@ -7,31 +7,13 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server
+from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content
 
 NOISE = random.Random(1).randbytes(40 * BLOCK)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("server") / "store"
-    with server(folder) as address:
-        yield address, folder / "token"
-
-
-@pytest.fixture
-def sync(
-    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.delenv("BLOCKSYNC_TOKEN", raising=False)
-    return Sync(tmp_path, *served, capsys)
 
 
 @pytest.fixture

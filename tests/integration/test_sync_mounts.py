@@ -11,22 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server
+from tests.integration.syncing import BLOCK, Sync, command, content
 
 NOISE = random.Random(1).randbytes(40 * BLOCK)
-
-
-def command(*arguments: str | Path) -> None:
-    """Mounting forks: in a process of its own."""
-    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("server") / "store"
-    with server(folder) as address:
-        yield address, folder / "token"
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +29,6 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pat
     for point in points:
         if os.path.ismount(point):
             command("umount", point)
-
-
-@pytest.fixture
-def sync(
-    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return Sync(tmp_path, *served, capsys)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,32 +11,10 @@ import pytest
 
 from blockfs.control.client import ControlClient
 from syncer.local.blockfs_root import SNAPSHOT
-from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, server
+from tests.integration.syncing import BLOCK, Sync, command
 from tests.integration.watching import root_of, watching
 
 NOISE = random.Random(2).randbytes(8 * BLOCK)
-
-
-def command(*arguments: str | Path) -> None:
-    """Mounting forks: in a process of its own."""
-    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    folder = tmp_path_factory.mktemp("server") / "store"
-    with server(folder) as address:
-        yield address, folder / "token"
-
-
-@pytest.fixture
-def sync(
-    served: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return Sync(tmp_path, *served, capsys)
 
 
 @pytest.fixture
