@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import lmdb
 
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
+from blockfs.runtime.linux import write_back
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _RESERVE_BYTES: Final = 16 << 20
@@ -34,6 +36,11 @@ class Disk:
         """Write all of `data` at `offset`."""
         with space_errors("block directory"):
             write_all(fd, data, offset)
+
+    def start_writing_back(self, fd: int, offset: int, length: int) -> None:
+        """Have the host begin to write what it holds of a range. Whether that succeeds is fdatasync's to say."""
+        with contextlib.suppress(OSError):
+            write_back(fd, offset, length, wait=False)
 
     def fdatasync(self, fd: int) -> None:
         """Make a file's content durable. After a failure nothing is known about any unsynced page of it."""

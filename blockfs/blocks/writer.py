@@ -29,6 +29,9 @@ from blockfs.blocks.segment import (
 from blockfs.errors import CorruptionError
 
 _CANDIDATES: Final = 16  # segments to look at before a new one is made: more than processes that write at once
+_WRITE_BACK_BYTES: Final = 4 << 20
+"""Appended payload that the host is told to write. Left to the fdatasync of a group, it comes all at once, and whoever
+else waits for the disk waits a tenth of a second."""
 
 
 class SegmentWriter:
@@ -44,6 +47,7 @@ class SegmentWriter:
         self.number: Final = number
         self.end = align(max(os.fstat(segment_fd).st_size, SEGMENT_HEADER_BYTES))
         self.failed = False
+        self._written_back = self.end
         self._segment_fd = segment_fd
         self._sidecar_fd = sidecar_fd
         self._sidecar_end = -(-os.fstat(sidecar_fd).st_size // RECORD_BYTES) * RECORD_BYTES  # jump over a torn record
@@ -61,6 +65,9 @@ class SegmentWriter:
         offset = payload_start(self.end, payload.codec)
         self._disk.write(self._segment_fd, payload.data, offset)
         self.end = payload_end(offset, len(payload.data), payload.codec)
+        if self.end - self._written_back >= _WRITE_BACK_BYTES:
+            self._disk.start_writing_back(self._segment_fd, self._written_back, self.end - self._written_back)
+            self._written_back = self.end
         return offset
 
     def finish_page(self) -> None:

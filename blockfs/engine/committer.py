@@ -1,7 +1,8 @@
 """Grouped commits of metadata: whoever needs one makes it, and takes along what the others have changed.
 
-Order within a commit: freeze the change set (lock) → one fully synced LMDB transaction (no lock) → retire it (lock) →
-unlink staging files that it made superfluous. The blocks that a set refers to were durable before they came into it.
+Order within a commit: freeze the change set (lock) → one fully synced LMDB transaction (no lock) → retire it (lock)
+→ unlink staging files that it made superfluous, but not while an fsync waits. The blocks that a set refers to were
+durable before they came into it.
 """
 
 from __future__ import annotations
@@ -31,12 +32,19 @@ class Committer:
         self._durable_sequence = stores.tree.last_sequence
 
     def commit(self) -> None:
-        """Make everything durable that was changed before this call. Without the engine's lock.
+        """Make everything durable that was changed before this call, and give the host the room of what went with it.
+
+        Without the engine's lock.
 
         Raises:
             NoSpaceError: The host is full. Nothing is lost: the changes go with the next commit.
             TreeIoError: The host failed; likewise.
         """
+        self._commit()
+        # Only now: the generations that these files belong to have left the durable tree. Other commits need not wait.
+        self._stores.staging.sweep()
+
+    def _commit(self) -> None:
         with self._stores.lock:
             begun_before = self._begun
         with self._one_at_a_time:
@@ -58,14 +66,14 @@ class Committer:
             self._run(is_ready)
 
     def commit_up_to(self, sequence: int) -> None:
-        """Make the row of this version durable, if it isn't.
+        """Make the row of this version durable, if it isn't, and nothing else: somebody waits for it.
 
         Raises:
             NoSpaceError: See `commit`.
             TreeIoError: See `commit`.
         """
         if not self.is_durable(sequence):
-            self.commit()
+            self._commit()
 
     def is_durable(self, sequence: int) -> bool:
         """Whether the rows of versions up to this one are durable."""
@@ -92,5 +100,3 @@ class Committer:
                     (tree.retire if written else tree.thaw)(change_set)
         self._done = begun
         self._durable_sequence = sequence
-        # Only now: the generations that these files belong to have left the durable tree.
-        self._stores.staging.sweep()

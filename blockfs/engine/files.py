@@ -139,7 +139,7 @@ class Files:
             return 0
         known: tuple[int, Edges | None] = (-1, None)
         while True:
-            self._wait_for_room(len(data), may_block=may_block)
+            self._wait_for_room(ino, len(data), may_block=may_block)
             with self._stores.lock:
                 self._table.gate.enter(may_block=may_block)
                 state = self._table.get(ino)
@@ -157,17 +157,15 @@ class Files:
             # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
             known = (stamp, {page: self.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
 
-    def _wait_for_room(self, length: int, *, may_block: bool) -> None:
+    def _wait_for_room(self, ino: int, length: int, *, may_block: bool) -> None:
         """Hold writers back while too much is staged, and refuse them when the host is nearly full."""
         table = self._table
-        staged_bytes = table.staged_bytes
-        limit = table.staged_limit_bytes
-        if staged_bytes > limit // 2:
+        if table.staged_bytes > table.staged_limit_bytes // 2:
             self._sealer.kick()
-        if staged_bytes and staged_bytes + length > limit:
+        if not table.has_room(ino, length):
             if not may_block:
                 raise WouldBlock("too much is staged")
-            self._sealer.make_room(length)
+            self._sealer.make_room(ino, length)
         try:
             free_bytes = self._room.check(length)
         except NoSpaceError:
@@ -312,7 +310,7 @@ class Files:
     def staged_bytes(self, ino: int) -> int:
         """Bytes that are staged and not sealed yet."""
         state = self._table.peek(ino)
-        return 0 if state is None else sum(generation.pages.count for generation in state.generations) * PAGE
+        return 0 if state is None else state.staged_bytes
 
     def forget_times(self, ino: int) -> None:
         """The namespace set an explicit mtime in the tree: an unpublished one is void."""

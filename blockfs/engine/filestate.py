@@ -22,6 +22,7 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.gate import WriteGate
 from blockfs.engine.pagemap import PAGE, Layer, PageMap
 from blockfs.engine.staging import StagingDirectory, StagingFile
+from blockfs.engine.urgency import Urgency
 from blockfs.errors import FsError
 from blockfs.tree.schema import NO_LIMIT, Generation, Inode, Kind
 from blockfs.tree.store import Tree
@@ -30,6 +31,8 @@ MAX_SIZE: Final = 2**63 - 1  # loff_t
 
 _FREE_SHARE: Final = 4  # of the host's free bytes may be staged
 _MIN_LIMIT_BYTES: Final = 256 << 20
+_LITTLE_SHARE: Final = 64  # of the limit: a file that has no more staged than this may go
+_SPARE_SHARE: Final = 8  # this part of the limit beyond it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class Stores:
         lock: Guards the tree's change sets and all file states. Never held across fdatasync, a cold read, hashing or an
             LMDB write.
         clock: For times of change.
+        urgency: Whether somebody waits for an fsync.
     """
 
     tree: Tree
@@ -48,6 +52,7 @@ class Stores:
     lock: threading.RLock
     config: EngineConfig
     clock: Clock = field(default_factory=Clock)
+    urgency: Urgency = field(default_factory=Urgency)
 
     @property
     def block_size(self) -> int:
@@ -172,6 +177,11 @@ class FileState:
         return self.generations[-1] if self.is_open else None
 
     @property
+    def staged_bytes(self) -> int:
+        """Bytes of its staged pages; one that was written again meanwhile counts in each generation."""
+        return sum(generation.pages.count for generation in self.generations) * PAGE
+
+    @property
     def is_published(self) -> bool:
         """Whether the inode's row tells of every change."""
         return self.published_stamp >= self.stamp
@@ -240,6 +250,19 @@ class FileTable:
         """Stage less where the host has little room: the blocks that sealing makes come on top."""
         share = max((free_bytes + self.staged_bytes) // _FREE_SHARE, _MIN_LIMIT_BYTES)
         self.staged_limit_bytes = min(self._stores.config.staged_limit_bytes, share)
+
+    def has_room(self, ino: int, length: int) -> bool:
+        """Whether `length` more bytes of a file may be staged now.
+
+        A file that has little staged waits later than others: a database's page need not stand behind somebody's
+        stream, for as long as it takes to seal a group of blocks.
+        """
+        staged_bytes, limit = self.staged_bytes, self.staged_limit_bytes
+        if not staged_bytes or staged_bytes + length <= limit:
+            return True
+        state = self._states.get(ino)
+        has_little = state is None or state.staged_bytes <= limit // _LITTLE_SHARE
+        return has_little and staged_bytes + length <= limit + limit // _SPARE_SHARE
 
     def all(self) -> list[FileState]:
         """The states of now: a copy, to be looked through without the lock."""

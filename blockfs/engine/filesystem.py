@@ -67,6 +67,7 @@ class Filesystem:
         self._volume_lock = lock
         self._stores = stores
         self.clock = stores.clock
+        self.urgency = stores.urgency
         self._table = FileTable(stores)
         self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
         self._committer = Committer(stores, ballast)

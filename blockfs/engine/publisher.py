@@ -8,6 +8,7 @@ fsync of one file flushes only that file. Nothing is hashed.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -89,7 +90,7 @@ class Publisher:
             due = [one for one in self._table.all() if not one.is_published and one.changed_at_s <= before_s]
         for state in due:
             try:
-                self.publish(state)
+                self._flush(state, publishes=True, pace=self._stores.urgency.give_way)
             except BlockfsError as error:
                 failure = failure or error
         if failure is not None:
@@ -99,7 +100,7 @@ class Publisher:
         """Make all published changes durable; see `Committer.commit`."""
         self._committer.commit()
 
-    def _flush(self, state: FileState, *, publishes: bool) -> None:
+    def _flush(self, state: FileState, *, publishes: bool, pace: Callable[[], None] | None = None) -> None:
         with state.publishing:
             with self._stores.lock:
                 flush = self._begin(state, publishes=publishes)
@@ -107,7 +108,7 @@ class Publisher:
                 return
             try:
                 for target in flush.unsynced:
-                    self._stores.staging.sync(target.file)
+                    self._stores.staging.sync(target.file, pace)
                 if flush.unnamed:
                     self._stores.staging.sync_names()
             except BaseException:

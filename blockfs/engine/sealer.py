@@ -21,17 +21,17 @@ from blockfs.blocks.ids import BlockId
 from blockfs.engine.committer import Committer
 from blockfs.engine.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
 from blockfs.engine.leaves import set_blocks
-from blockfs.engine.pagemap import PAGE, staged_blocks
+from blockfs.engine.pagemap import staged_blocks
 from blockfs.engine.publisher import publish_size
 from blockfs.engine.reader import Reader
 from blockfs.engine.staging import translated
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
 
 _READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's best size, and bounded memory
-_GROUP_PAGES: Final = (64 << 20) // PAGE
+_GROUP_BYTES: Final = 64 << 20
 _GROUP_FILES: Final = 256
 _TRIES: Final = 3  # puts of a block that the host lost before its sync
-_SMALL_PAGES: Final = (1 << 20) // PAGE
+_SMALL_BYTES: Final = 1 << 20
 _RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
 
 Spliced = Callable[[FileState, int], None]
@@ -192,53 +192,49 @@ class Sealer:
         return quiet_s >= config.quiet_s or (
             quiet_s >= config.publish_s / 2
             and not state.writers
-            and sum(generation.pages.count for generation in state.generations) <= _SMALL_PAGES
+            and state.staged_bytes <= _SMALL_BYTES
             and not self._stores.tree.allocated_blocks(state.ino)
         )
 
-    def make_room(self, length: int) -> None:
-        """Wait until `length` more bytes may be staged.
+    def make_room(self, ino: int, length: int) -> None:
+        """Wait until `length` more bytes of a file may be staged.
 
         Raises:
             NoSpaceError: Sealing can't go on because the host is full.
             BlockfsError: Sealing can't go on for another reason.
         """
-        while not self._has_room(length):
+        while not self._table.has_room(ino, length):
             if self._stores.config.background:
                 self.kick()
                 with self._table.room:
-                    if not self._has_room(length):
+                    if not self._table.has_room(ino, length):
                         self._table.room.wait(timeout=0.5)
-                self._check_hope(length)
+                self._check_hope(ino, length)
             else:
                 self.seal_all()
 
-    def _check_hope(self, length: int) -> None:
+    def _check_hope(self, ino: int, length: int) -> None:
         """Give up waiting if the host is full, or if nothing is left that can be sealed."""
         failure = self._failure
-        if failure is None or self._has_room(length):
+        if failure is None or self._table.has_room(ino, length):
             return
         with self._stores.lock:
             hopeful = any(one.generations and one.ino not in self._failed_at_s for one in self._table.all())
         if isinstance(failure, NoSpaceError) or not hopeful:
             raise failure
 
-    def _has_room(self, length: int) -> bool:
-        staged_bytes = self._table.staged_bytes
-        return not staged_bytes or staged_bytes + length <= self._table.staged_limit_bytes
-
     # --- the work ---
 
     def _groups(self, states: Iterable[FileState]) -> Iterator[list[FileState]]:
         """Files that share one sync: enough to pay for it, not so many that a group takes long."""
         group: list[FileState] = []
-        pages = 0
+        staged_bytes = 0
         for state in states:
             group.append(state)
-            pages += sum(generation.pages.count for generation in state.generations)
-            if pages >= _GROUP_PAGES or len(group) >= _GROUP_FILES:
+            staged_bytes += state.staged_bytes
+            if staged_bytes >= _GROUP_BYTES or len(group) >= _GROUP_FILES:
                 yield group
-                group, pages = [], 0
+                group, staged_bytes = [], 0
         if group:
             yield group
 
@@ -316,6 +312,7 @@ class Sealer:
             job.state.unwatch(job.low_water)
 
     def _sync_blocks(self) -> None:
+        self._stores.urgency.give_way()
         self._stores.config.checkpoint("blocks.sync")
         with translated("block directory"):
             self._stores.blocks.sync()
@@ -341,11 +338,13 @@ class Sealer:
         self._stores.config.checkpoint("blocks.put")
         with translated("block directory"):
             for at in range(0, len(data), block_size):
+                self._stores.urgency.give_way()
                 job.ids[first + at // block_size] = blocks.put(data[at : at + block_size], job.hold)
 
     def _splice(self, job: _Job, spliced: Spliced | None) -> None:
         """Put a job's result into the current change set."""
         while True:
+            self._stores.urgency.give_way()
             with self._stores.lock:
                 if job.state.discarded:
                     job.hold.release()

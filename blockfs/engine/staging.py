@@ -24,11 +24,13 @@ import structlog
 from blockfs.engine.pagemap import PAGE
 from blockfs.errors import BlockfsError, CorruptionError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
+from blockfs.runtime.linux import write_back
 
 RANGE_SHIFT: Final = 40
 RANGE: Final = 1 << RANGE_SHIFT
 """Bytes of a file that one staging file covers: host filesystems end near 16 TiB."""
 
+_WRITE_BACK_BYTES: Final = 4 << 20  # some milliseconds of a disk
 log = structlog.get_logger()
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
@@ -231,8 +233,12 @@ class StagingDirectory:
                 os.close(oldest.fd)
                 oldest.fd = -1
 
-    def sync(self, file: StagingFile) -> None:
+    def sync(self, file: StagingFile, pace: Callable[[], None] | None = None) -> None:
         """Make a file's content durable.
+
+        Args:
+            file: The file.
+            pace: Do it piece by piece, and call this between them.
 
         Raises:
             NoSpaceError: The host is full.
@@ -244,6 +250,8 @@ class StagingDirectory:
         with self.using(file) as fd:
             try:
                 with translated("staging"):
+                    if pace is not None:
+                        _write_back(fd, pace)
                     os.fdatasync(fd)
             except BlockfsError:
                 # The kernel marks pages clean after a failed write-back, also for want of space (on a thin disk, say):
@@ -283,6 +291,15 @@ def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> tu
     except OSError as failure:
         return written, failure
     return written, None
+
+
+def _write_back(fd: int, pace: Callable[[], None]) -> None:
+    """Have the host write a file's dirty pages, a little at a time: an fsync in between finds the disk free."""
+    at = _next_data(fd, 0)
+    while at is not None:
+        pace()
+        write_back(fd, at, _WRITE_BACK_BYTES, wait=True)
+        at = _next_data(fd, at + _WRITE_BACK_BYTES)
 
 
 def punch(fd: int, offset: int, length: int) -> None:
@@ -329,17 +346,21 @@ def _read_cached(fd: int, offset: int, length: int) -> bytes:
 
 def data_extents(fd: int) -> Iterator[tuple[int, int]]:
     """Runs of pages that hold data, as (offset, length), whole pages, from SEEK_DATA and SEEK_HOLE."""
-    at = 0
-    while True:
-        try:
-            start = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            raise
-        at = os.lseek(fd, start, os.SEEK_HOLE)
+    start = _next_data(fd, 0)
+    while start is not None:
+        end = os.lseek(fd, start, os.SEEK_HOLE)
         first = start // PAGE * PAGE
-        yield first, -(-at // PAGE) * PAGE - first
+        yield first, -(-end // PAGE) * PAGE - first
+        start = _next_data(fd, end)
+
+
+def _next_data(fd: int, at: int) -> int | None:
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return None
 
 
 def probe(path: bytes) -> None:

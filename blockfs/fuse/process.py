@@ -35,7 +35,7 @@ from blockfs.fuse.counters import Counters
 from blockfs.fuse.dying import end_dying
 from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.handler import MountHandler
-from blockfs.fuse.queue import shorten_queue
+from blockfs.fuse.queue import Queue
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import log_to, open_log
@@ -52,7 +52,7 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = structlog.get_logger()
 
-_GIL_INTERVAL_S: Final = 0.0005  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
+_GIL_INTERVAL_S: Final = 0.0001  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,14 +232,15 @@ def _serve_mounted(
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
     mounted = True
     try:
-        shorten_queue(options.mountpoint)
+        queue = Queue(options.mountpoint)
+        queue.shorten()
         end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))
         collector = None if options.read_only else Collector(filesystem, handler.ending, counters)
         try:
             log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
-            trio.run(_run_loop, frontend, end, noted, serving)
+            trio.run(_run_loop, frontend, queue, end, noted, serving)
             mounted = False
         finally:
             end.announce()
@@ -310,11 +311,14 @@ def _frontend_module() -> ModuleType:
         ) from None
 
 
-async def _run_loop(frontend: Pyfuse3Frontend, end: _Ending, noted: list[int], ready: Callable[[], None]) -> None:
+async def _run_loop(
+    frontend: Pyfuse3Frontend, queue: Queue, end: _Ending, noted: list[int], ready: Callable[[], None]
+) -> None:
     """Serve requests until the kernel has unmounted."""
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, end, noted)
+            nursery.start_soon(frontend.keep_dirty_low, queue)
             ready()
             await frontend.serve()
             nursery.cancel_scope.cancel()

@@ -34,6 +34,7 @@ from blockfs.engine.listing import Listing
 from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
+from blockfs.fuse.hurry import Hurry, Limit
 from blockfs.fuse.mountpoints import MountError
 from blockfs.fuse.upkeep import paths_of
 from blockfs.runtime.output import shown
@@ -45,9 +46,6 @@ CACHE_S: Final = 86400.0
 BLOCKING_CALLS: Final = 16  # threads that may wait for disks
 BLOCKING_WRITES: Final = 12  # their own, lest held-back writers stop reads
 _LARGE_WRITE: Final = 128 << 10
-_HURRY_S: Final = (
-    1.0  # after an fsync: as long, large writes don't keep the loop busy while somebody waits for a small one
-)
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
@@ -107,6 +105,10 @@ class Pyfuse3Frontend:
         """Answer requests until the kernel has unmounted or `terminate` is called."""
         self._token = trio.lowlevel.current_trio_token()
         await pyfuse3.main()
+
+    async def keep_dirty_low(self, limit: Limit) -> None:
+        """Lower the limit of dirty pages while fsyncs wait beside a stream; until cancelled."""
+        await self._operations.hurry.keep(limit)
 
     def terminate(self) -> None:
         """Make `serve` return while the mount is still there. From any thread."""
@@ -174,7 +176,7 @@ class Operations(pyfuse3.Operations):
         self._handles: dict[int, OpenFile] = {}
         self._listings: dict[int, tuple[int, Listing]] = {}
         self._next_handle = 1
-        self._hurried_until_s = 0.0
+        self.hurry = Hurry()
 
     # --- names ---
 
@@ -343,8 +345,10 @@ class Operations(pyfuse3.Operations):
         """
         ino = self._handles[fh].ino
         call = partial(self._write_all, ino, off, buf)
-        if len(buf) >= _LARGE_WRITE and time.monotonic() < self._hurried_until_s:
-            return await self._in_thread(partial(call, may_block=True), self._write_threads, ino=ino)
+        if len(buf) >= _LARGE_WRITE:
+            self.hurry.streams(ino)
+            if self.hurry.is_on:
+                return await self._in_thread(partial(call, may_block=True), self._write_threads, ino=ino)
         return await self._patiently(call, self._write_threads, ino=ino)
 
     def _write_all(self, ino: int, offset: int, data: bytes, *, may_block: bool) -> int:
@@ -355,9 +359,10 @@ class Operations(pyfuse3.Operations):
 
     async def fsync(self, fh: int, datasync: bool) -> None:
         """Make a file durable; always waits for a disk."""
-        self._hurried_until_s = time.monotonic() + _HURRY_S
         ino = self._handles[fh].ino
-        await self._in_thread(partial(self._files.fsync, ino, datasync=datasync), ino=ino)
+        self.hurry.waits(ino)
+        with self._filesystem.urgency.waiting():
+            await self._in_thread(partial(self._files.fsync, ino, datasync=datasync), ino=ino)
 
     async def release(self, fh: int) -> None:
         """The last copy of a handle is closed."""
@@ -407,7 +412,8 @@ class Operations(pyfuse3.Operations):
 
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         """Make names durable."""
-        await self._in_thread(self._filesystem.commit)
+        with self._filesystem.urgency.waiting():
+            await self._in_thread(self._filesystem.commit)
 
     # --- calling the engine ---
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import select
 import signal
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.fuse.queue import CONGESTION_THRESHOLD, MAX_BACKGROUND
+from blockfs.fuse.queue import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
 from tests.conftest import Mounted
@@ -49,6 +50,26 @@ def test_the_kernel_keeps_the_queue_of_background_requests_short(mounted: Mounte
     finally:
         os.close(control)
     assert limits == {"max_background": MAX_BACKGROUND, "congestion_threshold": CONGESTION_THRESHOLD}
+
+
+def test_a_stream_may_have_little_dirty_while_another_file_is_fsynced(mounted: Mounted) -> None:
+    (mount,) = [mount for mount in read_mounts() if mount.mountpoint == os.fsencode(mounted.path)]
+    limit = Path(f"/sys/class/bdi/0:{mount.device_minor}/max_bytes")
+    usual_bytes = int(limit.read_bytes())
+    stream = os.open(mounted.path / "stream", os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+    page = os.open(mounted.path / "page", os.O_WRONLY | os.O_CREAT)
+    large = mmap.mmap(-1, 1 << 20)
+    try:
+        assert usual_bytes > LOWERED_DIRTY_BYTES
+        while int(limit.read_bytes()) > LOWERED_DIRTY_BYTES:
+            os.pwrite(stream, large, 0)
+            os.pwrite(page, b"x", 0)
+            os.fsync(page)
+        while int(limit.read_bytes()) <= LOWERED_DIRTY_BYTES:  # until the last fsync is a second ago
+            os.fsync(stream)
+    finally:
+        os.close(page)
+        os.close(stream)
 
 
 @pytest.mark.parametrize(

@@ -362,6 +362,25 @@ def test_fsync_of_one_file_flushes_only_that_file(filesystem: Filesystem, killer
     assert steps_of(filesystem, killer, write_new_file).count("staging.fdatasync") == 1
 
 
+def test_what_an_fsync_made_superfluous_goes_with_the_next_commit(filesystem: Filesystem, killer: Killer) -> None:
+    put(filesystem, b"stream", OLD, sealed=False)
+    ino = create(filesystem, b"f")
+    filesystem._sealer.seal_all()
+
+    def run(mounted: Filesystem) -> None:
+        mounted.files.fsync(ino)
+        mounted.commit()
+
+    assert steps_of(filesystem, killer, run) == ["tree.write", "staging.unlink"]
+
+
+def test_only_a_commit_that_nobody_waits_for_removes_staging_files(filesystem: Filesystem, killer: Killer) -> None:
+    put(filesystem, b"stream", OLD, sealed=False)
+    ino = create(filesystem, b"f")
+    filesystem._sealer.seal_all()
+    assert steps_of(filesystem, killer, lambda mounted: mounted.files.fsync(ino)) == ["tree.write"]
+
+
 def test_a_second_fsync_has_nothing_to_do(filesystem: Filesystem, killer: Killer) -> None:
     staged_file(filesystem)
     ino = ino_of(filesystem, b"f")

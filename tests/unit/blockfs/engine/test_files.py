@@ -266,6 +266,30 @@ def test_too_much_staged_would_block_and_a_waiting_writer_gets_room(tmp_path: Pa
     filesystem.close()
 
 
+def test_a_file_with_little_staged_does_not_wait_for_somebodys_stream(tmp_path: Path) -> None:
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=1 << 20))
+    stream, page = create(filesystem, b"stream"), create(filesystem, b"page")
+    filesystem.files.write(stream, 0, b"x" * (1 << 20))
+    with pytest.raises(WouldBlock):
+        filesystem.files.write(stream, 1 << 20, b"x" * 4096)
+    for number in range(5):
+        filesystem.files.write(page, number * 4096, b"y" * 4096)
+    with pytest.raises(WouldBlock):  # now it has more than its share
+        filesystem.files.write(page, 5 * 4096, b"y" * 4096)
+    filesystem.close()
+
+
+def test_files_with_little_staged_have_a_limit_together(tmp_path: Path) -> None:
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=64 << 10))
+    filesystem.files.write(create(filesystem, b"stream"), 0, b"x" * (64 << 10))
+    first, second, third = (create(filesystem, name) for name in (b"1", b"2", b"3"))
+    filesystem.files.write(first, 0, b"y")
+    filesystem.files.write(second, 0, b"y")
+    with pytest.raises(WouldBlock):
+        filesystem.files.write(third, 0, b"y" * 4097)
+    filesystem.close()
+
+
 def test_less_is_staged_where_the_host_has_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sealing makes blocks before it lets staged data go."""
     filesystem = Filesystem.open(make(tmp_path / "volume"), config(staged_limit_bytes=2 << 30))

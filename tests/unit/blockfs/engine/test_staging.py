@@ -74,6 +74,33 @@ def test_a_file_that_can_not_be_removed_now_is_removed_later(
     assert directory.names() == []
 
 
+def test_a_large_file_can_be_synced_piece_by_piece(directory: StagingDirectory) -> None:
+    file = directory.create((1, 0, 1))
+    with directory.using(file) as fd:
+        os.pwrite(fd, b"x" * (9 << 20), 0)
+        os.pwrite(fd, b"x" * 4096, 1 << 39)  # what lies between costs nothing
+    pauses: list[None] = []
+    directory.sync(file, lambda: pauses.append(None))
+    assert len(pauses) == 4
+
+
+def test_a_piece_that_fails_is_a_failed_sync(directory: StagingDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells it once: to the piece, and no more to the fdatasync."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    file = directory.create((1, 0, 1))
+    with directory.using(file) as fd:
+        os.pwrite(fd, b"x" * 4096, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(staging, "write_back", fail)
+        with pytest.raises(HostIoError):
+            directory.sync(file, lambda: None)
+    with pytest.raises(HostIoError):
+        directory.sync(file)
+
+
 def test_an_idle_file_is_closed_when_it_is_removed(directory: StagingDirectory) -> None:
     file = directory.create((1, 0, 1))
     directory.doom(file)

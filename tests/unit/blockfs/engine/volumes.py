@@ -131,8 +131,8 @@ class PowerCut:
         staging = filesystem._stores.staging
         sync, sync_names = staging.sync, staging.sync_names
 
-        def watched_sync(file: StagingFile) -> None:
-            sync(file)
+        def watched_sync(file: StagingFile, pace: Callable[[], None] | None = None) -> None:
+            sync(file, pace)
             with staging.using(file) as fd:
                 self._synced[encode_name(file.key)] = _pages(fd)
 

@@ -251,10 +251,10 @@ def test_a_new_name_gets_the_room_of_what_was_just_removed(
     assert len(commits) == 1
 
 
-def test_large_writes_leave_the_loop_alone_while_somebody_waits_for_an_fsync(
+def test_large_writes_leave_the_loop_alone_while_somebody_waits_for_an_fsync_of_another_file(
     operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fh, _ = created(operations, b"f")
+    stream, small_file = created(operations, b"stream")[0], created(operations, b"small")[0]
     write, inline = filesystem.files.write, []
 
     def noted(*arguments: Any, **keywords: Any) -> int:
@@ -263,8 +263,10 @@ def test_large_writes_leave_the_loop_alone_while_somebody_waits_for_an_fsync(
 
     monkeypatch.setattr(filesystem.files, "write", noted)
     large, small = bytes(1 << 20), bytes(4096)
-    call(operations.write, fh, 0, large)
-    call(operations.fsync, fh, datasync=False)
-    call(operations.write, fh, 0, large)
-    call(operations.write, fh, 0, small)
-    assert inline == [True, False, True]
+    call(operations.write, stream, 0, large)
+    call(operations.fsync, stream, datasync=False)
+    call(operations.write, stream, 0, large)
+    call(operations.fsync, small_file, datasync=False)
+    call(operations.write, stream, 0, large)
+    call(operations.write, small_file, 0, small)
+    assert inline == [True, True, False, True]

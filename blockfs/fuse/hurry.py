@@ -1,0 +1,70 @@
+"""Notices that an fsync of one file waits beside somebody's stream to another, and makes the stream give way.
+
+The stream's pages come in requests of up to 1 MiB, and everything that a small fsync needs, three or four requests one
+after the other, waits behind them. While there are such fsyncs, the stream may have little dirty in the kernel, and its
+requests are not answered in the event loop. A file that is written and fsynced by itself goes at full speed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import trio
+
+_HURRY_S: Final = 1.0  # how long an fsync, or a large write, is remembered
+
+
+class Limit(Protocol):
+    """How much may be dirty in the kernel."""
+
+    def lower(self) -> None:
+        """Little."""
+        ...
+
+    def restore(self) -> None:
+        """As much as before."""
+        ...
+
+
+class Hurry:
+    """Belongs to the event loop: not thread-safe.
+
+    Args:
+        now_s: A monotonic clock.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._until_s = 0.0
+        self._stream: int | None = None
+        self._streamed_at_s = 0.0
+        self._begun = trio.Event()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether fsyncs of one file come while another one is streamed."""
+        return self._now_s() < self._until_s
+
+    def streams(self, ino: int) -> None:
+        """Note a large write."""
+        self._stream = ino
+        self._streamed_at_s = self._now_s()
+
+    def waits(self, ino: int) -> None:
+        """Note an fsync."""
+        now_s = self._now_s()
+        if self._stream != ino and now_s < self._streamed_at_s + _HURRY_S:
+            self._until_s = now_s + _HURRY_S
+            self._begun.set()
+
+    async def keep(self, limit: Limit) -> None:
+        """Lower a limit for as long as there is a hurry, again and again, until cancelled."""
+        while True:
+            await self._begun.wait()
+            limit.lower()
+            while (left_s := self._until_s - self._now_s()) > 0:
+                await trio.sleep(left_s)
+            limit.restore()
+            self._begun = trio.Event()
