@@ -58,7 +58,7 @@ def _table(roots: list[RootLive]) -> Table:
     for root in roots:
         last = ", ".join(f"{int(root.last.get(key, 0))} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
         remarks = "\n".join([text for text in (root.moving, root.detail, *root.degraded) if text])
-        waiting = "all" if root.dirty < 0 else f"in {root.dirty} folders" if root.dirty else ""
+        waiting = "all" if root.dirty < 0 else f"in {root.dirty} places" if root.dirty else ""
         since = time.strftime("%H:%M:%S", time.localtime(root.since))
         table.add_row(root.root, root.phase, since, waiting, last if root.last else "", remarks)
     return table

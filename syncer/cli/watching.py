@@ -99,7 +99,7 @@ class Ports:
             scoping = None
             if isinstance(local, LocalDirectory):
                 dirt = None if work.local.everything else work.local.directories
-                scoping = Scoping(local=local, state=books, dirt=dirt)
+                scoping = Scoping(local=local, state=books, dirt=dirt, entries=work.local.entries)
             options = Options(policy=policy, scoping=scoping)
             await Cycle(local, remote, books, _Ears(moving), options, report).run()
         finally:

@@ -4,7 +4,9 @@ The planner is given the restriction of base and observations to a *scope*: ever
 could be the same node or want the same name, and the directories above. Outside of it both sides are as the base says,
 so nothing there needs an action, and no action inside depends on it:
 
-- all children of a directory in which something changed are in it: names that are taken, conflict copies, folded names;
+- all children of a directory in which something changed are in it: names that are taken, conflict copies, folded names
+  (only the changed entries themselves, where their names are told by who watches: nobody else can want a name that
+  somebody has here, unless something changes on the server, and that is told with the whole directory);
 - so are the base nodes with the inode or the uuid of something that is new in its place: it may have moved from there;
 - and everything below a directory that is new, gone or another one on a side.
 
@@ -20,7 +22,7 @@ from typing import Protocol
 from syncer.core.base import BaseIndex
 from syncer.core.identify import evidence
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat
-from syncer.core.paths import split
+from syncer.core.paths import join, split
 
 
 class Rows(Protocol):
@@ -104,6 +106,38 @@ class Scope:
         known = {} if nid is None else {row.node.name: row for row in self._children(nid)}
         if nid is not None:
             self._listed.add(nid)
+        return self._compare(entries, known, whole=whole)
+
+    def looked_at(self, path: RelPath, names: Iterable[bytes], entries: Iterable[FileStat]) -> list[RelPath]:
+        """Take some entries of a local directory that the base knows; all others in it are as the base says.
+
+        Only for names that are never taken for one another: else a name says nothing of the entry that it leads to.
+
+        Args:
+            path: The directory.
+            names: What was looked for.
+            entries: Those that are there.
+
+        Returns:
+            See `listed`.
+        """
+        known: dict[bytes, BaseRow] = {}
+        for name in names:
+            nid = self.find(join(path, name))
+            row = self._all.row(nid) if nid else None
+            if row is not None:
+                self._add(row)
+                known[name] = row
+        above = self.find(path)
+        row = self._all.row(above) if above else None
+        if row is not None:
+            self._add(row)
+        return self._compare(entries, known)
+
+    def _compare(
+        self, entries: Iterable[FileStat], known: dict[bytes, BaseRow], *, whole: bool = False
+    ) -> list[RelPath]:
+        """What is there with what should be there; the rest of `known` is not."""
         below: list[RelPath] = []
         for stat in entries:
             self._seen[stat.path] = stat

@@ -21,6 +21,7 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.paths import split
 from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
+from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests, Surveyor
 from syncer.remote.client import Changes, CloudClient, Cursor
@@ -99,11 +100,13 @@ class Scoping:
         local: The root.
         state: What is remembered.
         dirt: Directories in which something may have changed; None: survey all.
+        entries: Further paths that may have changed: themselves, not what lies beside or below them.
     """
 
     local: PartialRoot
     state: PartialState
     dirt: Collection[RelPath] | None = None
+    entries: Collection[RelPath] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,9 +184,14 @@ def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, .
     with scoping.state.rows() as known:
         scope = Scope(known)
         looked: dict[RelPath, None] = {}
+        named = _by_directory(scoping)
         # Parents first, and what is new is listed whole at once: so nothing is listed twice.
-        for path in sorted(dirt):
+        full = set(dirt)
+        for path in sorted(full | named.keys()):
             pending = [(path, False)]
+            if path not in full and path not in looked:
+                found = _look_at(surveyor, scope, path, named[path])
+                pending = pending if found is None else [(below, True) for below in found]
             while pending:
                 at, whole = pending.pop()
                 if at in looked or not (whole or _exists(surveyor, scope, at)):
@@ -197,6 +205,26 @@ def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, .
                 surveyor.listing(name)
         scope.changed(rules.tracked(changes.objects), deleted)
         return scope.finish(), tuple(looked), surveyor
+
+
+def _by_directory(scoping: Scoping) -> dict[RelPath, list[bytes]]:
+    """The names that may have changed, where the directories are not looked at as a whole anyway."""
+    found: dict[RelPath, list[bytes]] = {}
+    for path in scoping.entries if scoping.dirt is not None else ():
+        above, name = split(path)
+        found.setdefault(above, []).append(name)
+    return found
+
+
+def _look_at(surveyor: Surveyor, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
+    """Some entries of a directory; returns what must be listed below it, or None: list the directory."""
+    if path and scope.find(path) is None:
+        return []  # see _exists
+    try:
+        entries = surveyor.entries(path, names)
+    except LocalChangedError:
+        return []
+    return None if entries is None else scope.looked_at(path, names, entries)
 
 
 def _exists(surveyor: Surveyor, scope: Scope, path: RelPath) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import trio
@@ -50,13 +50,20 @@ class Sources:
         self.neighbours: Neighbours | None = None
         self.bytes_read = 0
         self._contents: list[Content] = []
+        self._with_kept = False
         self._index: BlockIndex | None = None
         self._indexing = threading.Lock()  # to build it once
 
-    def know(self, contents: Sequence[Content]) -> None:
-        """Say which contents the root's files have now."""
+    def know(self, contents: Iterable[Content], *, with_kept: bool = False) -> None:
+        """Say which contents the root's files have now.
+
+        Args:
+            contents: Of the files that were looked at.
+            with_kept: Other files may have any of those whose lists are kept.
+        """
         with self._indexing:
             self._contents = list(contents)
+            self._with_kept = with_kept
             self._index = None
 
     def learn(self, content: Content) -> None:
@@ -72,7 +79,8 @@ class Sources:
         """The index over the known contents, built when it is first needed in a cycle."""
         with self._indexing:
             if self._index is None:
-                self._index = BlockIndex(self.lists, self._contents)
+                contents = {*self._contents, *(self.lists.contents() if self._with_kept else ())}
+                self._index = BlockIndex(self.lists, _longest_first(contents))
             return self._index
 
     def open(self, origin: Origin) -> int | None:
@@ -292,3 +300,8 @@ def temp_name(path: RelPath, content: Content, attempt: int) -> bytes:
     place = block_id(path)[:4].hex()
     again = f".{attempt}" if attempt else ""
     return f"{content.object_hash.hex()}.{content.size_bytes:x}.{place}{again}".encode()
+
+
+def _longest_first(contents: Iterable[Content]) -> list[Content]:
+    """The order in which contents are indexed until the index is full."""
+    return sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
@@ -179,7 +179,7 @@ class LocalDirectory:
         stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
-        self._sources.know(_longest_first(contents))
+        self._sources.know(contents)
         if not self._only_looking:
             # The agreed contents stay, too: what a push or pull of a change is told apart from.
             agreed = {row.node.content for row in base.rows.values() if row.node.content is not None}
@@ -201,7 +201,7 @@ class LocalDirectory:
 
     def surveyor(self, rules: IgnoreRules) -> Surveyor:
         """Finds out where to look."""
-        return Surveyor(self._root, rules)
+        return Surveyor(self._root, rules, folds=self._folding.key is not None)
 
     def patterns(self) -> Sequence[bytes]:
         """The root's own ignore patterns. Blocking."""
@@ -220,7 +220,7 @@ class LocalDirectory:
         problems: list[Problem] = []
         found, _ = await self._with_contents(stats, base, problems, clock_ns)
         contents = {stat.content for stat in found if stat.content is not None}
-        self._sources.know(_longest_first(contents | await self.kept_contents()))
+        self._sources.know(contents, with_kept=True)
         return Observation(stats=found, unknown=[], problems=problems, clock_ns=clock_ns, folding=self._folding)
 
     async def _with_contents(
@@ -485,11 +485,6 @@ class LocalDirectory:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
-
-
-def _longest_first(contents: Iterable[Content]) -> list[Content]:
-    """The order in which contents are indexed until the index is full."""
-    return sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash))
 
 
 def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:

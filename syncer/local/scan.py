@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,6 +90,19 @@ def list_directory(root: int, path: RelPath, home: int, rules: IgnoreRules, foun
     finally:
         os.close(descriptor)
     return below if path else [*below, RelPath(PARK_FOLDER)]
+
+
+def look_at_entries(
+    root: int, path: RelPath, names: Sequence[bytes], home: int, rules: IgnoreRules, found: Scan
+) -> None:
+    """Report some entries of a directory, those of them that are there."""
+    descriptor = open_directory(root, path)
+    try:
+        for name in names:
+            if path or name != PRIVATE:
+                _report(descriptor, join(path, name), home, rules, found)
+    finally:
+        os.close(descriptor)
 
 
 def _report(directory: int, path: RelPath, home: int, rules: IgnoreRules, found: Scan) -> bool:

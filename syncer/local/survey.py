@@ -18,13 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from syncer.core.ignore import IgnoreRules
+from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.scope import Rows, UnscopableError
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory
-from syncer.local.scan import Scan, list_directory
+from syncer.local.scan import Scan, list_directory, look_at_entries
 from syncer.local.syscalls import status
 
 _KEY_BYTES: Final = 8
@@ -97,10 +97,17 @@ class Surveyor:
         holding: Directories that were listed in full, and hold something that is not synced.
     """
 
-    def __init__(self, root: int, rules: IgnoreRules | None = None) -> None:
-        """Take over the root's descriptor (not closed here)."""
+    def __init__(self, root: int, rules: IgnoreRules | None = None, *, folds: bool = False) -> None:
+        """Take over the root's descriptor (not closed here).
+
+        Args:
+            root: The descriptor.
+            rules: What is ignored.
+            folds: The filesystem takes some names for one another.
+        """
         self.rules = IgnoreRules() if rules is None else rules
         self.holding: set[RelPath] = set()
+        self._folds = folds
         self._root = root
         self._home = status(b"", root).device
 
@@ -151,6 +158,30 @@ class Surveyor:
         if found.unknown or any(problem.partly for problem in found.problems) or self.rules.text(path) != rules:
             raise UnscopableError(path)
         return found.stats
+
+    def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
+        """Some entries of a directory: those that are there, of the names that are synced.
+
+        Returns:
+            None if that says too little, and the directory must be listed: the other names of a hard link, entries
+            that rules are for now, the name that an entry really has where several lead to it.
+
+        Raises:
+            LocalChangedError: There is no such directory.
+            UnscopableError: Something can't be told.
+        """
+        wanted = sorted(set(names))
+        if self._folds or IGNORE_FILE in wanted:
+            return None
+        found = Scan()
+        try:
+            look_at_entries(self._root, path, wanted, self._home, self.rules, found)
+        except OSError:
+            raise UnscopableError(path) from None
+        self.holding |= found.holding
+        if found.unknown or any(problem.partly for problem in found.problems):
+            raise UnscopableError(path)
+        return None if any(each.nlink > 1 for each in found.stats) else found.stats
 
     def settled(self, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
         """Find directories in which everything is exactly as the base says.

@@ -1,8 +1,8 @@
 """Watch an ordinary directory by inotify: a thread that does nothing but empty the queue.
 
-The queue of a burst overflows if its reader is slow, so the reader only notes which directories are dirty. New and
-moved directories get their watches here at once, and are dirty then: what was made in them before the watch is found
-by looking. Lost events (overflow) are told by the kernel, and mean that everything is dirty.
+The queue of a burst overflows if its reader is slow, so the reader only notes which entries are dirty. New and moved
+directories get their watches here at once, and are dirty then: what was made in them before the watch is found by
+looking. Lost events (overflow) are told by the kernel, and mean that everything is dirty.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ class InotifySource:
         """One read of the queue."""
         assert self._inotify is not None
         dirty: set[int] = set()
+        named: set[tuple[int, bytes]] = set()
         detached, self._detached = self._detached, set()
         for event in self._inotify.read():
             if event.mask & inotify.IN_Q_OVERFLOW:
@@ -131,12 +132,21 @@ class InotifySource:
             elif event.mask & inotify.IN_IGNORED:
                 self._tree.forget(event.wd)
             elif event.wd != self._tree.root or event.name != PRIVATE:
-                dirty.add(event.wd)
+                if event.name:
+                    named.add((event.wd, event.name))
+                else:
+                    dirty.add(event.wd)
                 if event.mask & inotify.IN_ISDIR:
                     self._directory_event(event, dirty)
-        paths = {path for wd in dirty if (path := self._tree.path(wd)) is not None}
-        self._mailbox.put(paths)
+        self._mailbox.put(*self._paths(dirty, named))
         self._drop(detached)
+
+    def _paths(self, dirty: set[int], named: set[tuple[int, bytes]]) -> tuple[set[RelPath], set[RelPath]]:
+        """Directories and entries by their paths, without what is nowhere in the root any more."""
+        places = {wd: self._tree.path(wd) for wd in dirty | {wd for wd, _ in named}}
+        directories = {path for wd in dirty if (path := places[wd]) is not None}
+        entries = {join(path, name) for wd, name in named if wd not in dirty and (path := places[wd]) is not None}
+        return directories, entries
 
     def _drop(self, detached: set[int]) -> None:
         """Stop watching what left the root: whatever arrives elsewhere in it is told in the same read, or the next."""
@@ -155,6 +165,10 @@ class InotifySource:
             above = self._tree.path(event.wd)
             if above is not None:
                 dirty |= self._enter(event.wd, event.name, join(above, event.name))
+                # What was told of it at its last place may have been taken for a place that it came back from.
+                moved = self._tree.child(event.wd, event.name)
+                if moved is not None:
+                    dirty |= {moved, *self._tree.below(moved)}
 
     # --- watches
 

@@ -23,7 +23,7 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
         degraded: What works less well than it should: watching is incomplete, the server can't be asked.
         watching: How local changes are noticed.
         following: How the server's changes are noticed.
-        dirty: Local directories that are to be looked at; -1: all.
+        dirty: Local places that are to be looked at; -1: all.
         since: When the phase began, seconds since the epoch.
         next: When something is tried again or looked at on its own account, seconds since the epoch; None: never.
         cycles: Cycles since the daemon began.

@@ -302,7 +302,7 @@ class RootTask:
             self.live,
             degraded=[text for text in (self._local_problem, self._remote_problem) if text is not None],
             watching=source.kind if source is not None else "nothing",
-            dirty=-1 if local.everything else len(local.directories),
+            dirty=-1 if local.everything else len(local),
             next=None if math.isinf(due_s) else self._around.wall_s() + due_s - trio.current_time(),
         )
         self._around.told()

@@ -12,8 +12,9 @@ from typing import Protocol
 import trio
 
 from syncer.core.model import RelPath
+from syncer.core.paths import split
 from syncer.errors import SyncerError
-from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
+from syncer.watch.dirt import CLEAN, EVERYTHING, MAX_ENTRIES, Dirt
 
 
 class SourceLostError(SyncerError):
@@ -69,6 +70,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._directories: set[RelPath] = set()
+        self._entries: set[RelPath] = set()
         self._everything = False
         self._lost: str | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -79,11 +81,15 @@ class Mailbox:
         """Remember whose event loop is to be woken. From its thread, or from one that it started."""
         self._token = token or trio.from_thread.run_sync(trio.lowlevel.current_trio_token)
 
-    def put(self, directories: set[RelPath]) -> None:
+    def put(self, directories: set[RelPath], entries: set[RelPath] | None = None) -> None:
         """Deliver. From any thread."""
-        if directories:
+        if directories or entries:
             with self._guard:
                 self._directories |= directories
+                self._entries |= entries or set()
+                if len(self._entries) > MAX_ENTRIES:
+                    self._directories |= {split(path)[0] for path in self._entries}
+                    self._entries = set()
                 self._signal()
 
     def put_everything(self) -> None:
@@ -119,7 +125,7 @@ class Mailbox:
             with self._guard:
                 if self._lost is not None:
                     raise SourceLostError(self._lost)
-                if self._directories or self._everything:
+                if self._directories or self._entries or self._everything:
                     return
                 self._event = trio.Event()
                 self._is_signalled = False
@@ -128,8 +134,9 @@ class Mailbox:
     def take(self) -> Dirt:
         """Everything delivered so far."""
         with self._guard:
-            found, self._directories = self._directories, set()
+            directories, self._directories = self._directories, set()
+            entries, self._entries = self._entries, set()
             everything, self._everything = self._everything, False
         if everything:
             return EVERYTHING
-        return CLEAN | Dirt(directories=frozenset(found))
+        return CLEAN | Dirt(directories=frozenset(directories), entries=frozenset(entries))

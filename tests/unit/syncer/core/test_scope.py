@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -73,33 +74,44 @@ def plan_of(base: BaseIndex, local: Sequence[FileStat], remote: Sequence[object]
     return make_plan(base, here, there, POLICY, fresh, beside=beside)
 
 
-def scoped(scenario: Scenario) -> tuple[Scoped, list[FileStat]]:
-    """The scope, by what a survey and the server's list of changes would say."""
+def scoped(scenario: Scenario, by_name: Callable[[], bool] = lambda: False) -> tuple[Scoped, list[FileStat]]:
+    """The scope, by what a survey and the server's list of changes would say.
+
+    Args:
+        scenario: Base and both sides.
+        by_name: Whether of the next directory only the changed names are told.
+    """
     stats = scenario.local.observe_local(set(), set())
     base = BaseIndex(scenario.rows.values())
-    entries: dict[RelPath, list[FileStat]] = {RelPath(b""): []}
+    entries: dict[RelPath, dict[RelPath, FileStat]] = {RelPath(b""): {}}
     for stat in stats:
-        entries.setdefault(split(stat.path)[0], []).append(stat)
+        entries.setdefault(split(stat.path)[0], {})[stat.path] = stat
     known: dict[RelPath, dict[RelPath, BaseRow]] = {}
     for nid, path in base.paths.items():
         known.setdefault(split(path)[0], {})[path] = base.rows[nid]
-    dirty = []
+    dirty: dict[RelPath, set[RelPath]] = {}
     for directory in entries.keys() | known.keys():
-        rows, seen = known.get(directory, {}), entries.get(directory, [])
-        agree = all(stat.path in rows and is_unchanged(rows[stat.path], stat) for stat in seen)
-        if not agree or len(rows) != len(seen):
-            dirty.append(directory)
+        rows, seen = known.get(directory, {}), entries.get(directory, {})
+        changed = {path for path in seen if path not in rows or not is_unchanged(rows[path], seen[path])}
+        if changed or rows.keys() - seen.keys():
+            dirty[directory] = changed | (rows.keys() - seen.keys())
     scope = Scope(MemoryRows(scenario.rows))
     looked = set()
     folders = {stat.path for stat in stats if stat.kind is Kind.DIRECTORY} | {RelPath(b"")}
     for path in sorted(dirty):
         pending = [(path, False)]
+        if path not in looked and by_name():
+            pending = []
+            if path in folders and scope.find(path) is not None:
+                names = [split(each)[1] for each in dirty[path]]
+                there = [entries[path][each] for each in dirty[path] if each in entries.get(path, {})]
+                pending = [(below, True) for below in scope.looked_at(path, names, there)]
         while pending:
             at, whole = pending.pop()
             if at in looked or at not in folders or not (whole or scope.find(at) is not None):
                 continue
             looked.add(at)
-            pending += [(below, True) for below in scope.listed(at, entries.get(at, []), whole=whole)]
+            pending += [(below, True) for below in scope.listed(at, entries.get(at, {}).values(), whole=whole)]
     tags = {base.paths[nid]: row.remote for nid, row in base.rows.items()}
     objects = scenario.remote.observe_remote()
     changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
@@ -130,12 +142,14 @@ def _of(action: Action) -> tuple[object, ...]:
     return type(action).__name__, *sorted((key, str(value)) for key, value in fields.items())
 
 
-def test_the_plan_of_a_part_is_the_plan_of_the_whole() -> None:
+@pytest.mark.parametrize("names", [0.0, 0.5, 1.0], ids=["by directory", "mixed", "by name"])
+def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
     smaller = 0
     for seed in range(SEEDS):
         scenario = Scenario(seed, Limits(base_steps=14, side_steps=3, lost_base=False))
         scenario.prepare()
-        part, stats = scoped(scenario)
+        rng = random.Random(seed)
+        part, stats = scoped(scenario, lambda: rng.random() < names)  # noqa: B023 - called at once
         base = BaseIndex(scenario.rows.values())
         whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
         again = plan_of(part.base, part.local, part.remote, part.beside)
@@ -162,6 +176,22 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
     assert len(part.base) == 21
     assert part.beside == len(rows) - 21
     assert len(reader.given) < 60
+
+
+def test_a_named_change_needs_its_own_row_and_those_of_the_directories_above() -> None:
+    rows = wide_tree(folders=50, files=20)
+    base, reader = BaseIndex(rows.values()), MemoryRows(rows)
+    scope = Scope(reader)
+    row = rows[base.by_path[RelPath(b"d7/f3")][0]]
+    assert row.local is not None
+    tag = dataclasses.replace(row.local, ctime_ns=99)
+    seen = FileStat(path=RelPath(b"d7/f3"), kind=Kind.FILE, meta=row.node.meta, tag=tag)
+    assert scope.looked_at(RelPath(b"d7"), [b"f3"], [seen]) == []
+    part = scope.finish()
+    assert len(part.base) == 2
+    assert part.local == [seen, *(stat for stat in part.local if stat.path == b"d7")]
+    assert part.beside == len(rows) - 2
+    assert reader.listed == []
 
 
 def wide_tree(*, folders: int, files: int) -> dict[Nid, BaseRow]:

@@ -154,8 +154,17 @@ class Device:
         dry_run: bool = False,
         step: Callable[[str], None] | None = None,
         client: MemoryClient | None = None,
+        entries: Collection[bytes] | None = None,
     ) -> Report:
-        """One cycle in an event loop of its own; what it raises is raised."""
+        """One cycle in an event loop of its own; what it raises is raised.
+
+        Args:
+            consent: See Options.
+            dry_run: See Options.
+            step: A fault point.
+            client: Another one than usual.
+            entries: All paths that may have changed; None: nobody watched.
+        """
         self.ears = Ears()
 
         async def main() -> Report:
@@ -163,6 +172,8 @@ class Device:
             if step is not None:
                 root.step = step
             scoping = Scoping(local=root, state=self.state) if self.partly else None
+            if entries is not None:
+                scoping = Scoping(local=root, state=self.state, dirt=(), entries=[RelPath(path) for path in entries])
             options = Options(
                 scoping=scoping,
                 policy=Policy(host=self.name, utc="20260101T000000Z"),

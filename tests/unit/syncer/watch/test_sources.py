@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from syncer.core.model import RelPath
+from syncer.core.paths import PRIVATE, join, split
 from syncer.watch.dirt import CLEAN, Dirt
 from syncer.watch.inotify import DIRECTORY_EVENTS, Inotify
 from syncer.watch.inotify_source import InotifySource
@@ -34,11 +35,16 @@ class Watched:
     async def until(self, *directories: bytes) -> Dirt:
         """Wait until these are dirty; returns all that is."""
         wanted = {RelPath(each) for each in directories}
-        while not (self.seen.everything or wanted <= self.seen.directories):
+        while not (self.seen.everything or wanted <= told(self.seen)):
             await self.source.wait()
             self.seen |= self.source.take()
         found, self.seen = self.seen, CLEAN
         return found
+
+
+def told(dirt: Dirt) -> set[RelPath]:
+    """Directories in which something is dirty."""
+    return {*dirt.directories, *(split(path)[0] for path in dirt.entries)}
 
 
 def watching(kind: str, path: Path, scenario: Scenario) -> None:
@@ -75,6 +81,29 @@ def test_writing_making_and_removing_are_noticed_where_they_happen(kind: str, ro
         await watched.until(b"")
 
     watching(kind, root, scenario)
+
+
+def test_the_very_names_are_told(root: Path) -> None:
+    async def scenario(watched: Watched) -> None:
+        (root / "a" / "file").write_bytes(b"2")
+        (root / "a" / "b" / "new").write_bytes(b"1")
+        seen = await watched.until(b"a", b"a/b")
+        assert seen == Dirt(entries=frozenset({RelPath(b"a/file"), RelPath(b"a/b/new")}))
+        (root / "a" / "b" / "new").rename(root / "a" / "newer")
+        assert (await watched.until(b"a", b"a/b")).entries == {b"a/b/new", b"a/newer"}
+
+    watching("inotify", root, scenario)
+
+
+def test_a_directory_that_went_and_came_back_is_looked_at(root: Path) -> None:
+    async def scenario(watched: Watched) -> None:
+        (root / "a").rename(root / "b")
+        (root / "b" / "b" / "new").write_bytes(b"1")
+        await watched.until(b"b/b")
+        (root / "b").rename(root / "a")
+        assert {b"a", b"a/b"} <= (await watched.until(b"", b"a")).directories
+
+    watching("inotify", root, scenario)
 
 
 def test_a_new_tree_is_watched_down_to_its_leaves(root: Path) -> None:
@@ -115,7 +144,7 @@ def test_what_was_moved_out_is_not_watched_any_more(root: Path, tmp_path: Path) 
         await watched.until(b"")
         (tmp_path / "outside" / "b" / "new").write_bytes(b"1")
         (root / "end").mkdir()
-        assert (await watched.until(b"")).directories <= {b"", b"end"}
+        assert told(await watched.until(b"")) <= {b"", b"end"}
 
     watching("inotify", root, scenario)
 
@@ -125,7 +154,7 @@ def test_our_own_folder_is_no_dirt(kind: str, root: Path) -> None:
     async def scenario(watched: Watched) -> None:
         (root / ".blocksync" / "tmp" / "x").write_bytes(b"1")
         (root / "a" / "file").write_bytes(b"3")
-        assert (await watched.until(b"a")).directories <= {b"a", b"a/file"}
+        assert told(await watched.until(b"a")) <= {b"a", b"a/file"}
 
     watching(kind, root, scenario)
 
@@ -200,23 +229,31 @@ def test_random_trees_leave_nothing_unnoticed(root: Path) -> None:
             seen = await watched.until(os.fsencode(fence.name), b"")
             after = listing(root)
             stayed = {path for path in before.keys() & after.keys() if before[path][0] == after[path][0]}
-            changed = {path for path in stayed if before[path] != after[path]}
-            assert seen.everything or changed <= seen.directories, seed
+            for path in stayed - seen.directories if not seen.everything else ():
+                names = {join(path, name) for name in different(before[path][1], after[path][1])}
+                assert names <= seen.entries, (seed, path)
             before = after
 
     watching("inotify", root, scenario)
 
 
-def listing(root: Path) -> dict[bytes, tuple[int, object]]:
+def different(before: dict[bytes, int], after: dict[bytes, int]) -> set[bytes]:
+    """Names with another entry behind them."""
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+def listing(root: Path) -> dict[RelPath, tuple[int, dict[bytes, int]]]:
     """What each directory is and holds."""
-    found: dict[bytes, tuple[int, object]] = {}
+    found: dict[RelPath, tuple[int, dict[bytes, int]]] = {}
     for folder, folders, files in os.walk(root):
         relative = os.path.relpath(folder, root)
         if relative.split(os.sep, 1)[0] != ".blocksync":
-            below = {name: os.lstat(os.path.join(folder, name)).st_ino for name in folders}
-            times = {name: os.lstat(os.path.join(folder, name)).st_mtime_ns for name in files}
-            path = b"" if relative == "." else os.fsencode(relative)
-            found[path] = (os.lstat(folder).st_ino, (below, times))
+            marks = {os.fsencode(name): os.lstat(os.path.join(folder, name)).st_ino for name in folders}
+            marks |= {os.fsencode(name): os.lstat(os.path.join(folder, name)).st_mtime_ns for name in files}
+            if relative == ".":
+                marks.pop(PRIVATE)
+            path = RelPath(b"" if relative == "." else os.fsencode(relative))
+            found[path] = (os.lstat(folder).st_ino, marks)
     return found
 
 

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.core.model import RelPath
-from syncer.watch.dirt import CLEAN, EVERYTHING, MAX_DIRECTORIES, Dirt
+from syncer.watch.dirt import CLEAN, EVERYTHING, MAX_DIRECTORIES, MAX_ENTRIES, Dirt
 from syncer.watch.inotify import WatchTree
+from syncer.watch.source import Mailbox
 
 ROOT = 1
 
@@ -75,3 +76,21 @@ def test_too_much_dirt_is_everything() -> None:
     assert (some | Dirt(directories=frozenset({RelPath(b"one more")}))) == EVERYTHING
     assert some | EVERYTHING == EVERYTHING
     assert not CLEAN
+
+
+def test_many_dirty_entries_are_told_by_their_directories() -> None:
+    one = Dirt(entries=frozenset({RelPath(b"other/one")}))
+    some = Dirt(entries=frozenset(RelPath(b"a/%d" % number) for number in range(MAX_ENTRIES)))
+    assert some
+    assert (some | CLEAN) == some
+    assert (some | one) == Dirt(directories=frozenset({RelPath(b"a"), RelPath(b"other")}))
+
+
+def test_a_mailbox_tells_many_entries_by_their_directories() -> None:
+    mailbox = Mailbox()
+    mailbox.put(set(), {RelPath(b"b/one")})
+    assert mailbox.take() == Dirt(entries=frozenset({RelPath(b"b/one")}))
+    mailbox.put(set(), {RelPath(b"a/%d" % number) for number in range(MAX_ENTRIES)})
+    mailbox.put({RelPath(b"c")}, {RelPath(b"b/one")})
+    assert mailbox.take().directories == {b"a", b"b", b"c"}
+    assert mailbox.take() == CLEAN
