@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,17 +15,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.core.identify import evidence
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, split
 from syncer.core.scope import UnscopableError
+from syncer.local import survey
 from syncer.local.private import PrivateFolder
 from syncer.local.scan import scan
 from syncer.local.survey import Digests, Surveyor
+from syncer.local.survey_worker import Found, Worker
 from tests.unit.syncer.core.test_scope import MemoryRows
 from tests.unit.syncer.core.trees import content
 
 NEVER = 1 << 62
 """A clock that is later than any change: directories are trusted at once."""
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work can be shared, whatever machine this is."""
+    monkeypatch.setattr(survey, "has_second_core", lambda: True)
 
 
 @contextmanager
@@ -173,3 +184,74 @@ def test_a_directory_that_changed_in_this_tick_of_the_clock_is_not_trusted(tree:
         rows = MemoryRows(rows_of(tree))
         assert surveyor.settled(rows, [RelPath(b"b")], changed_ns) == {(tree / "b").stat().st_ino: None}
         assert None not in surveyor.settled(rows, [RelPath(b"b")], changed_ns + 1).values()
+
+
+def wide(path: Path, folders: int) -> Path:
+    """Enough folders for both processes, not all at one level."""
+    for number in range(folders):
+        folder = path / f"w{number % 7}" / f"d{number}" / "in"
+        folder.mkdir(parents=True)
+        for file in range(3):
+            (folder / f"f{file}").write_text("x")
+    return path
+
+
+def test_two_processes_find_what_one_finds(tree: Path) -> None:
+    wide(tree, 150)
+    with surveyor_of(tree) as surveyor:
+        known = settled(tree, surveyor)
+        for number in (3, 77, 149):
+            (tree / f"w{number % 7}" / f"d{number}" / "in" / "f1").write_text("other")
+        alone, both = surveyor.survey(known, share_from=NEVER), surveyor.survey(known, share_from=0)
+        assert sorted(both.dirty) == sorted(alone.dirty)
+        assert len(alone.dirty) == 3
+        assert both.entries == alone.entries
+        without = surveyor.survey(Digests(), share_from=0)
+        assert len(without.dirty) == len(known)
+
+
+def test_the_worker_ignores_what_is_ignored(tree: Path) -> None:
+    wide(tree, 100)
+    with surveyor_of(tree) as surveyor:
+        surveyor.rules = IgnoreRules([b"f1", b"w3/"])
+        alone, both = surveyor.survey(Digests(), share_from=NEVER), surveyor.survey(Digests(), share_from=0)
+        assert sorted(both.dirty) == sorted(alone.dirty)
+        assert both.entries == alone.entries
+        assert not any(path.startswith(b"w3") for path in both.dirty)
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_worker_that_dies_is_done_without(tree: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    wide(tree, 150)
+    collect = Worker.collect
+    calls = 0
+
+    def killed(self: Worker, pending: deque[RelPath]) -> list[tuple[RelPath, Found]]:
+        nonlocal calls
+        calls += 1
+        if calls == after + 1:
+            self._process.kill()
+            self._process.wait()
+        return collect(self, pending)
+
+    monkeypatch.setattr(Worker, "collect", killed)
+    with surveyor_of(tree) as surveyor:
+        both, alone = surveyor.survey(Digests(), share_from=0), surveyor.survey(Digests(), share_from=NEVER)
+        assert sorted(both.dirty) == sorted(alone.dirty)
+        assert both.entries == alone.entries
+        assert calls > after
+
+
+def test_without_a_worker_it_is_done_alone(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with surveyor_of(tree) as surveyor:
+        assert len(surveyor.survey(Digests(), share_from=0).dirty) == 4
+
+
+def test_small_roots_start_no_second_process(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with surveyor_of(tree) as surveyor:
+        assert surveyor.survey(settled(tree, surveyor)).dirty == []
