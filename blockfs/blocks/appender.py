@@ -98,8 +98,7 @@ class Appender:
 
     def _append(self, payload: Payload, epoch: int) -> Row:
         """Append to the open segment, or to the next one if it is full."""
-        if self._disk.room_bytes(self._layout.segments) < len(payload.data):
-            raise NoSpaceError(f"{self._layout.path}: the disk is full; free some space and repeat")
+        self._disk.check_room(self._layout.segments, len(payload.data))
         writer = self._open
         if writer is None or writer.failed or writer.end >= self._limit_bytes:
             self._open = None

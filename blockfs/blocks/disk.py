@@ -9,14 +9,17 @@ from typing import Final
 
 import lmdb
 
+from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
 from blockfs.runtime.linux import write_back
+from blockfs.runtime.space import Space, host_space
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _RESERVE_BYTES: Final = 16 << 20
 _RESERVE_SHARE: Final = 128
-"""Payload stops when 16 MiB of the disk, or 1/128 of a small one, are left: metadata commits and the collector need
-room to get out of a full disk."""
+_QUOTA_RESERVE_SHARE: Final = 16
+"""Payload stops when 16 MiB of the disk, 1/128 of a small one or 1/16 of a small quota are left: metadata commits and
+the collector need room to get out of a full disk."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
@@ -79,10 +82,22 @@ class Disk:
 
     def room_bytes(self, path: str) -> int:
         """Bytes that payload may still take on the path's filesystem; negative when it is nearly full."""
-        available, total = self.available_bytes(path)
-        return available - min(_RESERVE_BYTES, total // _RESERVE_SHARE)
+        space = self.space(path)
+        share = _QUOTA_RESERVE_SHARE if space.is_quota else _RESERVE_SHARE
+        return space.available_bytes - min(_RESERVE_BYTES, space.total_bytes // share)
 
-    def available_bytes(self, path: str) -> tuple[int, int]:
-        """Bytes that an ordinary user may still allocate on the path's filesystem, and the filesystem's size."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+    def check_room(self, path: str, length: int) -> None:
+        """Refuse payload that would take what is kept for the way out of a full disk.
+
+        Raises:
+            NoSpaceError: The disk is full, or nearly so.
+            QuotaError: The quota is.
+        """
+        if self.room_bytes(path) < length:
+            if self.space(path).is_quota:
+                raise QuotaError(f"{path}: the quota is used up; free some space and repeat")
+            raise NoSpaceError(f"{path}: the disk is full; free some space and repeat")
+
+    def space(self, path: str) -> Space:
+        """The room there is on the path's filesystem."""
+        return host_space(path)

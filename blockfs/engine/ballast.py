@@ -18,12 +18,14 @@ import structlog
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.linux import syncfs
+from blockfs.runtime.space import host_space
 
 _NAME: Final = b"ballast"
 BALLAST_BYTES: Final = 8 << 20
 """2,048 database pages: a collection's transactions change 512 rows each, a commit has about a second's changes."""
 
-_SHARE: Final = 128  # of a small host, the ballast is never more than this part
+_SHARE: Final = 128  # of a small host, the ballast is never more than this part;
+_QUOTA_SHARE: Final = 16  # of a small quota
 _SPARE: Final = 1  # taken back only if this many times its size stays free: it must not fill the host itself
 
 T = TypeVar("T")
@@ -41,8 +43,8 @@ class Ballast:
 
     def __init__(self, volume: bytes, size_bytes: int = BALLAST_BYTES) -> None:
         self._path = os.path.join(volume, _NAME)
-        host = os.statvfs(volume)
-        self._size_bytes = min(size_bytes, host.f_blocks * host.f_frsize // _SHARE)
+        host = host_space(volume)
+        self._size_bytes = min(size_bytes, host.total_bytes // (_QUOTA_SHARE if host.is_quota else _SHARE))
         self._lock = threading.Lock()
         self._quota_is_used_up = False
 
@@ -96,14 +98,13 @@ class Ballast:
             if not self._size_bytes or self._is_there():
                 self._quota_is_used_up = False
                 return
-            host = os.statvfs(os.path.dirname(self._path))
             wanted = self._size_bytes * (1 + _SPARE)
-            if host.f_bavail * host.f_frsize < wanted:
+            if host_space(os.path.dirname(self._path)).available_bytes < wanted:
                 raise NoSpaceError("the host filesystem is too full for the volume's ballast")
             with space_errors("ballast"):
                 fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
-                    os.posix_fallocate(fd, 0, wanted)  # the spare part, too: statvfs knows no quotas
+                    os.posix_fallocate(fd, 0, wanted)  # the spare part, too: not all quotas are seen
                     os.ftruncate(fd, self._size_bytes)
                 except BaseException:
                     os.unlink(self._path)

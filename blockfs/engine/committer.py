@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.filestate import Stores
+from blockfs.runtime.linux import syncfs
+from blockfs.runtime.space import host_space
 
 
 class Committer:
@@ -43,6 +46,21 @@ class Committer:
         self._commit()
         # Only now: the generations that these files belong to have left the durable tree. Other commits need not wait.
         self._stores.staging.sweep()
+
+    def give_back(self) -> None:
+        """Make everything durable, and wait until the host counts the room of what went with it as free.
+
+        btrfs lowers the use of a quota only with its own next transaction, which may be half a minute away.
+
+        Raises:
+            NoSpaceError: See `commit`.
+            TreeIoError: See `commit`.
+        """
+        self.commit()
+        folder = self._stores.staging.path
+        if host_space(folder).is_quota:
+            with suppress(OSError):  # what it can't write now is told by whoever syncs it
+                syncfs(folder)
 
     def _commit(self) -> None:
         with self._stores.lock:

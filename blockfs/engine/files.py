@@ -172,7 +172,7 @@ class Files:
             # What was removed a moment ago gives its room back when that is committed.
             if not may_block:
                 raise WouldBlock("the host is nearly full") from None
-            self._publisher.commit()
+            self._publisher.give_back()
             free_bytes = self._room.check(length)
         if free_bytes is not None:
             table.fit_limit(free_bytes)

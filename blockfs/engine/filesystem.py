@@ -170,6 +170,15 @@ class Filesystem:
         """
         self._committer.commit()
 
+    def give_back(self) -> None:
+        """Commit, and wait until the host has the room of what was removed.
+
+        Raises:
+            NoSpaceError: See `commit`.
+            TreeIoError: See `commit`.
+        """
+        self._committer.give_back()
+
     def sync(self) -> None:
         """Make everything durable without sealing it: syncfs(2).
 

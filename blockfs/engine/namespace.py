@@ -30,6 +30,7 @@ from blockfs.engine.attributes import (
 )
 from blockfs.engine.listing import Listing, parent_of
 from blockfs.engine.nodes import LINKS_MAX, Nodes, check_name
+from blockfs.engine.pagemap import PAGE
 from blockfs.engine.rename import Moved, Rename, apply_rename, check_rename
 from blockfs.engine.room import NAME_BYTES, Room
 from blockfs.errors import FsError, WouldBlock
@@ -139,16 +140,16 @@ class Namespace:
             return Listing(self.nodes, ino)
 
     def statfs(self) -> FilesystemNumbers:
-        """Room on the host, less the reserve, and inodes."""
+        """Room on the host or of its quota, less the reserve, and inodes."""
         host = self._room.host()
-        reserved = -(-self._room.reserve_bytes // host.f_frsize)
+        available_bytes = max(0, host.available_bytes - self._room.reserve_bytes(host))
         with self._lock:
             used = self._tree.inode_count()
         return FilesystemNumbers(
-            fragment_bytes=host.f_frsize,
-            blocks=host.f_blocks,
-            blocks_free=host.f_bfree,
-            blocks_available=max(0, host.f_bavail - reserved),
+            fragment_bytes=PAGE,
+            blocks=host.total_bytes // PAGE,
+            blocks_free=host.free_bytes // PAGE,
+            blocks_available=available_bytes // PAGE,
             files=used + _INODES_FREE,
             files_free=_INODES_FREE,
             name_max=NAME_MAX,

@@ -3,22 +3,22 @@
 Whatever needs new space asks first: staged pages, and names, which only become space when they are committed. Removing
 asks for nothing.
 
-A quota is not seen in statvfs(3): writers run against it. Then the reserve is the ballast, which is thrown off at once:
-LMDB writes to mapped pages, and on btrfs a mapped page that finds no quota is a SIGBUS. Nobody may use that room until
-the ballast is back.
+Not every quota is seen before it is used up (`blockfs.runtime.space`): where it isn't, writers run against it. Then the
+reserve is the ballast, which is thrown off at once, and nobody may use that room until the ballast is back.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from blockfs.engine.ballast import Ballast
 from blockfs.errors import NoSpaceError, QuotaError
+from blockfs.runtime.space import Space, host_space
 
 NAME_BYTES: Final = 4096  # a new name with its inode changes a few database pages, which its neighbours share
 _CHECK_BYTES: Final = 1 << 20  # a statvfs(2) costs as much as staging 16 KiB: one for each MiB
-_RESERVE_SHARE: Final = 64  # of a small host, the reserve is never more than this part
+_RESERVE_SHARE: Final = 64  # of a small host, the reserve is never more than this part;
+_QUOTA_SHARE: Final = 8  # of a small quota: btrfs takes some 100 KiB of it for each change, until that is committed
 
 
 class Room:
@@ -33,13 +33,16 @@ class Room:
     def __init__(self, path: bytes, ballast: Ballast, *, reserve_bytes: int) -> None:
         self._path = path
         self._ballast = ballast
-        host = self.host()
-        self.reserve_bytes: Final = min(reserve_bytes, host.f_blocks * host.f_frsize // _RESERVE_SHARE)
+        self._reserve_bytes = reserve_bytes
         self._unchecked_bytes = _CHECK_BYTES
 
-    def host(self) -> os.statvfs_result:
-        """statvfs(3) of the host."""
-        return os.statvfs(self._path)
+    def host(self) -> Space:
+        """The room on the host."""
+        return host_space(self._path)
+
+    def reserve_bytes(self, host: Space) -> int:
+        """What writers must leave of it."""
+        return min(self._reserve_bytes, host.total_bytes // (_QUOTA_SHARE if host.is_quota else _RESERVE_SHARE))
 
     def check(self, length: int) -> int | None:
         """Refuse `length` more bytes if the host is nearly full. Room that somebody makes is seen by the next call.
@@ -49,18 +52,19 @@ class Room:
 
         Raises:
             NoSpaceError: The reserve has begun.
-            QuotaError: A write ran against a quota, and there is still no room for the ballast.
+            QuotaError: It is that of a quota; or a write ran against one, and there is still no room for the ballast.
         """
         if self._ballast.quota_is_used_up:
             self._ballast.take_back()
         if self._unchecked_bytes < _CHECK_BYTES:
             return None
         host = self.host()
-        free_bytes = host.f_bavail * host.f_frsize
-        if free_bytes < self.reserve_bytes + length:
+        if host.available_bytes < self.reserve_bytes(host) + length:
+            if host.is_quota:
+                raise QuotaError("the quota is nearly used up; the rest is kept for sealing and metadata")
             raise NoSpaceError("the host filesystem is nearly full; the rest is kept for sealing and metadata")
         self._unchecked_bytes = 0
-        return free_bytes
+        return host.available_bytes
 
     def met_quota(self, error: QuotaError) -> None:
         """A write ran against a quota: make room for what must go on; writers are refused until it is back."""

@@ -244,7 +244,7 @@ class Sealer:
             return self._seal_group_stubbornly(states, spliced)
         except NoSpaceError:
             # What was removed a moment ago gives its room back when that is committed.
-            self._committer.commit()
+            self._committer.give_back()
             return self._seal_group_stubbornly(states, spliced)
 
     def _seal_group_stubbornly(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from typing import Final
@@ -14,6 +13,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.fuse import upkeep
 from blockfs.fuse.counters import Counters
+from blockfs.runtime.space import host_space
 
 LOOK_S: Final = 10.0  # between two looks whether a collection is due …
 LOOK_SHARE: Final = 100  # … or this many times as long as a look takes: it reads a row for each leaf
@@ -98,5 +98,5 @@ class Collector:
     def _space_is_low(self) -> bool:
         if time.monotonic() - self._last_s < LOW_SPACE_PAUSE_S:
             return False
-        host = os.statvfs(self._filesystem.volume.path)
-        return host.f_bavail * LOW_SPACE_SHARE < host.f_blocks
+        host = host_space(self._filesystem.volume.path)
+        return host.available_bytes * LOW_SPACE_SHARE < host.total_bytes

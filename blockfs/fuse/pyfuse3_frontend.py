@@ -460,7 +460,7 @@ class Operations(pyfuse3.Operations):
         try:
             return call()
         except NoSpaceError:
-            await self._in_thread(self._filesystem.commit)
+            await self._in_thread(self._filesystem.give_back)
             return _translated(call)
         except EXPECTED as error:
             raise _failure(error) from None

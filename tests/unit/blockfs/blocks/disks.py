@@ -10,6 +10,7 @@ import lmdb
 
 from blockfs.blocks.disk import Disk
 from blockfs.runtime.atomic import space_errors
+from blockfs.runtime.space import Space
 
 
 def memory_folder() -> str | None:
@@ -21,6 +22,11 @@ def memory_folder() -> str | None:
         return None
     is_usable = os.access(shared, os.W_OK) and found.f_bavail * found.f_frsize > 32 << 20
     return shared if is_usable else None
+
+
+def room(available_bytes: int) -> Space:
+    """A large disk that has so much left."""
+    return Space(total_bytes=1 << 40, free_bytes=available_bytes, available_bytes=available_bytes, is_quota=False)
 
 
 class Died(BaseException):

@@ -24,7 +24,7 @@ from blockfs.errors import (
     UsageError,
     WouldBlock,
 )
-from tests.unit.blockfs.blocks.disks import CountingDisk, io_error, no_space
+from tests.unit.blockfs.blocks.disks import CountingDisk, io_error, no_space, room
 
 BLOCK_SIZE = 4096
 A, B, C = b"a" * BLOCK_SIZE, b"b" * 100, b"c" * BLOCK_SIZE
@@ -505,7 +505,7 @@ def test_a_full_disk_loses_nothing_and_freed_space_is_usable_at_once(blocks: Blo
 
 def test_payload_stops_before_the_disk_is_quite_full(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector needs room to get out of a full disk."""
-    monkeypatch.setattr(blocks.disk, "available_bytes", lambda path: (15 << 20, 1 << 40))
+    monkeypatch.setattr(blocks.disk, "space", lambda _path: room(15 << 20))
     with blocks.hold() as hold, pytest.raises(NoSpaceError):
         blocks.put(A, hold)
     monkeypatch.undo()

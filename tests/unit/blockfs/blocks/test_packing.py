@@ -21,7 +21,7 @@ from blockfs.blocks.rebuild import rebuild_index
 from blockfs.blocks.scrub import scrub
 from blockfs.blocks.segment import PAGE, RAW, ZSTD
 from blockfs.errors import CorruptBlockError, WouldBlock
-from tests.unit.blockfs.blocks.disks import CountingDisk
+from tests.unit.blockfs.blocks.disks import CountingDisk, room
 
 BLOCK_SIZE = 65536
 
@@ -266,7 +266,7 @@ def test_a_full_host_stops_the_moving_and_nothing_else(tmp_path: Path, monkeypat
     blocks, live = small_and_half_dead(str(tmp_path / "blocks"))
     with blocks:
         places = [row_of(blocks, known) for known in live]
-        monkeypatch.setattr(blocks.disk, "available_bytes", lambda _path: (0, 1 << 40))
+        monkeypatch.setattr(blocks.disk, "space", lambda _path: room(0))
         assert collect(blocks, lambda: live).blocks_removed == 300
         assert [row_of(blocks, known) for known in live] == places
         assert [len(blocks.get(known, verify=True)) for known in live] == [1200] * 300

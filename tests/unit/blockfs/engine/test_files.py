@@ -5,6 +5,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from blockfs.engine import staging as staging_module
 from blockfs.engine.attributes import AttributeChanges
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.staging import HostIoError
-from blockfs.errors import FsError, MissingBlockError, NoSpaceError, WouldBlock
+from blockfs.errors import FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock
+from blockfs.runtime.space import Space, host_space
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import USER, config, content, create, findings, make
 
@@ -474,12 +476,12 @@ def test_readers_writers_and_sealers_at_once_see_whole_pages(tmp_path: Path) -> 
 def test_a_nearly_full_host_keeps_its_reserve(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> None:
     """Metadata commits, sealing and deletion need room when nothing else gets any. It comes back at once."""
     ino, other = create(filesystem, b"a"), create(filesystem, b"b")
-    host = os.statvfs(filesystem.volume.path)
+    host = host_space(filesystem.volume.path)
     room = filesystem.files._room
     with monkeypatch.context() as patched:
-        nearly_full = os.statvfs_result((host.f_bsize, 4096, host.f_blocks, 10, 10, *list(host)[5:]))
+        nearly_full = replace(host, free_bytes=10 * 4096, available_bytes=10 * 4096)
         patched.setattr(room, "host", lambda: nearly_full)
-        patched.setattr(room, "reserve_bytes", 4096 * 8)
+        patched.setattr(room, "_reserve_bytes", 4096 * 8)
         patched.setattr(room, "_unchecked_bytes", 1 << 20)
         assert filesystem.namespace.statfs().blocks_available == 2
         filesystem.files.write(ino, 0, b"x" * 8192)
@@ -490,7 +492,7 @@ def test_a_nearly_full_host_keeps_its_reserve(filesystem: Filesystem, monkeypatc
         ):
             with pytest.raises(NoSpaceError):
                 refused()
-        patched.setattr(room, "reserve_bytes", 4096 * 10)
+        patched.setattr(room, "_reserve_bytes", 4096 * 10)
         with pytest.raises(NoSpaceError):
             create(filesystem, b"c")
         filesystem.namespace.unlink(ROOT_INO, b"b")
@@ -498,3 +500,15 @@ def test_a_nearly_full_host_keeps_its_reserve(filesystem: Filesystem, monkeypatc
     assert filesystem.tree.inode(other) is None or filesystem.namespace.getattr(other).nlink == 0
     create(filesystem, b"c")
     filesystem.files.write(ino, 0, b"x" * 8193)
+
+
+def test_the_reserve_of_a_quota_is_told_as_a_quota(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody must get to its end: there, btrfs kills the process that touches a mapped page."""
+    ino = create(filesystem, b"a")
+    limited = Space(total_bytes=24 << 20, free_bytes=3 << 20, available_bytes=3 << 20, is_quota=True)
+    monkeypatch.setattr(filesystem.files._room, "host", lambda: limited)
+    monkeypatch.setattr(filesystem.files._room, "_reserve_bytes", 32 << 20)
+    monkeypatch.setattr(filesystem.files._room, "_unchecked_bytes", 1 << 20)
+    with pytest.raises(QuotaError):
+        filesystem.files.write(ino, 0, b"x", may_block=True)
+    assert filesystem.namespace.statfs().blocks == (24 << 20) // 4096
