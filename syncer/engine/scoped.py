@@ -21,6 +21,7 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.paths import split
 from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
+from syncer.core.sieve import KnownRows, Sieve
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests, Surveyor
@@ -56,10 +57,14 @@ class PartialRoot(Protocol):
         ...
 
 
+class BaseRows(Rows, KnownRows, Protocol):
+    """The base rows as scope and sieve ask for them."""
+
+
 class PartialState(Protocol):
     """What is kept of a root between cycles for that. Blocking."""
 
-    def rows(self) -> AbstractContextManager[Rows]:
+    def rows(self) -> AbstractContextManager[BaseRows]:
         """The base rows one by one."""
         ...
 
@@ -141,11 +146,11 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     if cursor is None:
         return None
     clock_ns = await scoping.local.begin()
-    changes = await remote.changes(cursor)
-    if changes is None:
-        return None
-    check(changes)
     try:
+        changes = await _changes(scoping, remote, cursor)
+        if changes is None:
+            return None
+        check(changes)
         scoped, directories, surveyor = await trio.to_thread.run_sync(_scope, scoping, changes)
     except UnscopableError:
         return None
@@ -154,6 +159,16 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     seen = await scoping.local.observe_part(scoped.local, scoped.base, clock_ns)
     seen = replace(seen, rules=surveyor.rules, holding=frozenset(surveyor.holding))
     return Part(scoped=replace(scoped, local=[]), seen=seen, changes=changes, directories=directories)
+
+
+async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Changes | None:
+    """What changed on the server; None if it refuses the cursor."""
+    if cursor.identity:
+        return await remote.changes(cursor)
+    if scoping.dirt is None:
+        # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing itself counts.
+        cursor = replace(cursor, evidence=())
+    return await remote.compare(lambda: Sieve(scoping.state.rows), cursor)
 
 
 def _rules(scoping: Scoping) -> IgnoreRules:

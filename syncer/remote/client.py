@@ -110,11 +110,14 @@ class Cursor:
         identity: UUID text of the container's life.
         version: Serial of its last change at that moment.
         modified_us: Time of that change: a server restored from a backup gives its serials out again.
+        evidence: On a server without `changes`, where the others are empty: what `compare` is told without a listing as
+            long as it is so. Empty if a further change might not show in it.
     """
 
     identity: str
     version: int
     modified_us: int
+    evidence: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,10 +128,12 @@ class Moment:
         evidence: Another one whenever something has changed; compare for equality only. On plain Pithos two changes
             within a second may look like one.
         cursor: For `CloudClient.changes`; None on a server without that extension.
+        settled: Every later change will show in `evidence`. False on plain Pithos for two seconds after a change.
     """
 
     evidence: object
     cursor: Cursor | None
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +149,7 @@ class Listing:
         max_version: Serial of the container's last change, deletions included: a lower one than before means that the
             server was restored from a backup. 0 where the server does not tell (plain Pithos; its highest row proves
             nothing, it sinks when that object is deleted): there, look for a known uuid with a lower version.
-        cursor: Where `changes` goes on from here; None on a server without that extension.
+        cursor: Where `changes`, or `compare`, goes on from here; None on a server that tells nothing of the kind.
     """
 
     info: ContainerInfo
@@ -165,8 +170,8 @@ class Changes:
             in a `Listing`.
         deleted: Names that no longer exist, as bytes; may hold anything.
         refused: Changed objects whose names or kinds we don't take, with reasons.
-        object_count: Objects in the whole container, whatever they are.
-        bytes_used: Sum of their sizes.
+        object_count: Objects in the whole container, whatever they are; None where that is not told (`compare`).
+        bytes_used: Sum of their sizes; None as above.
     """
 
     info: ContainerInfo
@@ -174,8 +179,8 @@ class Changes:
     objects: list[RemoteStat]
     deleted: list[bytes]
     refused: list[RefusedName]
-    object_count: int
-    bytes_used: int
+    object_count: int | None = None
+    bytes_used: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +263,18 @@ class MoveOrder:
     expect: RemoteTag
 
 
+class Sieve(Protocol):
+    """Holds a listing against what is known already (`core.sieve.Sieve`). Used once, for one listing, by one thread."""
+
+    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
+        """Some of the objects, each once; returns those that are not known."""
+        ...
+
+    def missing(self) -> list[RelPath]:
+        """What is known and was never among the objects."""
+        ...
+
+
 class CloudClient(Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
@@ -303,6 +320,18 @@ class CloudClient(Protocol):
         Returns:
             None when that can't be told: the server lacks the extension (`"changes" in ContainerInfo.extensions`), or
             the cursor is of another container or of a past that a restored backup undid. Then list the container.
+        """
+        ...
+
+    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
+        """What differs from what is known: a complete listing, of which no more is kept; or an error.
+
+        For servers without the extension `changes`. With the evidence of an earlier `Listing` or earlier `Changes`,
+        and if nothing has changed since, no listing is made and no difference told.
+
+        Args:
+            known: Makes a new sieve for each attempt. It is asked in a thread.
+            since: Where what is known comes from.
         """
         ...
 

@@ -33,6 +33,7 @@ from syncer.remote.client import (
     OlderList,
     PutResult,
     RefusedName,
+    Sieve,
 )
 from syncer.remote.conditions import describe, require
 
@@ -116,6 +117,12 @@ class MemoryContainer:
         if EXTENSION_CHANGES not in self.extensions or self.identity is None:
             return None
         return Cursor(identity=self.identity, version=self.last_version, modified_us=self.last_version)
+
+    @property
+    def plain_cursor(self) -> Cursor:
+        """The same for `compare`."""
+        version = self.last_version if self.identity is not None else 0
+        return Cursor(identity="", version=version, modified_us=0, evidence=(str(self.last_version),))
 
     def put(
         self, path: RelPath, *, kind: Kind, blocks: BlockList, meta: Meta, uuid: str | None = None
@@ -218,11 +225,27 @@ class MemoryClient:
             info=self._info(),
             objects=[box.stat(path, version, listed=True) for path, version in sorted(box.objects.items())],
             refused=list(box.refused),
-            max_version=box.last_version,
-            cursor=box.cursor,
+            max_version=box.last_version if box.identity is not None else 0,
+            cursor=box.cursor or box.plain_cursor,
         )
         await self.after("list_objects", _NOTHING)
         return listing
+
+    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
+        """See CloudClient."""
+        if since == self.container.plain_cursor:
+            await self._enter("moment")
+            return Changes(info=self._info(), cursor=since, objects=[], deleted=[], refused=[])
+        listing, sieve = await self.list_objects(), known()
+        assert listing.cursor is not None
+        objects = sieve.sift(listing.objects)
+        return Changes(
+            info=listing.info,
+            cursor=listing.cursor,
+            objects=objects,
+            deleted=list(sieve.missing()),
+            refused=listing.refused,
+        )
 
     async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
         """See CloudClient."""

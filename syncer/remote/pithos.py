@@ -6,7 +6,6 @@ The parts: `pithos_requests` and `pithos_replies` (pure), `pithos_session` (what
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -33,11 +32,13 @@ from syncer.remote.client import (
     MoveOrder,
     OlderList,
     PutResult,
+    Sieve,
 )
 from syncer.remote.http import HttpSettings, HttpTransport, Transport
+from syncer.remote.pithos_pages import Pages
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_read import Reader
-from syncer.remote.pithos_replies import sort_out
+from syncer.remote.pithos_replies import Stamp, sort_out
 from syncer.remote.pithos_requests import Requests
 from syncer.remote.pithos_session import Session
 from syncer.remote.pithos_write import Writer
@@ -69,51 +70,58 @@ class PithosClient:
     async def moment(self) -> Moment:
         """See CloudClient."""
         stamp = (await self._session.look_at_container())[1]
-        return Moment(evidence=stamp, cursor=stamp.cursor)
+        return Moment(evidence=stamp, cursor=stamp.cursor, settled=stamp.settled)
 
     async def list_objects(self) -> Listing:
         """See CloudClient. Pages are no snapshot: a rename between two of them would look like a deletion.
 
         So a listing of more than one page counts only if the container did not change meanwhile.
         """
+        info, stamp, pages = await self._listed(Pages)
+        found = pages.found
+        return Listing(
+            info=info,
+            objects=sorted(found.objects, key=lambda stat: stat.path),
+            refused=found.refused,
+            max_version=stamp.version,
+            cursor=stamp.place,
+        )
+
+    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
+        """See CloudClient. What has changed since the evidence was taken is in it, and in nothing else of a HEAD."""
+        if since.evidence:
+            info, stamp = await self._session.look_at_container()
+            if stamp.place == since:
+                return Changes(info=info, cursor=since, objects=[], deleted=[], refused=[])
+        info, stamp, pages = await self._listed(lambda: Pages(known()))
+        assert pages.sieve is not None
+        return Changes(
+            info=info,
+            cursor=stamp.place,
+            objects=sorted(pages.found.objects, key=lambda stat: stat.path),
+            deleted=list(await trio.to_thread.run_sync(pages.sieve.missing)),
+            refused=pages.found.refused,
+        )
+
+    async def _listed(self, begin: Callable[[], Pages]) -> tuple[ContainerInfo, Stamp, Pages]:
+        """All pages, if the container did not change meanwhile; and the container before them."""
         for _ in range(_LISTING_TRIES):
             info, before = await self._session.look_at_container()
-            rows, pages = await self._pages(trust_short_page=info.atomic)
-            if pages > 1 and (await self._session.look_at_container())[1] != before:
+            pages = begin()
+            # The server has our page limit: a shorter page is the last. Otherwise only an empty one is: a server with a
+            # lower limit would look as if it had lost everything behind it.
+            full = MAX_ROWS if info.atomic else 1
+            count = full
+            while count >= full:
+                request = self._session.make.list_page(pages.last)
+                reply = await self._session.ask(request, 200)
+                count = await trio.to_thread.run_sync(pages.take, self._session.judge, reply)
+            if pages.count > 1 and (await self._session.look_at_container())[1] != before:
                 continue
-            found = sort_out(rows)
-            if found.hidden and not info.atomic:
-                await PlainServer(self._session).finish_deletes(found.hidden)
-            return Listing(
-                info=info,
-                objects=sorted(found.objects, key=lambda stat: stat.path),
-                refused=found.refused,
-                max_version=before.version,
-                cursor=before.cursor,
-            )
+            if pages.found.hidden and not info.atomic:
+                await PlainServer(self._session).finish_deletes(pages.found.hidden)
+            return info, before, pages
         raise RemoteUnavailableError(f"{self._session.judge.container} keeps changing while it is being listed")
-
-    async def _pages(self, *, trust_short_page: bool) -> tuple[list[ObjectRow], int]:
-        """All rows, and how many pages with rows there were.
-
-        Args:
-            trust_short_page: The server has our page limit, so a shorter page is the last. Otherwise only an empty
-                page is: a server with a lower limit would look as if it had lost everything behind it.
-        """
-        rows: list[ObjectRow] = []
-        names: set[str] = set()
-        for pages in itertools.count():
-            request = self._session.make.list_page(rows[-1].name if rows else "")
-            page = await trio.to_thread.run_sync(self._session.judge.rows, await self._session.ask(request, 200))
-            rows += page
-            names.update(row.name for row in page)
-            if len(names) != len(rows):  # also what a server does that ignores the marker
-                self._session.judge.bad(f"{self._session.judge.container} lists an object twice")
-            if not page:
-                return rows, pages
-            if trust_short_page and len(page) < MAX_ROWS:
-                return rows, pages + 1
-        raise AssertionError("count() does not end")
 
     async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
         """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from blockfs.blocks.blocklist import BlockList
@@ -37,6 +37,8 @@ MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text 
 _LOST: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Whether anything was done is unknown, and trying again may help."""
 
+_SETTLED_S: Final = 2  # one for the full second, one for clocks of a server's parts that are not quite the same
+
 _SERIAL_DIGITS: Final = 20  # of 64 bits
 
 _TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
@@ -64,12 +66,20 @@ class Stamp:
     Attributes:
         version: Serial of its last change; only our server tells, else 0.
         evidence: What plain Pithos has instead: time of the last change (full seconds), objects, bytes.
+        settled: The reply is so much later than the last change that any further one will have another time.
         cursor: The same moment for `changes`, where the server has that.
     """
 
     version: int
     evidence: tuple[str, ...]
-    cursor: Cursor | None = None
+    settled: bool = field(default=True, compare=False)
+    cursor: Cursor | None = field(default=None, compare=False)
+
+    @property
+    def place(self) -> Cursor:
+        """The same moment for `changes` or, on a server without it, for `compare`."""
+        evidence = self.evidence if self.settled else ()
+        return self.cursor or Cursor(identity="", version=self.version, modified_us=0, evidence=evidence)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +175,7 @@ class Judge:
         return Stamp(
             version=version or 0,
             evidence=tuple(reply.headers.get(name, "") for name in names),
+            settled=version is not None or _is_settled(reply),
             cursor=self._cursor(reply, version),
         )
 
@@ -298,6 +309,12 @@ def same_payload(state: ObjectState, kind: Kind | None, size_bytes: int, etag: s
         and state.etag == etag
         and wire.encode_meta(meta).items() <= (state.meta or {}).items()
     )
+
+
+def _is_settled(reply: Reply) -> bool:
+    """Whether the next change of the container will have a later Last-Modified, which has full seconds."""
+    now, changed = (wire.parse_http_date(reply.headers.get(name, "")) for name in ("date", "last-modified"))
+    return now is not None and changed is not None and now - changed >= _SETTLED_S
 
 
 def sort_out(rows: Iterable[ObjectRow]) -> RowStats:

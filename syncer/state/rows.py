@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import Any
 
 import lmdb
 
-from syncer.core.model import ROOT, BaseRow, Content, LocalTag, Nid, RelPath
-from syncer.state.schema import NID_KEY, content_in, decode_row, inode_key, uuid_key
+from syncer.core.model import ROOT, BaseRow, Content, LocalTag, Nid, RelPath, RemoteTag
+from syncer.state.schema import NID_KEY, content_in, decode_row, ends_with_remote, inode_key, uuid_key
 
 
 class RowReader:
@@ -66,6 +66,24 @@ class RowReader:
                 return RelPath(b"/".join(reversed(segments)))
             at = self.row(at.node.parent)
         return None
+
+    def agreeing(self, parent: Nid, name: bytes, tag: RemoteTag) -> Nid | None:
+        """See `core.sieve.KnownRows`. Nothing is decoded: this is asked of every object of a listing."""
+        cursor = self._txn.cursor(db=self._by_path)
+        if cursor.set_key(NID_KEY.pack(parent) + name):
+            for key in cursor.iternext_dup():
+                raw = self._txn.get(bytes(key), db=self._base)
+                if raw is not None and ends_with_remote(bytes(raw), tag):
+                    return Nid(NID_KEY.unpack(key)[0])
+        return None
+
+    def others(self, seen: Container[Nid]) -> Iterator[BaseRow]:
+        """See `core.sieve.KnownRows`."""
+        cursor = self._txn.cursor(db=self._base)
+        for key in cursor.iternext(values=False):
+            nid = Nid(NID_KEY.unpack(key)[0])
+            if nid not in seen:
+                yield decode_row(nid, bytes(cursor.value()))
 
     def _child_numbers(self, parent: Nid) -> Iterator[Nid]:
         prefix = NID_KEY.pack(parent)

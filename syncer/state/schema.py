@@ -197,6 +197,11 @@ def decode_row(nid: Nid, raw: bytes) -> BaseRow:
     return BaseRow(nid=nid, node=node, local=local, remote=remote)
 
 
+def ends_with_remote(raw: bytes, tag: RemoteTag) -> bool:
+    """Whether a row has exactly this remote evidence, which is its last part."""
+    return bool(raw[0] & _HAS_REMOTE) and raw.endswith(_remote(tag))
+
+
 def content_in(raw: bytes) -> Content | None:
     """The content in a row, without the rest: for a look at all rows."""
     flags, _, _, length = _HEAD.unpack_from(raw)

@@ -13,6 +13,13 @@ MIN_POLL_S: Final = 2.0
 MAX_POLL_S: Final = 60.0
 _SLOWER: Final = 1.5
 
+_SETTLE_S: Final = 1.0
+_SETTLE_TRIES: Final = 10
+"""A container that never rests is looked at all the same, and again when it does."""
+
+_NOTHING: Final = object()
+"""Evidence that is never seen again."""
+
 WAIT_S: Final = 50.0
 """Of one waiting request. Proxies commonly cut connections that are silent for a minute."""
 
@@ -58,10 +65,16 @@ class ServerFeed:
     async def _poll(self) -> bool:
         if self._evidence is not None:
             await trio.sleep(self._pause_s)
-        found = (await self._remote.moment()).evidence
-        if found == self._evidence:
+        found = await self._remote.moment()
+        if found.evidence == self._evidence:
             self._pause_s = min(self._pause_s * _SLOWER, MAX_POLL_S)
             return False
-        self._evidence = found
+        for _ in range(_SETTLE_TRIES):
+            if found.settled:
+                break
+            # Another change within the same second would look like this one: whoever lists now must list again.
+            await trio.sleep(_SETTLE_S)
+            found = await self._remote.moment()
+        self._evidence = found.evidence if found.settled else _NOTHING
         self._pause_s = MIN_POLL_S
         return True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
 
-from syncer.core.model import Kind
+from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.remote.client import Changes, CloudClient, Cursor
 from syncer.remote.pithos import PithosClient
 from tests.contract.remotes import (
@@ -166,7 +166,7 @@ def test_a_plain_pithos_has_no_changes(remotes: dict[str, Remote]) -> None:
     remotes["fake"].new_container()
 
     async def scenario(client: CloudClient) -> None:
-        assert (await client.list_objects()).cursor is None
+        assert (await client.moment()).cursor is None
         assert await client.changes(Cursor(identity="", version=0, modified_us=0), FOREVER_S) is None
 
     run(remotes["fake"], scenario)
@@ -186,3 +186,118 @@ def test_refused_names_are_told(remotes: dict[str, Remote]) -> None:
         assert (found.objects, found.object_count, found.bytes_used) == ([], 1, 5)
 
     run(remotes["serve"], scenario)
+
+
+# --- without the extension: a listing against what is known
+
+
+class Known:
+    """A sieve that knows a listing, and counts what it is asked."""
+
+    def __init__(self, stats: Iterable[RemoteStat]) -> None:
+        self.left = {stat.path: stat for stat in stats}
+        self.asked = 0
+
+    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
+        self.asked += len(objects)
+        found = [(stat, self.left.pop(stat.path, None)) for stat in objects]
+        return [stat for stat, known in found if known is None or known.tag != stat.tag]
+
+    def missing(self) -> list[RelPath]:
+        return sorted(self.left)
+
+
+@pytest.fixture(params=["memory", "fake", "serve"])
+def any_remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    found = remotes[request.param]
+    found.new_container()
+    if isinstance(found, MemoryRemote):
+        found.container.extensions, found.container.identity = frozenset(), None
+    return found
+
+
+def test_compare_tells_what_differs(any_remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        for name in ("kept", "edited", "moved", "deleted"):
+            await store(client, name, name.encode())
+        before = await client.list_objects()
+        assert before.cursor is not None
+        await store(client, "edited", b"other", await must_head(client, "edited"))
+        moved, gone = await must_head(client, "moved"), await must_head(client, "deleted")
+        await client.move(path("moved"), path("away"), moved.tag)
+        await client.delete(path("deleted"), gone.tag)
+        await store(client, "new", b"new")
+        now = await client.list_objects()
+        found = await client.compare(lambda: Known(before.objects), before.cursor)
+        assert found.objects == [stat for stat in now.objects if stat.path != b"kept"]
+        assert sorted(found.deleted) == [b"deleted", b"moved"]
+        assert found.cursor == now.cursor
+        assert found.info == now.info
+
+    run(any_remote, scenario)
+
+
+def test_compare_of_pages_keeps_only_what_differs(remotes: dict[str, Remote]) -> None:
+    fake = remotes["fake"]
+    assert isinstance(fake, FakeRemote)
+    fake.new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        for number in range(7):
+            await store(client, f"f{number}", b"%d" % number)
+        before = await client.list_objects()
+        await store(client, "f3x", b"new")
+        known = Known(before.objects)
+        found = await client.compare(lambda: known, Cursor(identity="", version=0, modified_us=0))
+        assert [stat.path for stat in found.objects] == [b"f3x"]
+        assert (found.deleted, known.asked) == ([], 8)
+
+    fake.server.listing_limit = 2
+    try:
+        run(fake, scenario)
+    finally:
+        fake.server.listing_limit = 10000
+
+
+def test_what_has_not_changed_is_not_listed_again(remotes: dict[str, Remote]) -> None:
+    fake = remotes["fake"]
+    assert isinstance(fake, FakeRemote)
+    fake.new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", b"1")
+        since = (await client.list_objects()).cursor
+        assert since is not None
+        assert since.evidence
+        requests = client.counters.requests
+        found = await client.compare(lambda: Known([]), since)
+        assert (found.objects, found.deleted, found.cursor) == ([], [], since)
+        assert client.counters.requests == requests + 1
+        await store(client, "file", b"2", await must_head(client, "file"))
+        (changed,) = (await client.compare(lambda: Known([]), since)).objects
+        assert changed.path == b"file"
+
+    run(fake, scenario)
+
+
+def test_evidence_of_a_container_that_may_change_within_its_second_counts_for_nothing(
+    remotes: dict[str, Remote],
+) -> None:
+    fake = remotes["fake"]
+    assert isinstance(fake, FakeRemote)
+    fake.new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "file", b"1")
+        assert (await client.moment()).settled
+        fake.server.rests_s = 1
+        assert not (await client.moment()).settled
+        since = (await client.list_objects()).cursor
+        assert since is not None
+        assert not since.evidence
+        assert len((await client.compare(lambda: Known([]), since)).objects) == 1
+
+    try:
+        run(fake, scenario)
+    finally:
+        fake.server.rests_s = 60

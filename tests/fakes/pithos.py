@@ -71,6 +71,7 @@ class FakePithos:
         self.store = PithosStore(block_size=block_size)
         self.token = "fake-token"
         self.listing_limit = listing_limit
+        self.rests_s = 60  # how long ago every container changed, as its HEAD tells it
         self.lock = threading.RLock()
         self.requests: list[tuple[str, str]] = []
         self.on_request: Callable[[str, str], None] | None = None
@@ -163,6 +164,7 @@ class FakePithos:
                     "X-Container-Object-Count": str(len(live)),
                     "X-Container-Bytes-Used": str(sum(version.size for version in live)),
                     "Last-Modified": box.last_modified(),
+                    "Date": box.last_modified(self.rests_s),
                 },
             )
         raise RefusedError(405, "notAllowed", f"Method not allowed: {method}")

@@ -68,10 +68,10 @@ class Container:
         versions = self.history.get(name)
         return versions[-1] if versions and not versions[-1].deleted else None
 
-    def last_modified(self) -> str:
-        """Time of the last change, any; seconds are serials here, so that it is exact."""
+    def last_modified(self, later_s: int = 0) -> str:
+        """Time of the last change, any, or some seconds later; seconds are serials here, so that it is exact."""
         serial = max((versions[-1].serial for versions in self.history.values()), default=0)
-        return formatdate(1795169379 + serial, usegmt=True)
+        return formatdate(1795169379 + serial + later_s, usegmt=True)
 
     def live(self) -> dict[str, Version]:
         found = ((name, self.current(name)) for name in sorted(self.history))

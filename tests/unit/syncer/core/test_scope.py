@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import nullcontext
 
 import pytest
 
@@ -15,6 +16,7 @@ from syncer.core.model import Action, BaseRow, FileStat, Kind, LocalTag, Nid, No
 from syncer.core.paths import PARK_FOLDER, path_in, split
 from syncer.core.plan import make_plan
 from syncer.core.scope import Scope, Scoped, UnscopableError, is_unchanged
+from syncer.core.sieve import Sieve
 from tests.simulation.scenario import Limits, Scenario
 from tests.unit.syncer.core.trees import file, folder, local_tag
 
@@ -49,6 +51,15 @@ class MemoryRows:
 
     def with_uuid(self, uuid: str) -> list[BaseRow]:
         return self._give(row for row in self.rows.values() if row.remote is not None and row.remote.uuid == uuid)
+
+    def agreeing(self, parent: Nid, name: bytes, tag: RemoteTag) -> Nid | None:
+        return next((row.nid for row in self.at(parent, name) if row.remote == tag), None)
+
+    def others(self, seen: Container[Nid]) -> Iterator[BaseRow]:
+        yield from self._give(row for row in self.rows.values() if row.nid not in seen)
+
+    def path(self, row: BaseRow) -> RelPath | None:
+        return path_in({nid: each.node for nid, each in self.rows.items()}, row.nid)
 
     def _give(self, found: object) -> list[BaseRow]:
         rows = list(found)  # type: ignore[call-overload] # a generator of rows
@@ -115,7 +126,11 @@ def scoped(scenario: Scenario, by_name: Callable[[], bool] = lambda: False) -> t
     tags = {base.paths[nid]: row.remote for nid, row in base.rows.items()}
     objects = scenario.remote.observe_remote()
     changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
-    scope.changed(changed, tags.keys() - {stat.path for stat in objects})
+    deleted = tags.keys() - {stat.path for stat in objects}
+    sieve = Sieve(lambda: nullcontext(MemoryRows(scenario.rows)))
+    assert sorted(sieve.sift(objects), key=lambda stat: stat.path) == sorted(changed, key=lambda stat: stat.path)
+    assert set(sieve.missing()) == deleted
+    scope.changed(changed, deleted)
     return scope.finish(), stats
 
 

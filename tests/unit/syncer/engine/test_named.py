@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 
 from syncer.local.survey import Surveyor
-from syncer.remote.memory import MemoryContainer
-from tests.unit.syncer.engine.devices import Device
+from syncer.remote.memory import MemoryClient, MemoryContainer
+from tests.unit.syncer.engine.devices import Device, MemoryState
 from tests.unit.syncer.local.folders import BLOCK, new_place
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> tuple[Device, Device]:
+    """On a plain Pithos."""
+    container = MemoryContainer(block_size=BLOCK, extensions=frozenset(), identity=None, lists_meta=False)
+    return tuple(Device(name, new_place(tmp_path, name), container) for name in ("first", "second"))  # type: ignore[return-value] # two of them
 
 
 @pytest.fixture
@@ -103,7 +110,40 @@ def test_a_folder_that_is_where_it_was_under_another_inode_is_listed(pair: tuple
     assert (second.path / "d" / "deep" / "a").read_bytes() == b"other"
 
 
-def test_random_changes_by_name_leave_nothing_to_a_look_at_everything(pair: tuple[Device, Device]) -> None:
+def test_on_a_plain_pithos_the_base_is_not_read_as_a_whole(
+    plain: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = plain
+    for number in range(9):
+        first.write(f"d{number}/f", b"%d" % number)
+    settle(first, second, first, second)
+    monkeypatch.setattr(MemoryState, "load_base", None)
+    first.write("d1/f", b"changed")
+    (first.path / "d2" / "f").rename(first.path / "moved")
+    shutil.rmtree(first.path / "d3")
+    report = first.reconcile()
+    assert (report.pushed, report.moved, report.deleted) == (1, 1, 2)
+    report = second.reconcile()
+    assert (report.pulled, report.moved, report.deleted) == (1, 1, 2)
+    assert first.everything() == second.everything()
+
+
+def test_on_a_plain_pithos_that_has_not_changed_nothing_is_listed(
+    plain: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = plain
+    first.write("d/f", b"1")
+    settle(first, first)
+    monkeypatch.setattr(MemoryClient, "list_objects", None)
+    first.write("d/f", b"2")
+    assert first.reconcile(entries=[b"d/f"]).pushed == 1
+
+
+@pytest.mark.parametrize("server", ["pair", "plain"])
+def test_random_changes_by_name_leave_nothing_to_a_look_at_everything(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    pair: tuple[Device, Device] = request.getfixturevalue(server)
     first, second = pair
     first.write("d/e/f", b"f")
     settle(first, second)

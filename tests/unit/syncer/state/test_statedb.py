@@ -69,6 +69,18 @@ def test_the_indexes_follow_the_rows(state: StateDB) -> None:
     assert state.find_uuid("u2") == []
 
 
+def test_a_listing_is_held_against_the_rows(state: StateDB) -> None:
+    bare = BaseRow(nid=Nid(5), node=file("bare", 1), local=local_tag(5), remote=None)
+    state.record([row(1, "a"), row(2, "a"), row(3, "a", parent=1), bare])
+    with state.rows() as rows:
+        assert rows.agreeing(Nid(0), b"a", remote_tag(2)) == 2
+        assert rows.agreeing(Nid(0), b"a", remote_tag(3)) is None
+        assert rows.agreeing(Nid(1), b"a", remote_tag(3)) == 3
+        assert rows.agreeing(Nid(0), b"none", remote_tag(1)) is None
+        assert rows.agreeing(Nid(0), b"bare", remote_tag(5)) is None
+        assert [each.nid for each in rows.others({1, 3})] == [2, 5]
+
+
 def test_a_group_is_all_or_nothing(state: StateDB) -> None:
     def changes() -> Iterator[BaseRow]:
         yield row(1, "a")

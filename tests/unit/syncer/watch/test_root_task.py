@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import cast
 
 import trio
@@ -14,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from syncer.core.model import NO_META, Kind, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.errors import LockedError, RemoteUnavailableError, RootIdentityError, SafetyStopError
-from syncer.remote.client import CloudClient
+from syncer.remote.client import CloudClient, Moment
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.feeds import MAX_POLL_S, WAIT_S, ServerFeed
@@ -420,6 +421,32 @@ def test_polling_slows_down_while_nothing_happens_and_tells_of_changes_only() ->
         container.last_version += 1
         await feed.wait()
         assert feed.kind == "polling"
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+def test_a_change_is_told_when_the_next_one_would_show() -> None:
+    """Breaks when who lists within the second of a change takes it for the last of that second."""
+    settled = False
+    looks: list[tuple[float, bool]] = []
+
+    class Coarse(MemoryClient):
+        async def moment(self) -> Moment:
+            looks.append((trio.current_time(), settled))
+            return replace(await super().moment(), settled=settled)
+
+    async def main() -> None:
+        nonlocal settled
+        container = MemoryContainer(extensions=frozenset())
+        feed = ServerFeed(Coarse(container))
+        await feed.wait()  # it never rested: told all the same
+        unsettled = len(looks)
+        assert unsettled > 1
+        settled = True
+        await feed.wait()  # it rests: told once more
+        with trio.move_on_after(3600):
+            await feed.wait()
+            raise AssertionError("nothing happened")
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
 

@@ -1,0 +1,112 @@
+"""Of a complete listing, what differs from the base; the rest is forgotten page by page. Pure.
+
+For servers that list everything and tell no changes. Of an object that is as its base row says only one bit is kept,
+so memory follows the differences. The order of the pages does not matter: a server sorts names as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final, Protocol
+
+from syncer.core.model import ROOT, BaseRow, Nid, RelPath, RemoteStat, RemoteTag
+from syncer.core.paths import split
+from syncer.core.scope import UnscopableError
+
+_KNOWN_DIRECTORIES: Final = 4096  # listings are mostly sorted: few directories are met at a time
+
+
+class KnownRows(Protocol):
+    """The base rows, as a sieve asks for them."""
+
+    def at(self, parent: Nid, name: bytes) -> Sequence[BaseRow]:
+        """The rows in a slot; more than one only after a crash."""
+        ...
+
+    def agreeing(self, parent: Nid, name: bytes, tag: RemoteTag) -> Nid | None:
+        """The row in a slot that has exactly this remote evidence; None if there is none."""
+        ...
+
+    def others(self, seen: Container[Nid]) -> Iterator[BaseRow]:
+        """All rows whose numbers are not among these."""
+        ...
+
+    def path(self, row: BaseRow) -> RelPath | None:
+        """Where a row's node is; None if that can't be told."""
+        ...
+
+
+class Numbers:
+    """A set of numbers that lie close together: one bit for each of their range."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+
+    def __contains__(self, number: object) -> bool:
+        assert isinstance(number, int)
+        at = number >> 3
+        return at < len(self._bits) and bool(self._bits[at] >> (number & 7) & 1)
+
+    def add(self, number: int) -> None:
+        """Put one in."""
+        at = number >> 3
+        if at >= len(self._bits):
+            self._bits.extend(bytes(max(at + 1 - len(self._bits), len(self._bits) // 2)))
+        self._bits[at] |= 1 << (number & 7)
+
+
+class Sieve:
+    """Sifts one listing."""
+
+    def __init__(self, rows: Callable[[], AbstractContextManager[KnownRows]]) -> None:
+        """Take what opens the base; it must not change until the end."""
+        self._rows = rows
+        self._agreeing = Numbers()
+        self._differing: set[RelPath] = set()
+        self._directories: dict[RelPath, Nid | None] = {}
+
+    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
+        """Some of the objects; returns those that are not as the base says."""
+        differing: list[RemoteStat] = []
+        with self._rows() as rows:
+            for stat in objects:
+                above, name = split(stat.path)
+                parent = self._number(rows, above)
+                nid = None if parent is None else rows.agreeing(parent, name, stat.tag)
+                if nid is None:
+                    differing.append(stat)
+                    self._differing.add(stat.path)
+                else:
+                    self._agreeing.add(nid)
+        return differing
+
+    def missing(self) -> list[RelPath]:
+        """What the base has and no page had, once all pages were sifted.
+
+        Raises:
+            UnscopableError: The base is torn.
+        """
+        found: list[RelPath] = []
+        with self._rows() as rows:
+            for row in rows.others(self._agreeing):
+                path = rows.path(row)
+                if path is None:
+                    raise UnscopableError(row.nid)
+                if path not in self._differing:
+                    found.append(path)
+        return found
+
+    def _number(self, rows: KnownRows, path: RelPath) -> Nid | None:
+        if not path:
+            return ROOT
+        if path not in self._directories:
+            above, name = split(path)
+            parent = self._number(rows, above)
+            found = rows.at(parent, name) if parent is not None else ()
+            if len(found) > 1:
+                raise UnscopableError(path)
+            if len(self._directories) >= _KNOWN_DIRECTORIES:
+                self._directories.clear()
+            self._directories[path] = found[0].nid if found else None
+        return self._directories[path]

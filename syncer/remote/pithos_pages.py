@@ -1,0 +1,49 @@
+"""The pages of one listing, taken one after the other: all of them, or what a sieve lets through."""
+
+from __future__ import annotations
+
+from syncer.remote.client import Sieve
+from syncer.remote.http import Reply
+from syncer.remote.pithos_replies import Judge, RowStats, sort_out
+
+
+class Pages:
+    """What was listed so far.
+
+    Attributes:
+        found: The rows, or those of them that are not known.
+        sieve: What knows; None: nothing is known.
+        last: The last name, where the next page begins.
+        count: Pages with rows.
+    """
+
+    def __init__(self, sieve: Sieve | None = None) -> None:
+        self.found = RowStats(objects=[], refused=[], hidden=[])
+        self.sieve = sieve
+        self.last = ""
+        self.count = 0
+        self._names: set[str] = set()
+
+    def take(self, judge: Judge, reply: Reply) -> int:
+        """Read one page; returns how many rows it has.
+
+        Raises:
+            BadReplyError: An object is listed twice: also what a server does that ignores the marker.
+        """
+        rows = judge.rows(reply)
+        if not rows:
+            return 0
+        page = sort_out(rows)
+        # A sieve is there to keep little: then the first name of each page has to do, which tells a marker that is
+        # ignored. An object that moved from one page to another has changed the container, and the listing starts anew.
+        names = {row.name for row in rows}
+        fresh = names if self.sieve is None else {rows[0].name}
+        if len(names) != len(rows) or not fresh.isdisjoint(self._names):
+            judge.bad(f"{judge.container} lists an object twice")
+        self._names |= fresh
+        self.found.objects.extend(page.objects if self.sieve is None else self.sieve.sift(page.objects))
+        self.found.refused.extend(page.refused)
+        self.found.hidden.extend(page.hidden)
+        self.last = rows[-1].name
+        self.count += 1
+        return len(rows)

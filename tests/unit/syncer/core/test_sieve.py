@@ -1,0 +1,72 @@
+"""What a sieve lets through, whatever the pages and their order, is what differs."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import nullcontext
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from syncer.core.base import BaseIndex
+from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
+from syncer.core.scope import UnscopableError
+from syncer.core.sieve import Numbers, Sieve
+from tests.unit.syncer.core.test_scope import MemoryRows, wide_tree
+
+ROWS = wide_tree(folders=4, files=3)
+BASE = BaseIndex(ROWS.values())
+PATHS = sorted(BASE.by_path)
+STRANGE = [RelPath(b"d0/new"), RelPath(b"new/below"), RelPath(b"top"), RelPath(b"d1/f0/below a file")]
+
+
+def known(path: RelPath) -> RemoteStat:
+    row = ROWS[BASE.by_path[path][0]]
+    assert row.remote is not None
+    return RemoteStat(path=path, kind=row.node.kind, meta=None, tag=row.remote)
+
+
+def strange(path: RelPath, version: int) -> RemoteStat:
+    some = known(PATHS[0])
+    tag = dataclasses.replace(some.tag, version=version, uuid="elsewhere")
+    return RemoteStat(path=path, kind=Kind.FILE, meta=Meta(), tag=tag)
+
+
+@given(
+    st.sets(st.sampled_from(PATHS)),
+    st.sets(st.sampled_from(PATHS)),
+    st.sets(st.sampled_from(STRANGE)),
+    st.randoms(use_true_random=False),
+    st.integers(1, 9),
+)
+def test_what_differs_comes_through_and_what_is_gone_is_named(
+    gone: set[RelPath], edited: set[RelPath], new: set[RelPath], rng: object, step: int
+) -> None:
+    listing = [known(path) for path in PATHS if path not in gone | edited]
+    differing = [strange(path, 7) for path in (edited - gone) | new]
+    both = listing + differing
+    rng.shuffle(both)  # type: ignore[attr-defined] # a random.Random
+    sieve = Sieve(lambda: nullcontext(MemoryRows(ROWS)))
+    found = [stat for at in range(0, len(both), step) for stat in sieve.sift(both[at : at + step])]
+    assert sorted(found, key=lambda stat: stat.path) == sorted(differing, key=lambda stat: stat.path)
+    assert set(sieve.missing()) == gone
+
+
+def test_a_torn_base_is_not_sifted() -> None:
+    nid = BASE.by_path[RelPath(b"d0")][0]
+    twin = dataclasses.replace(ROWS[nid], nid=Nid(5000))
+    sieve = Sieve(lambda: nullcontext(MemoryRows({**ROWS, twin.nid: twin})))
+    with pytest.raises(UnscopableError):
+        sieve.sift([known(RelPath(b"d0/f0"))])
+    lost = dataclasses.replace(ROWS[nid], nid=Nid(5001), node=dataclasses.replace(ROWS[nid].node, parent=Nid(1)))
+    with pytest.raises(UnscopableError):
+        Sieve(lambda: nullcontext(MemoryRows({lost.nid: lost}))).missing()
+
+
+@given(st.lists(st.integers(0, 5000)), st.sets(st.integers(0, 6000)))
+def test_numbers_are_a_set(added: list[int], asked: set[int]) -> None:
+    numbers = Numbers()
+    for number in added:
+        numbers.add(number)
+    assert {number for number in asked if number in numbers} == asked & set(added)
