@@ -42,6 +42,17 @@ class UnsafeNameError(SyncerError):
         super().__init__(f"unsafe name {name[:200]!r}: {reason}; nothing was done with it")
 
 
+class UnholdableError(SyncerError):
+    """The other side can't hold what is to be put there; that node is left alone (exit 3)."""
+
+    exit_code = 3
+
+    def __init__(self, path: bytes, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path[:200]!r}: {reason}; left as it is on the other side")
+
+
 class ConflictOnRemoteError(SyncerError):
     """The remote object is not what the plan was made for: the action is dropped, the next cycle plans anew."""
 

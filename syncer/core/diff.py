@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from syncer.core import xattrs
 from syncer.core.model import (
     PARK,
     ROOT,
@@ -70,7 +71,10 @@ def meta_change(have: Meta, want: Meta, base: Meta) -> Meta | None:
         return None
     mode = _change(have.mode, want.mode, base.mode)
     mtime_ns = _change(have.mtime_ns, want.mtime_ns, base.mtime_ns)
-    return None if mode is None and mtime_ns is None else Meta(mode=mode, mtime_ns=mtime_ns)
+    attributes = xattrs.change(have.xattrs, want.xattrs, base.xattrs)
+    if mode is None and mtime_ns is None and attributes is None:
+        return None
+    return Meta(mode=mode, mtime_ns=mtime_ns, xattrs=attributes)
 
 
 def _change(have: int | None, want: int | None, base: int | None) -> int | None:
@@ -182,7 +186,7 @@ class _Diff:
         mode, path = want.meta.mode, self._path(nid)
         closed = mode is not None and self.side is Side.LOCAL and mode & _OWNER_WRITES != _OWNER_WRITES
         open_mode = mode | _OWNER_WRITES if closed and mode is not None else mode
-        meta = Meta(mode=open_mode)
+        meta = Meta(mode=open_mode, xattrs=want.meta.xattrs)
         self.places.append(Mkdir(side=self.side, nid=nid, path=path, parent=want.parent, name=want.name, meta=meta))
         if closed:
             self.modes.append(SetMeta(side=self.side, nid=nid, path=path, meta=want.meta))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from syncer.core import xattrs
 from syncer.core.base import BaseIndex
 from syncer.core.model import Action, Identified, Nid, Node, NoteKind, Plan, RelPath, Tag, Tree
 from syncer.core.paths import path_in
@@ -94,7 +95,7 @@ class Explanation:
         remote: On the server; None: not there.
         local_change: Since then.
         remote_change: Since then.
-        metadata: Mode or time differ from what was agreed: here, on the server.
+        metadata: Mode, time or attributes differ from what was agreed: here, on the server.
         rule: What applies, in words.
         frozen: Why it is left alone in this cycle; None if it is not.
         actions: What the next cycle would do with it.
@@ -178,6 +179,8 @@ def _metadata(agreed: Node | None, state: State | None) -> bool:
         return False
     old, new = agreed.meta, state.node.meta
     pairs: Iterable[tuple[int | None, int | None]] = ((old.mode, new.mode), (old.mtime_ns, new.mtime_ns))
+    if new.xattrs is not None and not xattrs.same(new.xattrs, old.xattrs or ()):
+        return True
     return any(now is not None and now != was for was, now in pairs)
 
 

@@ -109,10 +109,10 @@ def evidence(kind: Kind, tag: Tag) -> Tag:
 
 
 def synced_meta(kind: Kind, meta: Meta) -> Meta:
-    """What of the metadata is synced for this kind: files mode and mtime, directories mode, symlinks nothing."""
+    """What of the metadata is synced for this kind: files all, directories no mtime, symlinks nothing."""
     if kind is Kind.FILE or (kind is Kind.DIRECTORY and meta.mtime_ns is None):
         return meta
-    return NO_META if kind is Kind.SYMLINK else Meta(mode=meta.mode)
+    return NO_META if kind is Kind.SYMLINK else Meta(mode=meta.mode, xattrs=meta.xattrs)
 
 
 class _Reader(Protocol[_Seen_contra]):
@@ -143,8 +143,12 @@ class _LocalSide:
     def by_identity(self, base: BaseIndex, stat: FileStat) -> tuple[Nid, ...]:
         return base.by_inode.get(stat.tag.inode, ())
 
-    def read(self, stat: FileStat, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:  # noqa: ARG002 - the remote reader needs the row; one shape for both
-        return stat.meta, stat.content, stat.target
+    def read(self, stat: FileStat, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:
+        meta = stat.meta
+        if meta.xattrs == () and (row is None or not row.node.meta.xattrs):
+            # It never had any: saying so to the server would cost every object an item of metadata.
+            meta = replace(meta, xattrs=None)
+        return meta, stat.content, stat.target
 
 
 class _RemoteSide:

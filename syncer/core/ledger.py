@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from syncer.core import xattrs
 from syncer.core.base import BaseIndex
 from syncer.core.identify import evidence, synced_meta
 from syncer.core.model import (
@@ -57,20 +58,22 @@ def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
         return None
     if local.meta == remote.meta:
         return remote
-    known = base.meta if base is not None else Meta()
-    for ours, theirs, was in (
-        (local.meta.mode, remote.meta.mode, known.mode),
-        (local.meta.mtime_ns, remote.meta.mtime_ns, known.mtime_ns),
-    ):
+    meta = _agreed_meta(base.meta if base is not None else Meta(), local.meta, remote.meta)
+    return None if meta is None else replace(remote, meta=meta)
+
+
+def _agreed_meta(known: Meta, here: Meta, there: Meta) -> Meta | None:
+    for ours, theirs, was in ((here.mode, there.mode, known.mode), (here.mtime_ns, there.mtime_ns, known.mtime_ns)):
         if ours is not None and theirs is not None and ours != theirs:
             return None
         if theirs is None and was is not None and ours != was:
             return None  # changed here, and the server was not told yet
-    meta = Meta(
-        mode=local.meta.mode if remote.meta.mode is None else remote.meta.mode,
-        mtime_ns=local.meta.mtime_ns if remote.meta.mtime_ns is None else remote.meta.mtime_ns,
-    )
-    return replace(remote, meta=meta)
+    if here.xattrs is not None:
+        told = (known.xattrs or ()) if there.xattrs is None else there.xattrs
+        if not xattrs.same(here.xattrs, told):
+            return None
+    ours_settled = replace(here, xattrs=xattrs.settled(here.xattrs))
+    return Meta(xattrs=known.xattrs).overlaid(ours_settled).overlaid(there)
 
 
 class Ledger:
@@ -292,13 +295,6 @@ def _after(action: Action, old: Node | None) -> Node:
     if isinstance(action, Park):
         return old.placed(PARK, split(action.path)[1])
     if isinstance(action, Update):
-        return replace(old, content=action.content, target=action.target, meta=_overlaid(old.meta, action.meta))
+        return replace(old, content=action.content, target=action.target, meta=old.meta.overlaid(action.meta))
     assert isinstance(action, SetMeta)
-    return replace(old, meta=_overlaid(old.meta, action.meta))
-
-
-def _overlaid(old: Meta, new: Meta) -> Meta:
-    return Meta(
-        mode=old.mode if new.mode is None else new.mode,
-        mtime_ns=old.mtime_ns if new.mtime_ns is None else new.mtime_ns,
-    )
+    return replace(old, meta=old.meta.overlaid(action.meta))

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from syncer.core import xattrs
 from syncer.core.conflict import CONFLICT_MARK, conflict_name, is_copy_of
 from syncer.core.identify import Fresh
 from syncer.core.model import NO_META, PARK, ROOT, Kind, Meta, Nid, Node, NoteKind, Tree
@@ -89,7 +90,9 @@ def merge_meta(base: Node | None, local: Node, remote: Node) -> Meta:
         return remote.meta
     b, ours, theirs = base.meta if base is not None else NO_META, local.meta, remote.meta
     return Meta(
-        mode=_field(b.mode, ours.mode, theirs.mode), mtime_ns=_field(b.mtime_ns, ours.mtime_ns, theirs.mtime_ns)
+        mode=_field(b.mode, ours.mode, theirs.mode),
+        mtime_ns=_field(b.mtime_ns, ours.mtime_ns, theirs.mtime_ns),
+        xattrs=xattrs.merge(b.xattrs, ours.xattrs, theirs.xattrs),
     )
 
 
@@ -476,10 +479,7 @@ class _Clashes:
     def _complete(self, nid: Nid, meta: Meta) -> None:
         """Metadata of which the winner has none is taken from the one it stands for."""
         node = self.target[nid]
-        full = Meta(
-            mode=meta.mode if node.meta.mode is None else node.meta.mode,
-            mtime_ns=meta.mtime_ns if node.meta.mtime_ns is None else node.meta.mtime_ns,
-        )
+        full = meta.overlaid(node.meta)
         if full != node.meta:
             self.target[nid] = replace(node, meta=full)
 

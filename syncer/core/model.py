@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Final, NewType, TypeAlias
 
 from blockfs.blocks.ids import ObjectHash
+from blockfs.runtime.carried import Carried
 
 Nid = NewType("Nid", int)
 """Number of a node: ours, positive, stable, never reused."""
@@ -67,10 +68,20 @@ class Meta:
     Attributes:
         mode: Permission bits 0o7777. None for symlinks, and for remote objects that carry none.
         mtime_ns: Nanoseconds since the epoch. Only files have it: a directory's changes with every child.
+        xattrs: Extended attributes of users; see `core.xattrs`. None for symlinks, and where they are not synced.
     """
 
     mode: int | None = None
     mtime_ns: int | None = None
+    xattrs: Carried | None = None
+
+    def overlaid(self, new: Meta) -> Meta:
+        """With what `new` has an opinion on."""
+        return Meta(
+            mode=self.mode if new.mode is None else new.mode,
+            mtime_ns=self.mtime_ns if new.mtime_ns is None else new.mtime_ns,
+            xattrs=self.xattrs if new.xattrs is None else new.xattrs,
+        )
 
 
 NO_META: Final = Meta()

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from syncer.core import xattrs
 from syncer.core.model import (
     Action,
     Create,
@@ -152,9 +153,14 @@ def _path(key: str, path: bytes) -> dict[str, Json]:
 
 
 def _meta(meta: Meta) -> dict[str, Json]:
-    return {
-        key: value for key, value in (("mode", meta.mode), ("mtime_ns", meta.mtime_ns)) if value is not None
-    }  # fmt: skip
+    found: dict[str, Json] = {}
+    if meta.mode is not None:
+        found["mode"] = meta.mode
+    if meta.mtime_ns is not None:
+        found["mtime_ns"] = meta.mtime_ns
+    if meta.xattrs is not None:
+        found["xattrs"] = {name.hex(): value.hex() for name, value in xattrs.known(meta.xattrs).items()}
+    return found
 
 
 def describe_tag(tag: Tag | None) -> Json:

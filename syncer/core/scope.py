@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from syncer.core import xattrs
 from syncer.core.base import BaseIndex
 from syncer.core.identify import evidence
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat
@@ -292,8 +293,10 @@ class Scope:
 
 
 def is_unchanged(row: BaseRow, stat: FileStat) -> bool:
-    """Whether an entry is exactly what the base row says of it: its evidence, and the mode of a directory."""
+    """Whether an entry is exactly what the base row says of it: its evidence, and the metadata of a directory."""
     if row.local != evidence(stat.kind, stat.tag) or row.node.kind is not stat.kind:
+        return False
+    if stat.meta.xattrs is not None and not xattrs.same(stat.meta.xattrs, row.node.meta.xattrs or ()):
         return False
     return stat.kind is not Kind.DIRECTORY or row.node.meta.mode == stat.meta.mode
 

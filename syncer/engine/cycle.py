@@ -30,7 +30,7 @@ from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
 from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import LocalFiles
-from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnsafeNameError
+from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import BusyError, LocalRoot, Observation, Origin
 from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
 
@@ -40,6 +40,7 @@ _ONE_NODE: Final = (
     ConflictOnRemoteError,
     LocalChangedError,
     UnsafeNameError,
+    UnholdableError,
     CorruptionError,
     BlocksCorruptError,
     OSError,
@@ -364,7 +365,7 @@ def _verb(action: Action) -> str:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, LocalChangedError | UnsafeNameError):
+    if isinstance(error, LocalChangedError | UnsafeNameError | UnholdableError):
         return error.reason
     if isinstance(error, OSError):
         return error.strerror or str(error)

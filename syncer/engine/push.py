@@ -28,9 +28,10 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.xattrs import XattrError
 from syncer.engine.lanes import Lanes
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
-from syncer.errors import LocalChangedError
+from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.root import LocalRoot
 from syncer.protocol.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutResult
@@ -81,7 +82,11 @@ class RemoteWorker:
             return await self._move(action)
         if isinstance(action, Trash):
             return await self._delete(action)
-        result = await self._change(action, self._ledger.path_after(action))
+        path = self._ledger.path_after(action)
+        try:
+            result = await self._change(action, path)
+        except XattrError as error:  # those of both sides, united
+            raise UnholdableError(path, str(error)) from error
         self.foreign += result.foreign
         self._step("remote changed")
         return self._ledger.applied(action, result.tag)
@@ -167,10 +172,7 @@ class RemoteWorker:
         """A write replaces all metadata of an object: what the action leaves alone is sent again."""
         node = self._ledger.node(Side.REMOTE, action.nid)
         assert node is not None
-        return Meta(
-            mode=node.meta.mode if action.meta.mode is None else action.meta.mode,
-            mtime_ns=node.meta.mtime_ns if action.meta.mtime_ns is None else action.meta.mtime_ns,
-        )
+        return node.meta.overlaid(action.meta)
 
     async def _move(self, action: Move | Park) -> list[BaseChange]:
         source, target = self._ledger.path(Side.REMOTE, action.nid), self._ledger.path_after(action)

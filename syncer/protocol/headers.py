@@ -6,6 +6,7 @@ are matched without regard to case; metadata keys are therefore lower case on ou
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
+from syncer.core import xattrs
 from syncer.core.model import Kind, Meta
 
 AUTH_TOKEN: Final = "X-Auth-Token"  # noqa: S105 - the name of a header, not a token
@@ -87,6 +89,9 @@ MAX_META_VALUE_CHARACTERS: Final = 256
 
 META_MTIME: Final = "mtime-ns"
 META_MODE: Final = "mode"
+META_XATTRS: Final = "xattrs-"
+"""Followed by a number from 0: pieces of base64 (url alphabet, no padding) of a format byte and `core.xattrs.pack`."""
+_XATTR_FORMAT: Final = b"\0"
 
 _VALUE_SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}~"  # printable ASCII but "%" and the space
 _DECIMAL: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -161,6 +166,10 @@ def encode_meta(meta: Meta) -> dict[str, str]:
         items[META_MTIME] = str(meta.mtime_ns)
     if meta.mode is not None:
         items[META_MODE] = format(meta.mode, "o")
+    if meta.xattrs is not None:
+        text = base64.urlsafe_b64encode(_XATTR_FORMAT + xattrs.pack(meta.xattrs)).rstrip(b"=").decode()
+        for number, at in enumerate(range(0, len(text), MAX_META_VALUE_CHARACTERS)):
+            items[f"{META_XATTRS}{number}"] = text[at : at + MAX_META_VALUE_CHARACTERS]
     return items
 
 
@@ -171,7 +180,20 @@ def decode_meta(items: Mapping[str, str]) -> Meta:
     return Meta(
         mode=mode if mode is not None and 0 <= mode <= 0o7777 else None,
         mtime_ns=mtime_ns if mtime_ns is not None and mtime_ns in _INT64 else None,
+        xattrs=_xattrs(items),
     )
+
+
+def _xattrs(items: Mapping[str, str]) -> xattrs.Xattrs | None:
+    pieces: list[str] = []
+    while (piece := items.get(f"{META_XATTRS}{len(pieces)}")) is not None:
+        pieces.append(piece)
+    text = "".join(pieces)
+    try:
+        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return xattrs.unpack(raw[1:]) if raw.startswith(_XATTR_FORMAT) else None
+    except ValueError:
+        return None
 
 
 def quote_value(text: str) -> str:

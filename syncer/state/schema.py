@@ -13,6 +13,7 @@ from typing import Final
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath, RemoteTag
+from syncer.core.xattrs import pack, unpack
 
 FORMAT: Final = 1
 
@@ -37,6 +38,7 @@ _HAS_MTIME: Final = 8
 _HAS_CONTENT: Final = 16
 _HAS_TARGET: Final = 32
 _HAS_VERSION: Final = 64  # of the local tag: a blockfs inode
+_HAS_XATTRS: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +155,7 @@ def encode_row(row: BaseRow) -> bytes:
         (_HAS_MODE, _MODE.pack(node.meta.mode) if node.meta.mode is not None else None),
         (_HAS_MTIME, _TIME.pack(node.meta.mtime_ns) if node.meta.mtime_ns is not None else None),
         (_HAS_CONTENT, _content(node.content) if node.content is not None else None),
+        (_HAS_XATTRS, _text(pack(node.meta.xattrs)) if node.meta.xattrs is not None else None),
         (_HAS_TARGET, _text(node.target) if node.target is not None else None),
         (_HAS_LOCAL, _local(row.local) if row.local is not None else None),
         (_HAS_REMOTE, _remote(row.remote) if row.remote is not None else None),
@@ -183,13 +186,15 @@ def decode_row(nid: Nid, raw: bytes) -> BaseRow:
     name = reader.take(length)
     mode = reader.unpack(_MODE)[0] if flags & _HAS_MODE else None
     mtime_ns = reader.unpack(_TIME)[0] if flags & _HAS_MTIME else None
+    content = reader.content() if flags & _HAS_CONTENT else None
+    xattrs = unpack(reader.text()) if flags & _HAS_XATTRS else None
     node = Node(
         parent=Nid(parent),
         name=name,
         kind=_kind(kind),
-        content=reader.content() if flags & _HAS_CONTENT else None,
+        content=content,
         target=reader.text() if flags & _HAS_TARGET else None,
-        meta=Meta(mode=mode, mtime_ns=mtime_ns),
+        meta=Meta(mode=mode, mtime_ns=mtime_ns, xattrs=xattrs),
     )
     local = reader.local(versioned=bool(flags & _HAS_VERSION)) if flags & _HAS_LOCAL else None
     remote = _read_remote(reader) if flags & _HAS_REMOTE else None

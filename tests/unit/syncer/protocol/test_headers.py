@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Kind, Meta
+from syncer.core.xattrs import MAX_BYTES
 from syncer.protocol import headers
 from syncer.protocol.headers import HeaderError, ObjectState
+from tests import strategies
 
 text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
 keys = text.filter(lambda key: key == key.lower() and 0 < len(key) <= 20)
@@ -39,14 +41,35 @@ def test_an_object_survives_its_headers(state: ObjectState) -> None:
     assert headers.parse_etags(fields["ETag"]).matches(state.etag)
 
 
-@given(st.builds(Meta, mode=st.none() | st.integers(0, 0o7777), mtime_ns=st.none() | int64))
+@given(strategies.metas)
 def test_file_metadata_survive_object_metadata(meta: Meta) -> None:
     assert headers.decode_meta(headers.encode_meta(meta)) == meta
 
 
+def test_as_many_extended_attributes_as_travel_fit_into_object_metadata() -> None:
+    meta = Meta(mode=0o7777, mtime_ns=-1, xattrs=((b"a", bytes(range(256)) * 20 + b"z" * (MAX_BYTES - 5124)),))
+    items = headers.encode_meta(meta)
+    assert len(items) <= headers.MAX_META_ITEMS - 2
+    assert all(len(value) <= headers.MAX_META_VALUE_CHARACTERS for value in items.values())
+    assert all(headers.quote_value(value) == value for value in items.values())
+    assert headers.decode_meta(items) == meta
+
+
 @pytest.mark.parametrize(
     "items",
-    [{"mode": "9"}, {"mode": "17777"}, {"mode": "-1"}, {"mode": ""}, {"mtime-ns": "soon"}, {"mtime-ns": "9" * 20}, {}],
+    [
+        {"mode": "9"},
+        {"xattrs-0": "AQ"},
+        {"xattrs-0": "?"},
+        {"xattrs-0": "AAAB"},
+        {"xattrs-1": "AA"},
+        {"mode": "17777"},
+        {"mode": "-1"},
+        {"mode": ""},
+        {"mtime-ns": "soon"},
+        {"mtime-ns": "9" * 20},
+        {},
+    ],
 )
 def test_senseless_file_metadata_are_no_opinion(items: dict[str, str]) -> None:
     assert headers.decode_meta(items) == Meta(mode=None, mtime_ns=None)

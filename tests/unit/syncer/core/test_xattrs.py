@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blockfs.runtime.carried import PREFIX, carried, to_change
+from syncer.core import xattrs
+from syncer.core.diff import meta_change
+from syncer.core.ledger import agreed
+from syncer.core.merge import merge_meta
+from syncer.core.model import ROOT, Content, Kind, Meta, Node
+from syncer.core.xattrs import MAX_BYTES, NAME_MAX, XattrError, as_xattrs, fitting, merge, pack, same, unpack
+from tests import strategies
+from tests.unit.syncer.core.trees import content
+
+few = st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([b"1", b"2"]))
+maybe = st.none() | few.map(as_xattrs)
+
+
+def node(attributes: xattrs.Xattrs | None) -> Node:
+    held: Content = content(1)
+    return Node(parent=ROOT, name=b"x", kind=Kind.FILE, content=held, meta=Meta(mode=0o644, xattrs=attributes))
+
+
+@given(strategies.xattrs)
+def test_what_is_packed_comes_back(some: xattrs.Xattrs) -> None:
+    assert unpack(pack(some)) == some
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_set_or_an_error(raw: bytes) -> None:
+    try:
+        found = unpack(raw)
+    except XattrError:
+        return
+    assert all(0 < len(name) <= NAME_MAX and b"\0" not in name for name, _ in found)
+    assert unpack(pack(found)) == found
+
+
+def test_more_than_fits_is_an_error() -> None:
+    with pytest.raises(XattrError, match=str(MAX_BYTES)):
+        pack(((b"a", b"x" * MAX_BYTES),))
+
+
+@given(st.dictionaries(strategies.xattr_names, st.integers(0, 9000).map(bytes), max_size=8))
+def test_what_is_carried_fits_and_what_is_not_is_named(some: dict[bytes, bytes]) -> None:
+    found = fitting([(PREFIX + name, value) for name, value in some.items()] + [(b"security.x", b"1")])
+    assert [name for name, _ in found] == sorted(some)
+    assert all(value in (None, some[name]) for name, value in found)
+    pack(found)
+    left = [name for name, value in found if value is None]
+    for name in left:  # nothing smaller was left out for it
+        assert all(len(other) + len(some[other]) <= len(name) + len(some[name]) for other in some if other not in left)
+
+
+@given(maybe, maybe, maybe)
+def test_merging_takes_every_single_change_and_the_servers_if_both_changed(
+    base: xattrs.Xattrs | None, local: xattrs.Xattrs | None, remote: xattrs.Xattrs | None
+) -> None:
+    merged = merge(base, local, remote)
+    if local is None or remote is None:
+        one = remote if local is None else local
+        assert merged in (one, base)
+        return
+    assert merged is not None
+    was, here, there, then = dict(base or ()), dict(local), dict(remote), dict(merged)
+    for name in (b"a", b"b", b"c"):
+        changed_there = there.get(name) != was.get(name)
+        assert then.get(name) == (there if changed_there else here).get(name)
+
+
+@given(maybe, few.map(as_xattrs), few.map(as_xattrs))
+def test_both_sides_end_equal_and_agree(
+    base: xattrs.Xattrs | None, local: xattrs.Xattrs, remote: xattrs.Xattrs
+) -> None:
+    was, here, there = node(base), node(local), node(remote)
+    target = merge_meta(was, here, there)
+    for side in (here, there):
+        step = meta_change(side.meta, target, was.meta)
+        after = side.meta if step is None else side.meta.overlaid(step)
+        assert same(after.xattrs, target.xattrs)
+    settled = agreed(was, node(target.xattrs), node(target.xattrs))
+    assert settled is not None
+    assert settled.meta.xattrs == target.xattrs
+    assert meta_change(settled.meta, settled.meta, settled.meta) is None
+
+
+def test_a_side_without_an_opinion_learns_only_what_the_other_changed() -> None:
+    assert xattrs.change(None, (), None) is None
+    assert xattrs.change(None, ((b"a", b"1"),), ((b"a", b"1"),)) is None
+    assert xattrs.change(None, ((b"a", b"1"),), None) == ((b"a", b"1"),)
+    assert xattrs.change(None, (), ((b"a", b"1"),)) == ()
+
+
+def test_one_that_does_not_fit_is_neither_removed_there_nor_overwritten_here() -> None:
+    base, remote = ((b"big", b"old"), (b"x", b"1")), ((b"big", b"old"), (b"x", b"2"))
+    local = ((b"big", None), (b"x", b"1"))
+    assert merge(base, local, remote) == remote
+    assert to_change(local, remote) == {b"user.x": b"2"}
+    assert agreed(node(base), node(((b"big", None), (b"x", b"2"))), node(remote)) == node(remote)
+
+
+def test_a_removal_here_waits_until_the_server_is_told() -> None:
+    assert agreed(node(((b"a", b"1"),)), node(()), node(None)) is None
+    assert agreed(node(((b"a", b"1"),)), node(None), node(None)) is not None
+
+
+def test_changes_name_what_is_set_and_what_is_removed() -> None:
+    have = carried([(b"user.a", b"1"), (b"user.b", b"2"), (b"security.s", b"3")], MAX_BYTES)
+    assert to_change(have, ((b"a", b"9"), (b"c", b"3"))) == {b"user.a": b"9", b"user.c": b"3", b"user.b": None}
