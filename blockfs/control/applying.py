@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from blockfs.control.message import Ino, Message, Mode, Name, Target, TimeNs, UserId, Version
+from blockfs.control.message import MAX_XATTR_BYTES, Ino, Message, Mode, Name, Target, TimeNs, UserId, Version
+from blockfs.runtime.carried import Carried
 
 
 class Expect(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,8 +94,15 @@ class ApplyRemove(Change, frozen=True, kw_only=True):
 
 
 class ApplySetMeta(Change, frozen=True, kw_only=True):
-    """Set mode and mtime of an inode whose content is still the expected one. None leaves a field alone."""
+    """Set metadata of an inode whose content is still the expected one. None leaves a field alone.
+
+    Attributes:
+        xattrs: What its attributes of users are to be, without those that `xattr_bytes` has no room for.
+        xattr_bytes: As in `Changes`: what that listing left out stays as it is.
+    """
 
     expect: Expect
     mode: Mode | None = None
     mtime_ns: TimeNs | None = None
+    xattrs: Carried | None = None
+    xattr_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_XATTR_BYTES)] = MAX_XATTR_BYTES

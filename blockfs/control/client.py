@@ -147,24 +147,32 @@ class ControlClient:
     # --- what changed
 
     def change_pages(
-        self, cursor: CursorMsg | None, *, limit: int = 1024, snapshot: bytes | None = None
+        self,
+        cursor: CursorMsg | None,
+        *,
+        limit: int = 1024,
+        snapshot: bytes | None = None,
+        xattr_bytes: int | None = None,
     ) -> Iterator[protocol.ChangesReply]:
         """Pages of one consistent listing since `cursor` (None: everything). Keep the cursor of the last page only."""
         after, more = 0, True
         while more:
-            request = protocol.Changes(cursor=cursor, after=after, limit=limit, snapshot=snapshot)
+            request = protocol.Changes(
+                cursor=cursor, after=after, limit=limit, snapshot=snapshot, xattr_bytes=xattr_bytes
+            )
             page = self._ask(request, protocol.ChangesReply)
             yield page
             after, more = page.after, page.more
 
     def changes(
-        self, cursor: CursorMsg | None, snapshot: bytes | None = None
+        self, cursor: CursorMsg | None, snapshot: bytes | None = None, xattr_bytes: int | None = None
     ) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
         """All pages at once: (full, rows, gone, new cursor). Memory O(rows)."""
         rows: list[NodeRow] = []
         gone: list[int] = []
         full, reached = False, cursor
-        for page in self.change_pages(cursor, snapshot=snapshot):
+        limit = 1024 if xattr_bytes is None else 128  # names alone may take 64 KiB a row
+        for page in self.change_pages(cursor, limit=limit, snapshot=snapshot, xattr_bytes=xattr_bytes):
             rows += page.rows
             gone += page.gone
             full, reached = page.full, page.cursor

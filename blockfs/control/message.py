@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -15,6 +15,9 @@ UserId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 2)]  # 2**32 - 1 means "le
 TimeNs = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # nanoseconds since 1970
 Name = Annotated[bytes, msgspec.Meta(min_length=1, max_length=255)]
 Target = Annotated[bytes, msgspec.Meta(min_length=1, max_length=4095)]
+
+MAX_XATTR_BYTES: Final = 8192
+"""Of one node's extended attributes in a message."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=str.lower):

@@ -24,10 +24,11 @@ from blockfs.control.applying import ApplySymlink as ApplySymlink  # noqa: PLC04
 from blockfs.control.applying import Change as Change  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import Expect as Expect  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import InstallFile as InstallFile  # noqa: PLC0414 - part of this module
-from blockfs.control.message import Ino, Mode, Name, Size, TimeNs, UserId, Version
+from blockfs.control.message import MAX_XATTR_BYTES, Ino, Mode, Name, Size, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
 from blockfs.control.waiting import Wait, WaitReply
+from blockfs.runtime.carried import Carried
 
 PROTOCOL_VERSION: Final = 1
 
@@ -86,6 +87,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
             `Expect`.
         target: Symlinks only.
         writers: Handles open for writing now.
+        xattrs: Of users, if they were asked for; see `runtime.carried`.
     """
 
     ino: Ino
@@ -103,6 +105,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     nlink: int
     target: bytes | None = None
     writers: int = 0
+    xattrs: Carried | None = None
 
 
 class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,12 +156,14 @@ class Changes(_Message, frozen=True, kw_only=True):
         after: Highest inode of the previous page, 0 for the first.
         limit: Rows per page, at most `MAX_PAGE_ROWS`.
         snapshot: Name of a snapshot of the root: rows and cursor are as of its instant, nobody has a file open.
+        xattr_bytes: How much of a node's extended attributes is told at most; None: nothing.
     """
 
     cursor: CursorMsg | None = None
     snapshot: Name | None = None
     after: Size = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_ROWS)] = 1024
+    xattr_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_XATTR_BYTES)] | None = None
 
 
 class Hashes(_Message, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ change any more.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -19,11 +19,14 @@ from typing import Final
 
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, BlockId
+from blockfs.engine.acl import ACCESS
 from blockfs.engine.attributes import MODE_BITS, AttributeChanges, Caller, RenameFlags
 from blockfs.engine.filestate import MAX_SIZE, FileTable, Stores
 from blockfs.engine.leaves import set_run
 from blockfs.engine.namespace import Namespace
+from blockfs.engine.xattrs import follow_chmod
 from blockfs.errors import BlockfsError, FsError, UsageError
+from blockfs.runtime.carried import PREFIX, Carried, carried, to_change
 from blockfs.tree.schema import Inode, Kind
 
 _LOCKED_IDS: Final = 16384  # ids put into leaves in one go: other requests wait about 5 ms for it
@@ -238,6 +241,7 @@ class Apply:
             tree.link(place.parent, place.name, handle)
             nodes.touch_directory(directory, now_ns)
             self._prepared.discard(handle)
+            self._keep_xattrs(displaced, handle)
             return _applied(installed, displaced)
 
     def abandon_file(self, handle: int) -> None:
@@ -318,8 +322,23 @@ class Apply:
             left = self._stores.tree.inode(inode.ino)
             return Applied(ino=inode.ino, version=0, content_version=0) if left is None else _applied(left)
 
-    def set_meta(self, expect: Expectation, *, mode: int | None = None, mtime_ns: int | None = None) -> Applied:
-        """Set mode and time of change of an inode whose content is still the expected one.
+    def set_meta(
+        self,
+        expect: Expectation,
+        *,
+        mode: int | None = None,
+        mtime_ns: int | None = None,
+        xattrs: Carried | None = None,
+        xattr_bytes: int = 0,
+    ) -> Applied:
+        """Set metadata of an inode whose content is still the expected one.
+
+        Args:
+            expect: Which.
+            mode: Permission bits.
+            mtime_ns: Time of change.
+            xattrs: All its attributes of users, without those that are larger than travels (`carried`): they stay.
+            xattr_bytes: What travels.
 
         Raises:
             RefusedError: GONE, CHANGED, BUSY.
@@ -331,8 +350,27 @@ class Apply:
             inode = self._namespace.nodes.inode(expect.ino)
             _check_version(inode, expect)
             self._check_quiet(inode)
-            self._namespace.setattr(expect.ino, AttributeChanges(mode=mode, mtime_ns=mtime_ns))
+            if mode is not None or mtime_ns is not None:
+                self._namespace.setattr(expect.ino, AttributeChanges(mode=mode, mtime_ns=mtime_ns))
+            if xattrs is not None:
+                have = carried(self._stores.tree.xattrs(inode.ino), xattr_bytes)
+                self._set_xattrs(inode.ino, to_change(have, xattrs))
             return _applied(self._namespace.nodes.inode(expect.ino))
+
+    def _set_xattrs(self, ino: int, changes: Mapping[bytes, bytes | None]) -> None:
+        for name, value in changes.items():
+            if value is None:
+                self._namespace.removexattr(ino, name)
+            else:
+                self._namespace.setxattr(ino, name, value)
+
+    def _keep_xattrs(self, old: int | None, new: int) -> None:
+        """What replaces a file keeps its attributes of users, and the ACL of its name, under the new mode."""
+        tree = self._stores.tree
+        for name, value in () if old is None else list(tree.xattrs(old)):
+            if name.startswith(PREFIX) or name == ACCESS:
+                tree.set_xattr(new, name, value)
+        follow_chmod(self._namespace.nodes, self._namespace.nodes.inode(new))
 
     # --- conditions: all under the lock that covers the change, too ---
 

@@ -10,6 +10,7 @@ from itertools import islice
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import LeafKey
 from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
+from blockfs.runtime.carried import carried
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.merkle import hash_file
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, Inode, Kind
@@ -24,8 +25,9 @@ FileFinder = Callable[[CommittedView, int, int], Inode | None]
 class ChangeListing:
     """Pages of one listing, all from one snapshot."""
 
-    def __init__(self, view: CommittedView, cursor: CursorMsg | None) -> None:
+    def __init__(self, view: CommittedView, cursor: CursorMsg | None, xattr_bytes: int | None = None) -> None:
         """Begin. The view belongs to the listing from now on."""
+        self._xattr_bytes = xattr_bytes
         self._view = view
         self._cursor = view.cursor
         self._changed: list[int] | None = None  # ascending; None: a complete listing
@@ -48,7 +50,8 @@ class ChangeListing:
         candidates = list(islice(self._candidates(after), limit + 1))
         for ino, inode in candidates[:limit]:
             last = ino
-            row = node_row(self._view, inode, writers) if inode is not None and self._is_live(inode) else None
+            live = inode if inode is not None and self._is_live(inode) else None
+            row = None if live is None else node_row(self._view, live, writers, self._xattr_bytes)
             if row is not None:
                 rows.append(row)
             elif self._changed is not None:
@@ -84,7 +87,7 @@ class ChangeListing:
         return ((ino, self._view.inode(ino)) for ino in self._changed[first:])
 
 
-def node_row(view: CommittedView, inode: Inode, writers: Writers) -> NodeRow | None:
+def node_row(view: CommittedView, inode: Inode, writers: Writers, xattr_bytes: int | None = None) -> NodeRow | None:
     """An inode with its places; None if it has no name any more."""
     places = list(view.places(inode.ino))
     if not places and inode.ino != ROOT_INO:
@@ -105,6 +108,7 @@ def node_row(view: CommittedView, inode: Inode, writers: Writers) -> NodeRow | N
         nlink=inode.nlink,
         target=view.symlink_target(inode.ino),
         writers=writers(inode.ino) if inode.kind is Kind.FILE else 0,
+        xattrs=None if xattr_bytes is None else carried(view.xattrs(inode.ino), xattr_bytes),
     )
 
 

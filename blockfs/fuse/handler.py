@@ -287,9 +287,9 @@ class MountSession:
     def _begin_listing(self, request: protocol.Changes) -> changes.ChangeListing | SnapshotListing:
         view = self._filesystem.tree.open_view()
         if request.snapshot is None:
-            return changes.ChangeListing(view, request.cursor)
+            return changes.ChangeListing(view, request.cursor, request.xattr_bytes)
         try:
-            return SnapshotListing(view, request.cursor, request.snapshot)
+            return SnapshotListing(view, request.cursor, request.snapshot, request.xattr_bytes)
         except BlockfsError:
             view.close()
             raise
@@ -413,7 +413,11 @@ class MountSession:
         return self._changed(
             request,
             lambda: filesystem.apply.set_meta(
-                _expectation(request.expect), mode=request.mode, mtime_ns=request.mtime_ns
+                _expectation(request.expect),
+                mode=request.mode,
+                mtime_ns=request.mtime_ns,
+                xattrs=request.xattrs,
+                xattr_bytes=request.xattr_bytes,
             ),
             *places,
         )

@@ -45,9 +45,12 @@ class SnapshotListing:
     An original that changed after the instant may be listed too, as it was; one that was made after it is "gone".
     """
 
-    def __init__(self, view: CommittedView, cursor: CursorMsg | None, snapshot: bytes) -> None:
+    def __init__(
+        self, view: CommittedView, cursor: CursorMsg | None, snapshot: bytes, xattr_bytes: int | None = None
+    ) -> None:
         """Begin. The view belongs to the listing from now on, unless this fails."""
         self._view = view
+        self._xattr_bytes = xattr_bytes
         self._top, row = snapshot_named(view, snapshot)
         self._cursor = CursorMsg(mount_generation=row.mount_generation, sequence=row.sequence)
         self._changed: list[int] | None = None  # originals, ascending; None: a complete listing
@@ -89,7 +92,7 @@ class SnapshotListing:
     def _row(self, origin: int, copy: int) -> NodeRow:
         inode = self._view.inode(copy)
         assert inode is not None
-        row = node_row(self._view, inode, lambda _: 0)
+        row = node_row(self._view, inode, lambda _: 0, self._xattr_bytes)
         assert row is not None
         places = [(self._original(parent), name) for parent, name in row.places if parent != SNAPSHOTS_INO]
         return msgspec.structs.replace(row, ino=origin, places=places)

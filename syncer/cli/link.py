@@ -47,6 +47,7 @@ class _Choices:
     keep_trash_s: float
     open_files_interval_s: float
     limits: Limits
+    xattrs: bool
 
 
 @click.command("link")
@@ -61,6 +62,7 @@ class _Choices:
     metavar="TIME",
     help="`watch` pushes a volume's files that stay open this often; 0: never; default: 10m.",
 )
+@click.option("--xattrs/--no-xattrs", default=None, help="Sync extended attributes (user.*), too; default: no.")
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
 @limit_options
 def command(
@@ -72,6 +74,7 @@ def command(
     relink: bool,
     keep_trash: str | None,
     open_files_interval: str | None,
+    xattrs: bool | None,
     no_create: bool,
     limit_up: str | None,
     limit_down: str | None,
@@ -90,7 +93,7 @@ def command(
     if known is not None and known.record.url != remote.url and not relink:
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
-    choices = _choices(known, keep_trash, open_files_interval)
+    choices = _choices(known, keep_trash, open_files_interval, xattrs=xattrs)
     choices = replace(choices, limits=choices.limits.overridden(limit_up, limit_down))
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
@@ -105,6 +108,7 @@ def command(
             ignore_certificates=remote.settings.ignore_certificates,
             limit_up=choices.limits.up,
             limit_down=choices.limits.down,
+            xattrs=choices.xattrs,
         )
         registry.write(kept, remote.token)
         control.reload(registry.socket)
@@ -199,11 +203,14 @@ def _link(
             ignore_certificates=remote.settings.ignore_certificates,
             limit_up=choices.limits.up,
             limit_down=choices.limits.down,
+            xattrs=choices.xattrs,
         )
         registry.write(record, remote.token)
 
 
-def _choices(known: LinkedRoot | None, keep_trash: str | None, open_files_interval: str | None) -> _Choices:
+def _choices(
+    known: LinkedRoot | None, keep_trash: str | None, open_files_interval: str | None, *, xattrs: bool | None
+) -> _Choices:
     """What is given on the command line, else what was chosen before, else the defaults."""
     kept_s = KEEP_S if known is None else known.record.keep_trash_s
     interval_s = OPEN_FILES_INTERVAL_S if known is None else known.record.open_files_interval_s
@@ -211,6 +218,7 @@ def _choices(known: LinkedRoot | None, keep_trash: str | None, open_files_interv
         keep_trash_s=kept_s if keep_trash is None else parse_duration(keep_trash),
         open_files_interval_s=interval_s if open_files_interval is None else parse_duration(open_files_interval),
         limits=NO_LIMITS if known is None else known.record.limits,
+        xattrs=(known is not None and known.record.xattrs) if xattrs is None else xattrs,
     )
 
 

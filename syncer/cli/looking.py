@@ -121,7 +121,7 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
     """
     policy = policy_now()
     with StateDB.open(linked.state, read_only=True) as database:
-        books = Books(database)
+        books = Books(database, xattrs=linked.record.xattrs)
         local = open_local(linked, policy, _Unwritten(books), only_looking=True)
         try:
             remote = open_pithos(linked.record.url, linked.token(), settings=linked.record.settings)

@@ -64,7 +64,7 @@ def open_local(
     record = root.record
     if record.folder is None:
         assert record.volume_uuid is not None
-        return BlockfsRoot(
+        volume = BlockfsRoot(
             root.path,
             record.volume_uuid,
             lists=root.lists,
@@ -78,6 +78,9 @@ def open_local(
                 neighbours=_neighbours(root),
             ),
         )
+        if record.xattrs:
+            volume.use_xattrs()
+        return volume
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
         raise UsageError(text)
@@ -93,6 +96,8 @@ def open_local(
         record.keep_trash_s,
     )
     local.use_patterns(root.ignore_patterns)
+    if record.xattrs:
+        local.use_xattrs()
     if only_looking:
         local.only_look()
     else:

@@ -112,7 +112,7 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
 
 def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) -> Report:
     with StateDB.open(linked.state) as database, one_error():
-        books = Books(database)
+        books = Books(database, xattrs=linked.record.xattrs)
         error: str | None = None
         code = int(ExitCode.UNEXPECTED)
         keep = not request.dry_run
@@ -132,6 +132,7 @@ def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) 
 async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Report, request: _Request) -> None:
     # A saved plan names its conflict copies after the time at which it was made.
     policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
+    await trio.to_thread.run_sync(books.take_part)
     local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
     try:
         settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)

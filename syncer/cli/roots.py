@@ -62,6 +62,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         ignore_certificates: Trust every certificate (kamaki's ignore_ssl).
         limit_up: Bytes per second that are sent at most; None: no limit.
         limit_down: The same of what is received.
+        xattrs: Extended attributes are synced, too.
     """
 
     format: int
@@ -77,6 +78,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     ignore_certificates: bool = False
     limit_up: int | None = None
     limit_down: int | None = None
+    xattrs: bool = False
 
     @property
     def settings(self) -> HttpSettings:

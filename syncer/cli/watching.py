@@ -74,7 +74,7 @@ class Ports:
         """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
         report = Report()
         with StateDB.open(self._linked.state) as database:
-            books = Books(database)
+            books = Books(database, xattrs=self._linked.record.xattrs)
             error: str | None = None
             code = int(ExitCode.UNEXPECTED)
             try:
@@ -92,6 +92,7 @@ class Ports:
         self, remote: CloudClient, books: Books, report: Report, work: Work, moving: Callable[[str], None]
     ) -> None:
         policy = policy_now()
+        await trio.to_thread.run_sync(books.take_part)
         local = open_local(self._linked, policy, books, from_snapshot=work.from_snapshot)
         try:
             if isinstance(local, BlockfsRoot) and work.local.everything and not work.from_snapshot:

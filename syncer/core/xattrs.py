@@ -15,7 +15,7 @@ from blockfs.runtime.carried import OVERHEAD, PREFIX, Carried, carried
 Xattrs = Carried
 
 NAME_MAX: Final = 255 - len(PREFIX)  # of Linux, with the prefix
-MAX_BYTES: Final = 5375
+MAX_BYTES: Final = 5373
 """Packed bytes of one node's attributes: what 28 items of object metadata hold in base64 (`protocol.headers`)."""
 
 _LENGTHS: Final = struct.Struct(">BH")

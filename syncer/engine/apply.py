@@ -44,6 +44,7 @@ class LocalWorker:
 
     Attributes:
         copies: Conflict copies that became necessary while applying.
+        lacking: Nodes whose metadata could not be set in full, and why.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class LocalWorker:
         self._step = step
         self._lanes = Lanes()
         self.copies: list[RelPath] = []
+        self.lacking: list[tuple[RelPath, str]] = []
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.
@@ -72,6 +74,8 @@ class LocalWorker:
         applied = await self._change(action)
         if applied.copied_to is not None:
             self.copies.append(applied.copied_to)
+        if applied.lacking is not None:
+            self.lacking.append((self._ledger.path_after(action), applied.lacking))
         self._step("applied")
         changes = self._ledger.applied(action, applied.tag, applied.meta)
         if isinstance(action, Create | Update) and action.content is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
-from syncer.core.model import Content, LocalTag, Nid, RelPath
+from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.report import Report
 from syncer.local.root import Origin
@@ -27,6 +28,7 @@ _LAST_CYCLE: Final = "last-cycle"
 _CURSOR: Final = "remote-cursor"
 _DIGESTS: Final = "directory-digests"
 _RULES: Final = "ignore-rules"
+_XATTRS: Final = "xattrs"
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
@@ -49,12 +51,37 @@ class LastCycle(msgspec.Struct, frozen=True, kw_only=True):
 class Books:
     """`record.State` on a StateDB, and what `status` reads."""
 
-    def __init__(self, database: StateDB) -> None:
+    def __init__(self, database: StateDB, *, xattrs: bool = False) -> None:
+        """Keep books in `database`.
+
+        Args:
+            database: The root's.
+            xattrs: The root takes part in the sync of extended attributes.
+        """
         self._database = database
+        self._xattrs = xattrs
+
+    def take_part(self) -> None:
+        """Before a cycle: book whether this root takes part in the sync of extended attributes.
+
+        While it does not, its rows hold what the server has, and nothing here was set. That must not look like a
+        removal once it does: then no row knows of any attribute, both sides are united, and everything is looked at.
+        """
+        if self._parts_anew:
+            rows = self._database.load_base().rows.values()
+            self._database.record([_without_xattrs(row) for row in rows if row.node.meta.xattrs is not None])
+            self._database.meta_set({_CHECKPOINT: None, _CURSOR: None, _DIGESTS: None, _XATTRS: b"1"})
+        elif not self._xattrs and self._database.meta_get(_XATTRS) is not None:
+            self._database.meta_set({_XATTRS: None})
+
+    @property
+    def _parts_anew(self) -> bool:
+        return self._xattrs and self._database.meta_get(_XATTRS) is None
 
     def load_base(self) -> BaseIndex:
         """All base rows."""
-        return self._database.load_base()
+        base = self._database.load_base()
+        return BaseIndex(map(_without_xattrs, base.rows.values())) if self._parts_anew else base
 
     def allocator(self) -> Callable[[], Nid]:
         """Numbers that were never used."""
@@ -75,7 +102,7 @@ class Books:
 
     def checkpoint(self) -> bytes | None:
         """Where the local observation may start."""
-        return self._database.meta_get(_CHECKPOINT)
+        return None if self._parts_anew else self._database.meta_get(_CHECKPOINT)
 
     def set_checkpoint(self, checkpoint: bytes) -> None:
         """Remember it."""
@@ -89,7 +116,7 @@ class Books:
 
     def cursor(self) -> Cursor | None:
         """Where the server's changes were last known completely."""
-        raw = self._database.meta_get(_CURSOR)
+        raw = None if self._parts_anew else self._database.meta_get(_CURSOR)
         return None if raw is None else msgspec.json.decode(raw, type=Cursor)
 
     def set_cursor(self, cursor: Cursor | None) -> None:
@@ -140,7 +167,7 @@ class Books:
         """For `link --relink`: the next cycle merges both sides anew and deletes nothing."""
         self._database.clear()
         self._database.meta_set(
-            {_CONTAINER: None, _CHECKPOINT: None, _LAST_CYCLE: None, _CURSOR: None, _DIGESTS: None, _RULES: None}
+            dict.fromkeys((_CONTAINER, _CHECKPOINT, _LAST_CYCLE, _CURSOR, _DIGESTS, _RULES, _XATTRS))
         )
 
     def last_cycle(self) -> LastCycle | None:
@@ -162,3 +189,7 @@ class Books:
         self._database.set_problems(
             Problem(path=RelPath(path), kind=kind, text=text, since_ns=now_ns) for kind, path, text in rows
         )
+
+
+def _without_xattrs(row: BaseRow) -> BaseRow:
+    return replace(row, node=replace(row.node, meta=replace(row.node.meta, xattrs=None)))

@@ -289,6 +289,8 @@ class Cycle:
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             await recorder.flush()
         late = await self._local.finish()
+        for path, reason in puller.lacking:
+            self._isolated(Failure(path=path, reason=reason))
         for path in (*puller.copies, *late):
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
@@ -354,7 +356,9 @@ class Cycle:
 
     def _failed(self, action: Action, reason: str, exit_code: int = 3) -> None:
         side = "on the server" if action.side is Side.REMOTE else "locally"
-        failure = Failure(path=action.path, reason=f"{_verb(action)} {side}: {reason}", exit_code=exit_code)
+        self._isolated(Failure(path=action.path, reason=f"{_verb(action)} {side}: {reason}", exit_code=exit_code))
+
+    def _isolated(self, failure: Failure) -> None:
         self.report.undone = True
         self.report.failures.append(failure)
         self._listener.failed(failure)

@@ -23,13 +23,14 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import MissingBlockError
 from syncer.core.model import Content, LocalTag, Meta, RelPath
-from syncer.errors import LocalChangedError
+from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.filehash import hash_file, read_exactly
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import open_file, same_but_ctime, tag_of
 from syncer.local.root import Origin, Wanted
 from syncer.local.syscalls import clone_file, status
+from syncer.local.xattrs import write as write_xattrs
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
 _DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
@@ -164,19 +165,25 @@ class Assembly:
         for index in self._positions[wanted]:
             self._write(index, data)
 
-    def complete(self, meta: Meta) -> LocalTag:
-        """Set mode and times and make the file durable.
+    def complete(self, meta: Meta) -> tuple[LocalTag, str | None]:
+        """Set attributes, mode and times and make the file durable.
 
         Returns:
-            Its evidence.
+            Its evidence; why its attributes could not be set.
         """
         assert not any(self._left)
+        lacking = None
+        if meta.xattrs is not None:
+            try:
+                write_xattrs(self._file, self._wanted.path, meta.xattrs)
+            except UnholdableError as error:
+                lacking = error.reason
         os.fchmod(self._file, _DEFAULT_MODE if meta.mode is None else meta.mode)
         if meta.mtime_ns is not None:
             os.utime(self._file, ns=(meta.mtime_ns, meta.mtime_ns))
         # Content, size and times must be on disk before any name says that this is the file.
         os.fsync(self._file)
-        return tag_of(status(b"", self._file))
+        return tag_of(status(b"", self._file)), lacking
 
     def _reflink(self) -> bool:
         for origin in self._wanted.origins[:1]:

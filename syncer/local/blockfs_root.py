@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, TypeVar
 
 import trio
@@ -24,6 +24,7 @@ from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
+from blockfs.runtime.carried import Carried
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from syncer.core.base import BaseIndex
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
@@ -73,7 +74,8 @@ class _Start:
 class PreparedFile:
     """A nameless file on the mount: `Staged` of a blockfs root."""
 
-    def __init__(self, handle: int, tag: LocalTag, hold: EpochHold, owner: BlockfsRoot) -> None:
+    def __init__(self, handle: int, tag: LocalTag, hold: EpochHold, owner: BlockfsRoot, xattrs: Carried | None) -> None:
+        self.xattrs = xattrs
         self.handle = handle
         self.tag = tag
         self.installed = False
@@ -169,12 +171,22 @@ class BlockfsRoot:
         self.block_size = self._block_size if remote is None else remote.block_size
         name = self._name if self._regrid is not None else None
         self._observer = VolumeObserver(
-            path, self._root, self._connection, self._block_size, self._snapshot, patterns, name
+            path,
+            self._root,
+            self._connection,
+            self._block_size,
+            self._snapshot,
+            patterns,
+            name,
         )
         self._changes = VolumeChanges(self._root, self._connection)
         self._workers = trio.CapacityLimiter(8)
         self._unsynced_bytes = 0
         self._closed = False
+
+    def use_xattrs(self) -> None:
+        """Sync extended attributes, too; without this they are neither looked at nor set."""
+        self._observer.with_xattrs = True
 
     # --- observing
 
@@ -364,7 +376,7 @@ class BlockfsRoot:
             if self._ask(self._control.set_blocks, handle, first, ids):
                 raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
         tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
-        return PreparedFile(handle, tag, hold, self)
+        return PreparedFile(handle, tag, hold, self, self._own(meta).xattrs)
 
     def _owner_of(self, path: RelPath) -> tuple[int, int]:
         """Owner and group of what is replaced; ours for a new file."""
@@ -403,11 +415,11 @@ class BlockfsRoot:
         assert isinstance(staged, PreparedFile)
         applied = self._changes.install(path, staged.handle, staged.tag, expect)
         staged.installed = True
-        return applied
+        return self._changes.add_xattrs(path, applied, staged.xattrs)
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
-        return await self._run(self._changes.make_directory, path, meta)
+        return await self._run(self._changes.make_directory, path, self._own(meta))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first.
@@ -426,7 +438,7 @@ class BlockfsRoot:
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
         """Set mode and mtime of that inode."""
-        return await self._run(self._changes.set_meta, path, meta, expect)
+        return await self._run(self._changes.set_meta, path, self._own(meta), expect)
 
     # --- durability
 
@@ -458,6 +470,10 @@ class BlockfsRoot:
             os.close(self._root)
 
     # --- parts
+
+    def _own(self, meta: Meta) -> Meta:
+        """What of some metadata this root takes part in."""
+        return meta if self._observer.with_xattrs else replace(meta, xattrs=None)
 
     def _ask(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._connection.ask(method, *args, **kwargs)

@@ -18,12 +18,13 @@ from typing import Final
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import LocalTag, Meta, RelPath
-from syncer.errors import LocalChangedError
-from syncer.local.places import DIRECTORY_FLAGS, look, parent_directory, same_but_ctime, same_inode, tag_of
+from syncer.errors import LocalChangedError, UnholdableError
+from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS, look, parent_directory, same_but_ctime, same_inode, tag_of
 from syncer.local.private import PrivateFolder
 from syncer.local.root import Applied
 from syncer.local.syscalls import rename_exchange, rename_noreplace, status
 from syncer.local.trash import ITEM, Trash
+from syncer.local.xattrs import keep, write
 
 _OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
 _DEFAULT_MODE: Final = 0o755  # of directories whose remote object carries no mode
@@ -73,14 +74,25 @@ class Changes:
             self._remember(directory)
             return Applied(tag=self._own_tag(directory, name, path, tag))
 
-    def replace(self, path: RelPath, temp: bytes, tag: LocalTag, expect: LocalTag) -> Applied:
-        """Exchange a temp file with what it replaces, then look at that."""
+    def replace(
+        self, path: RelPath, temp: bytes, tag: LocalTag, expect: LocalTag, *, xattrs_set: bool = False
+    ) -> Applied:
+        """Exchange a temp file with what it replaces, then look at that.
+
+        Args:
+            path: Where.
+            temp: The temp file.
+            tag: Its evidence.
+            expect: That of what it replaces.
+            xattrs_set: It has its extended attributes already; else it gets those of what it replaces.
+        """
         with parent_directory(self._root, path) as (directory, name):
             self._require_entry(directory, name, path, expect)
             entry, folder = self._trash.begin(path, expect, tag.ino)
             try:
                 self.step("trash entry made")
                 self._keep_owner(temp, name, directory)
+                self._keep_xattrs(temp, name, directory, synced=xattrs_set)
                 # The staged file goes into the entry before the exchange: whenever we stop, the entry's name tells
                 # whether its item is ours, the expected version, or one that nobody has seen.
                 os.rename(temp, ITEM, src_dir_fd=self._private.tmp, dst_dir_fd=folder)
@@ -105,6 +117,23 @@ class Changes:
             with suppress(PermissionError):
                 os.chown(temp, old.st_uid, old.st_gid, dir_fd=self._private.tmp, follow_symlinks=False)
 
+    def _keep_xattrs(self, temp: bytes, name: bytes, directory: int, *, synced: bool) -> None:
+        try:
+            old = os.open(name, FILE_FLAGS, dir_fd=directory)
+        except OSError:
+            return  # a symlink, or not ours to read; what is gone is found out by the exchange
+        try:
+            new = os.open(temp, FILE_FLAGS, dir_fd=self._private.tmp)
+        except PermissionError:
+            os.close(old)
+            return
+        try:
+            if keep(old, new, synced=synced):
+                os.fsync(new)
+        finally:
+            os.close(old)
+            os.close(new)
+
     def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make a directory with its mode."""
         with parent_directory(self._root, path) as (directory, name):
@@ -116,9 +145,16 @@ class Changes:
             mode = _DEFAULT_MODE if meta.mode is None else meta.mode
             made = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
             try:
+                lacking = None
+                if meta.xattrs is not None:
+                    try:
+                        write(made, path, meta.xattrs)
+                    except UnholdableError as error:
+                        lacking = error.reason
                 os.fchmod(made, mode)
                 self._remember(directory)
-                return Applied(tag=tag_of(status(b"", made)), meta=Meta(mode=mode))
+                achieved = Meta(mode=mode, xattrs=meta.xattrs if lacking is None else ())
+                return Applied(tag=tag_of(status(b"", made)), meta=achieved, lacking=lacking)
             finally:
                 os.close(made)
 
@@ -186,7 +222,7 @@ class Changes:
                 raise LocalChangedError(path, f"it was written to at the last moment; kept as {os.fsdecode(kept)}")
 
     def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        """Set mode and mtime through a descriptor of the very inode that was expected."""
+        """Set metadata through a descriptor of the very inode that was expected."""
         with parent_directory(self._root, path) as (directory, name):
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         try:
@@ -194,6 +230,8 @@ class Changes:
             found = tag_of(before)
             # A directory's size and times change with every child: only its identity counts.
             self._require_tag(found, found if S_ISDIR(before.mode) and same_inode(found, expect) else expect, path)
+            if meta.xattrs is not None:
+                write(descriptor, path, meta.xattrs)
             if meta.mode is not None:
                 os.fchmod(descriptor, meta.mode)
             if meta.mtime_ns is not None:

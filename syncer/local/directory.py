@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 import trio
@@ -74,7 +75,9 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class StagedFile:
     """A finished temp file of an ordinary directory."""
 
-    def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory) -> None:
+    def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory, meta: Meta, lacking: str | None) -> None:
+        self.meta = meta
+        self.lacking = lacking
         self.name = name
         self.tag = tag
         self._owner = owner
@@ -116,6 +119,7 @@ class LocalDirectory:
         self._memory: ContentMemory = memory or NoMemory()
         self._patterns: Patterns = no_patterns
         self._only_looking = False
+        self._with_xattrs = False
         self._lists = lists
         self._blocks: BlockDirectory | None = None
         try:
@@ -159,6 +163,10 @@ class LocalDirectory:
         """Take the root's block directory as a source of blocks; it is closed with this object."""
         self._blocks = self._sources.directory = blocks
 
+    def use_xattrs(self) -> None:
+        """Sync extended attributes, too; without this they are never read, and set only to keep them."""
+        self._with_xattrs = True
+
     def only_look(self) -> None:
         """Observe without tidying up, because a cycle may be at work on the same root."""
         self._only_looking = True
@@ -175,7 +183,7 @@ class LocalDirectory:
         clock_ns = await self._run(self._private.clock_ns)
         returned = [] if self._only_looking else await self._run(self._trash.review)
         rules = IgnoreRules(await self._run(self._patterns))
-        found = await self._run(scan, self._root, rules)
+        found = await self._run(partial(scan, self._root, rules, with_xattrs=self._with_xattrs))
         stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
@@ -201,7 +209,7 @@ class LocalDirectory:
 
     def surveyor(self, rules: IgnoreRules) -> Surveyor:
         """Finds out where to look."""
-        return Surveyor(self._root, rules, folds=self._folding.key is not None)
+        return Surveyor(self._root, rules, folds=self._folding.key is not None, with_xattrs=self._with_xattrs)
 
     def patterns(self) -> Sequence[bytes]:
         """The root's own ignore patterns. Blocking."""
@@ -361,6 +369,7 @@ class LocalDirectory:
 
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a temp file; what could not be fetched now is there for the next run."""
+        meta = self._own(wanted.meta)
         with self._temp(wanted) as name:
             assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
             try:
@@ -372,7 +381,7 @@ class LocalDirectory:
                 if missing:
                     await wanted.fetch(missing, deliver)
                 self.step("staged")
-                tag = await self._run(assembly.complete, wanted.meta)
+                tag, lacking = await self._run(assembly.complete, meta)
                 self.step("synced")
             except NoSpaceError:
                 await self._run(assembly.discard)  # a full disk is not helped by half a file
@@ -381,7 +390,7 @@ class LocalDirectory:
                 assembly.close()
         await self._run(self._lists.save, wanted.content, wanted.blocks)
         await self._run(self._sources.learn, wanted.content)
-        return StagedFile(name, tag, self)
+        return StagedFile(name, tag, self, meta, lacking)
 
     @contextmanager
     def _temp(self, wanted: Wanted) -> Iterator[bytes]:
@@ -406,16 +415,18 @@ class LocalDirectory:
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Rename without replacing."""
         assert isinstance(staged, StagedFile)
-        return await self._run(self._changes.create, path, staged.name, staged.tag)
+        return _told(await self._run(self._changes.create, path, staged.name, staged.tag), staged)
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Exchange, then look at what was displaced."""
         assert isinstance(staged, StagedFile)
-        return await self._run(self._changes.replace, path, staged.name, staged.tag, expect)
+        complete = staged.meta.xattrs is not None and staged.lacking is None
+        replaced = partial(self._changes.replace, path, staged.name, staged.tag, expect, xattrs_set=complete)
+        return _told(await self._run(replaced), staged)
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""
-        return await self._run(self._changes.make_directory, path, meta)
+        return await self._run(self._changes.make_directory, path, self._own(meta))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it under a temp name, then treat it like a staged file."""
@@ -433,7 +444,7 @@ class LocalDirectory:
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
         """Set them through a descriptor of the very inode that was expected."""
-        return await self._run(self._changes.set_meta, path, meta, expect)
+        return await self._run(self._changes.set_meta, path, self._own(meta), expect)
 
     # --- durability
 
@@ -471,6 +482,10 @@ class LocalDirectory:
 
     # --- parts
 
+    def _own(self, meta: Meta) -> Meta:
+        """What of some metadata this root takes part in."""
+        return meta if self._with_xattrs else replace(meta, xattrs=None)
+
     async def _run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in a thread; a full disk is named as such."""
 
@@ -485,6 +500,13 @@ class LocalDirectory:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
+
+
+def _told(applied: Applied, staged: StagedFile) -> Applied:
+    """With what a file lacks: its attributes are then not what was asked for."""
+    if staged.lacking is None:
+        return applied
+    return replace(applied, meta=replace(staged.meta, xattrs=()), lacking=staged.lacking)
 
 
 def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:

@@ -110,7 +110,7 @@ class Wanted:
         path: Where it will go; for messages.
         content: Its identity.
         blocks: Its block list.
-        meta: Its mode and mtime; None fields get the root's defaults.
+        meta: Its mode, mtime and extended attributes; None fields get the root's defaults.
         origins: Local files that probably hold most of the blocks at the same index, likeliest first: the old version,
             the node that this is a copy of, files of equal content.
         holders: Local files that hold a content now. Called in the event loop's thread.
@@ -141,12 +141,14 @@ class Applied:
     Attributes:
         tag: Evidence for the node as it is now, by our own write.
         copied_to: Where something unexpected that stood in the way was kept, as a conflict copy.
+        lacking: Why not all of the metadata could be set; `meta` is then what it really has.
         meta: What a new directory really has, where nobody asked for a mode. None: what was asked for.
     """
 
     tag: LocalTag
     meta: Meta | None = None
     copied_to: RelPath | None = None
+    lacking: str | None = None
 
 
 class BusyError(LocalChangedError):
@@ -290,7 +292,7 @@ class LocalRoot(Protocol):
         ...
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        """Set mode and mtime; None fields stay."""
+        """Set what has a value; None fields stay."""
         ...
 
     async def barrier(self) -> None:

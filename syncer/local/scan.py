@@ -11,11 +11,13 @@ from typing import Final
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
+from syncer.core.xattrs import Xattrs
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory, tag_of
 from syncer.local.root import Problem
 from syncer.local.rules import read_rules
 from syncer.local.syscalls import Status, status
+from syncer.local.xattrs import read_entry, reason_left_out
 
 _SPECIAL: Final = {
     stat.S_IFIFO: "a named pipe",
@@ -30,6 +32,7 @@ class Scan:
     """What a walk found. Files have no content yet.
 
     Attributes:
+        with_xattrs: Extended attributes are read, too.
         stats: What can be synced.
         unknown: What could not be read.
         problems: Why, and what is not synced.
@@ -37,6 +40,7 @@ class Scan:
         sealed: Those of `unknown` that nothing can have been moved into: other filesystems.
     """
 
+    with_xattrs: bool = False
     stats: list[FileStat] = field(default_factory=list)
     unknown: list[RelPath] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -44,13 +48,14 @@ class Scan:
     sealed: set[RelPath] = field(default_factory=set)
 
 
-def scan(root: int, rules: IgnoreRules | None = None) -> Scan:
+def scan(root: int, rules: IgnoreRules | None = None, *, with_xattrs: bool = False) -> Scan:
     """List everything below a root, the park folder included, the rest of the private folder not.
 
     Args:
         root: Descriptor of the root.
         rules: What is ignored: it is not reported, and no ignored directory is entered. Completed with the rules of
             the `.blocksyncignore` files that are met.
+        with_xattrs: Extended attributes are synced, too.
 
     Returns:
         What is there. A directory that can't be listed, an entry that can't be examined and everything on another
@@ -59,7 +64,7 @@ def scan(root: int, rules: IgnoreRules | None = None) -> Scan:
     Raises:
         OSError: The root itself can't be listed.
     """
-    found = Scan()
+    found = Scan(with_xattrs=with_xattrs)
     rules = IgnoreRules() if rules is None else rules
     home = status(b"", root).device
     pending: list[RelPath] = [RelPath(b"")]
@@ -136,15 +141,26 @@ def _report_kind(directory: int, path: RelPath, entry: Status, found: Scan) -> b
     mode = stat.S_IMODE(entry.mode)
     tag = tag_of(entry)
     if kind == stat.S_IFDIR:
-        found.stats.append(FileStat(path=path, kind=Kind.DIRECTORY, meta=Meta(mode=mode), tag=tag))
+        meta = Meta(mode=mode, xattrs=_xattrs(directory, path, found))
+        found.stats.append(FileStat(path=path, kind=Kind.DIRECTORY, meta=meta, tag=tag))
         return True
     if kind == stat.S_IFLNK:
         target = os.readlink(path.rpartition(b"/")[2], dir_fd=directory)
         found.stats.append(FileStat(path=path, kind=Kind.SYMLINK, meta=Meta(), target=target, tag=tag))
         return False
-    meta = Meta(mode=mode, mtime_ns=entry.mtime_ns)
+    meta = Meta(mode=mode, mtime_ns=entry.mtime_ns, xattrs=_xattrs(directory, path, found))
     found.stats.append(FileStat(path=path, kind=Kind.FILE, meta=meta, tag=tag, nlink=entry.nlink))
     return False
+
+
+def _xattrs(directory: int, path: RelPath, found: Scan) -> Xattrs | None:
+    if not found.with_xattrs:
+        return None
+    xattrs = read_entry(directory, path.rpartition(b"/")[2])
+    reason = reason_left_out(xattrs)
+    if reason is not None:
+        found.problems.append(Problem(path=path, reason=reason))
+    return xattrs
 
 
 def _give_up(found: Scan, path: RelPath, error: OSError | LocalChangedError) -> None:

@@ -29,6 +29,7 @@ from syncer.local.places import open_directory
 from syncer.local.scan import Scan, list_directory, look_at_entries
 from syncer.local.survey_worker import MIN_ENTRIES, Found, Worker, has_second_core, working
 from syncer.local.syscalls import status
+from syncer.local.xattrs import read_entry, read_open
 
 _KEY_BYTES: Final = 8
 _DIGEST_BYTES: Final = 16  # 128 bits: no two states of one directory will ever share one by chance
@@ -100,14 +101,18 @@ class Surveyor:
         holding: Directories that were listed in full, and hold something that is not synced.
     """
 
-    def __init__(self, root: int, rules: IgnoreRules | None = None, *, folds: bool = False) -> None:
+    def __init__(
+        self, root: int, rules: IgnoreRules | None = None, *, folds: bool = False, with_xattrs: bool = False
+    ) -> None:
         """Take over the root's descriptor (not closed here).
 
         Args:
             root: The descriptor.
             rules: What is ignored.
             folds: The filesystem takes some names for one another.
+            with_xattrs: Extended attributes are synced, too.
         """
+        self._with_xattrs = with_xattrs
         self.rules = IgnoreRules() if rules is None else rules
         self.holding: set[RelPath] = set()
         self._folds = folds
@@ -121,7 +126,7 @@ class Surveyor:
             known: The digests.
             share_from: After so many entries a second process takes its share, if there is a core for it.
         """
-        dirty: list[RelPath] = []
+        dirty: dict[RelPath, None] = {}
         entries = 0
         pending = deque([RelPath(b"")])
         worker: Worker | None = None
@@ -137,12 +142,15 @@ class Surveyor:
                     path = pending.pop()
                     found.append((path, self.judge(path, known)))
                 if not found:
-                    return Survey(dirty=dirty, entries=entries, parked=self._parked())
+                    return Survey(dirty=list(dirty), entries=entries, parked=self._parked())
                 for path, (is_dirty, count, below) in found:
                     entries += count
                     pending.extend(below)
                     if is_dirty:
-                        dirty.append(path)
+                        dirty[path] = None
+                        if self._with_xattrs and path:
+                            # Its own attributes are told by the directory above, whose digest does not know of them.
+                            dirty[split(path)[0]] = None
 
     def judge(self, path: RelPath, known: Digests) -> Found:
         """Compare one directory with its digest."""
@@ -173,7 +181,7 @@ class Surveyor:
         Raises:
             UnscopableError: Something in it can't be told, or its rules are others: look at everything.
         """
-        found, rules = Scan(), self.rules.text(path)
+        found, rules = Scan(with_xattrs=self._with_xattrs), self.rules.text(path)
         try:
             list_directory(self._root, path, self._home, self.rules, found)
         except (OSError, LocalChangedError):
@@ -197,7 +205,7 @@ class Surveyor:
         wanted = sorted(set(names))
         if self._folds or IGNORE_FILE in wanted:
             return None
-        found = Scan()
+        found = Scan(with_xattrs=self._with_xattrs)
         try:
             look_at_entries(self._root, path, wanted, self._home, self.rules, found)
         except OSError:
@@ -229,13 +237,36 @@ class Surveyor:
                 continue
             children = {} if nid is None else {os.fsdecode(row.node.name): row for row in rows.children(nid)}
             same = len(children) == len(entries) and all(_agrees(children.get(entry[0]), entry) for entry in entries)
-            found[ino] = _digest(changed_ns, entries) if same and changed_ns < clock_ns else None
+            if same and self._with_xattrs:
+                same = self._xattrs_agree(path, None if nid in (None, ROOT) else rows.row(nid), children)
+            newest_ns = max([changed_ns, *(entry[5] for entry in entries)]) if self._with_xattrs else changed_ns
+            found[ino] = _digest(changed_ns, entries) if same and newest_ns < clock_ns else None
             if paths is None:
                 for entry in entries:
                     row = children.get(entry[0])
                     if stat.S_ISDIR(entry[1]) and row is not None:
                         pending.append((join(path, row.node.name), row.nid))
         return found
+
+    def _xattrs_agree(self, path: RelPath, own: BaseRow | None, children: Mapping[str, BaseRow]) -> bool:
+        """Whether a directory and what is in it have the attributes that the base says.
+
+        Looked at after the times that go into the digest: whatever is set later makes them other times.
+        """
+        try:
+            descriptor = open_directory(self._root, path)
+        except (OSError, LocalChangedError):
+            return False
+        try:
+            looks = [] if own is None else [(own, read_open(descriptor))]
+            for name, row in children.items():
+                if row.node.kind is not Kind.SYMLINK:
+                    looks.append((row, read_entry(descriptor, os.fsencode(name))))
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return all(found is None or found == (row.node.meta.xattrs or ()) for row, found in looks)
 
     def _number(self, rows: Rows, path: RelPath) -> Nid | None:
         if not path:

@@ -9,7 +9,9 @@ from typing import Final, TypedDict
 
 from blockfs.control import protocol
 from blockfs.control.protocol import Expect
+from blockfs.runtime.carried import Carried
 from syncer.core.model import Kind, LocalTag, Meta, RelPath
+from syncer.core.xattrs import MAX_BYTES
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory, parent_directory
 from syncer.local.root import Applied, BusyError
@@ -88,7 +90,9 @@ class VolumeChanges:
                 uid=os.geteuid(),
                 gid=os.getegid(),
             )
-            return Applied(tag=_own_tag(self._apply(change, path), 0, 0), meta=Meta(mode=mode))
+            made = Applied(tag=_own_tag(self._apply(change, path), 0, 0))
+            self.add_xattrs(path, made, meta.xattrs)
+            return Applied(tag=made.tag, meta=Meta(mode=mode, xattrs=meta.xattrs))
 
     def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first."""
@@ -132,11 +136,22 @@ class VolumeChanges:
             self._apply(change, path)
 
     def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        """Set mode and mtime of that inode."""
-        change = protocol.ApplySetMeta(commit=False, expect=_expect(expect), mode=meta.mode, mtime_ns=meta.mtime_ns)
+        """Set metadata of that inode."""
+        change = protocol.ApplySetMeta(
+            commit=False,
+            expect=_expect(expect),
+            mode=meta.mode,
+            mtime_ns=meta.mtime_ns,
+            xattrs=meta.xattrs,
+            xattr_bytes=MAX_BYTES,
+        )
         done = self._apply(change, path)
         mtime_ns = expect.mtime_ns if meta.mtime_ns is None else meta.mtime_ns
         return Applied(tag=_own_tag(done, expect.size_bytes, mtime_ns))
+
+    def add_xattrs(self, path: RelPath, made: Applied, xattrs: Carried | None) -> Applied:
+        """Give something that was just put in place its attributes. Cut short, the next cycle does it."""
+        return made if xattrs is None else self.set_meta(path, Meta(xattrs=xattrs), made.tag)
 
     @contextmanager
     def _trash_place(self, path: RelPath) -> Iterator[_TrashPlace]:

@@ -22,6 +22,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE, split
+from syncer.core.xattrs import MAX_BYTES, too_large
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.root import MAX_BLOCKS, Observation, Patterns, Problem, no_patterns
 from syncer.local.volume_tree import (
@@ -36,6 +37,7 @@ from syncer.local.volume_tree import (
     stat_of,
 )
 from syncer.local.volume_view import VolumeView
+from syncer.local.xattrs import reason_left_out
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,6 +89,7 @@ class VolumeObserver:
 
     Attributes:
         folders: Inodes of the private folders, by path; known after the first observation.
+        with_xattrs: Extended attributes are synced, too.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class VolumeObserver:
             patterns: What is ignored, beside `.blocksyncignore` files.
             name: Names contents where the volume's own names don't count.
         """
+        self.with_xattrs = False
         self._patterns = patterns
         self._name = name
         self._snapshot = snapshot
@@ -135,14 +139,14 @@ class VolumeObserver:
             self.drop_snapshot()
             self._connection.ask(self._connection.client.create_snapshot, b"", self._snapshot)
         known = _known_contents(base)
-        full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor, self._snapshot)
+        full, rows, gone, reached = self._changes(cursor)
         for _ in range(_RELEASE_TRIES):
             if not any(row.writers and (row.ino, row.content_version) not in known for row in rows):
                 break
             # The kernel tells the mount of a close a little later than the program that closed: a file that was just
             # written and closed must not wait for the next cycle.
             time.sleep(_RELEASE_PAUSE_S)
-            full, rows, gone, reached = self._connection.ask(self._connection.client.changes, cursor, self._snapshot)
+            full, rows, gone, reached = self._changes(cursor)
         hidden = frozenset[int]() if full or mark is None else frozenset(mark.hidden).difference(gone)
         roots = {**self._roots(), **dict.fromkeys(hidden, HIDDEN)}
         try:
@@ -159,6 +163,10 @@ class VolumeObserver:
                 return self._observe(base, None)
         hidden = hidden.union(view.hidden_directories(nodes))
         return self._observation(nodes, view, known, (reached, hidden))
+
+    def _changes(self, cursor: CursorMsg | None) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
+        xattr_bytes = MAX_BYTES if self.with_xattrs else None
+        return self._connection.ask(self._connection.client.changes, cursor, self._snapshot, xattr_bytes)
 
     def _observation(
         self,
@@ -186,6 +194,7 @@ class VolumeObserver:
                 view.holding.update(split(path)[0] for path in seen)
         before = {ino: content for (ino, _), content in known.items()}
         complete = self._name_contents(unnamed, before, stats, problems) and not view.unknown
+        complete &= not any(too_large(stat.meta.xattrs) for stat in stats)  # to be told again in every cycle
         cursor, hidden = reached
         mark = _Mark(cursor=cursor, rules=view.rules.fingerprint, hidden=sorted(hidden))
         return Observation(
@@ -290,3 +299,6 @@ def _report(
             problems.append(Problem(path=path, reason=f"a {row.kind} is not synced", partly=False))
         else:
             stats.append(replace(stat, content=content))
+            reason = reason_left_out(stat.meta.xattrs)
+            if reason is not None:
+                problems.append(Problem(path=path, reason=reason))

@@ -138,7 +138,7 @@ def stat_of(row: NodeRow, path: RelPath) -> FileStat | None:
     kind = _KINDS.get(row.kind)
     if kind is None:
         return None
-    meta = Meta(mode=row.mode, mtime_ns=row.mtime_ns if kind is Kind.FILE else None)
+    meta = Meta(mode=row.mode, mtime_ns=row.mtime_ns if kind is Kind.FILE else None, xattrs=row.xattrs)
     return FileStat(
         path=path,
         kind=kind,

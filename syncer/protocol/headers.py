@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -90,8 +91,10 @@ MAX_META_VALUE_CHARACTERS: Final = 256
 META_MTIME: Final = "mtime-ns"
 META_MODE: Final = "mode"
 META_XATTRS: Final = "xattrs-"
-"""Followed by a number from 0: pieces of base64 (url alphabet, no padding) of a format byte and `core.xattrs.pack`."""
-_XATTR_FORMAT: Final = b"\0"
+"""Followed by a number from 0: pieces of base64 (url alphabet, no padding) of a format byte, a length and
+`core.xattrs.pack`. What is beyond the length is left over from a larger set: a change of metadata removes no items."""
+_XATTR_HEAD: Final = struct.Struct(">BH")
+_XATTR_FORMAT: Final = 1
 
 _VALUE_SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}~"  # printable ASCII but "%" and the space
 _DECIMAL: Final = re.compile(r"\d{1,19}", re.ASCII)
@@ -167,7 +170,9 @@ def encode_meta(meta: Meta) -> dict[str, str]:
     if meta.mode is not None:
         items[META_MODE] = format(meta.mode, "o")
     if meta.xattrs is not None:
-        text = base64.urlsafe_b64encode(_XATTR_FORMAT + xattrs.pack(meta.xattrs)).rstrip(b"=").decode()
+        packed = xattrs.pack(meta.xattrs)
+        raw = _XATTR_HEAD.pack(_XATTR_FORMAT, len(packed)) + packed
+        text = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
         for number, at in enumerate(range(0, len(text), MAX_META_VALUE_CHARACTERS)):
             items[f"{META_XATTRS}{number}"] = text[at : at + MAX_META_VALUE_CHARACTERS]
     return items
@@ -188,12 +193,17 @@ def _xattrs(items: Mapping[str, str]) -> xattrs.Xattrs | None:
     pieces: list[str] = []
     while (piece := items.get(f"{META_XATTRS}{len(pieces)}")) is not None:
         pieces.append(piece)
-    text = "".join(pieces)
     try:
-        raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        return xattrs.unpack(raw[1:]) if raw.startswith(_XATTR_FORMAT) else None
-    except ValueError:
+        head = _unpadded("".join(pieces)[:4])
+        form, length = _XATTR_HEAD.unpack(head)
+        text = "".join(pieces)[: -(-8 * (_XATTR_HEAD.size + length) // 6)]
+        return xattrs.unpack(_unpadded(text)[_XATTR_HEAD.size :]) if form == _XATTR_FORMAT else None
+    except (ValueError, struct.error):
         return None
+
+
+def _unpadded(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def quote_value(text: str) -> str:

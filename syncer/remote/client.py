@@ -458,7 +458,7 @@ class CloudClient(Protocol):
         ...
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
-        """Replace mode and mtime, content untouched.
+        """Set metadata, content untouched; None fields stay.
 
         Raises:
             ConflictOnRemoteError: The current object is not `expect`. Nothing was written.

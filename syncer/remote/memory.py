@@ -385,7 +385,7 @@ class MemoryClient:
         await self._enter("set_meta", path)
         self._require(path, expect)
         found = self.container.objects[path]
-        return await self._put("set_meta", path, found.kind, found.blocks, meta)
+        return await self._put("set_meta", path, found.kind, found.blocks, found.meta.overlaid(meta))
 
     async def close(self) -> None:
         """See CloudClient."""

@@ -289,6 +289,30 @@ def test_meta_are_set_without_a_new_content_version(filesystem: Filesystem, appl
     assert done.content_version == old.content_version
 
 
+def test_attributes_are_set_as_a_whole_but_for_those_that_do_not_travel(filesystem: Filesystem, apply: Apply) -> None:
+    old = written(filesystem, b"f", b"old")
+    assert old.ino is not None
+    names = filesystem.namespace
+    for name, size in ((b"user.gone", 1), (b"user.same", 2), (b"user.large", 200), (b"security.s", 1)):
+        names.setxattr(old.ino, name, bytes(size))
+    done = apply.set_meta(old, xattrs=((b"large", b"small"), (b"new", b"n"), (b"same", bytes(2))), xattr_bytes=100)
+    found = {name: names.getxattr(old.ino, name) for name in names.listxattr(old.ino)}
+    assert found == {b"user.same": bytes(2), b"user.large": bytes(200), b"user.new": b"n", b"security.s": b"\0"}
+    assert done.content_version == old.content_version
+
+
+def test_what_replaces_a_file_has_its_attributes_of_users_and_its_acl(filesystem: Filesystem, apply: Apply) -> None:
+    old = written(filesystem, b"f", b"old")
+    assert old.ino is not None
+    names = filesystem.namespace
+    names.setxattr(old.ino, b"user.a", b"1")
+    names.setxattr(old.ino, b"security.capability", b"of the old content")
+    handle = prepared(apply, 0)
+    done = apply.install_file(handle, at(b"f"), old, trash=at(b"trash"))
+    assert names.listxattr(done.ino) == [b"user.a"]
+    assert names.getxattr(done.ino, b"user.a") == b"1"
+
+
 def test_an_abandoned_file_leaves_nothing(filesystem: Filesystem, apply: Apply) -> None:
     handle = prepared(apply, 4096)
     apply.set_blocks(handle, 0, stored(filesystem, b"x"))

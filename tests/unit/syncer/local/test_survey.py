@@ -38,11 +38,11 @@ def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def surveyor_of(path: Path) -> Iterator[Surveyor]:
+def surveyor_of(path: Path, *, with_xattrs: bool = False) -> Iterator[Surveyor]:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         PrivateFolder(descriptor).close()
-        yield Surveyor(descriptor)
+        yield Surveyor(descriptor, with_xattrs=with_xattrs)
     finally:
         os.close(descriptor)
 
@@ -115,6 +115,25 @@ def test_a_change_makes_its_directory_dirty(tree: Path, change: object, dirty: l
         known = settled(tree, surveyor)
         change(tree)  # type: ignore[operator] # one of the functions above
         assert sorted(surveyor.survey(known).dirty) == dirty
+
+
+@pytest.mark.parametrize(
+    ("name", "dirty"), [("a/deep", [b"a", b"a/deep"]), ("a/deep/two", [b"a/deep"]), ("top", [b""])]
+)
+def test_an_attribute_makes_the_directory_dirty_that_tells_of_it(tree: Path, name: str, dirty: list[bytes]) -> None:
+    with surveyor_of(tree, with_xattrs=True) as surveyor:
+        known = Digests().updated(surveyor.settled(MemoryRows(rows_of(tree)), None, NEVER))
+        assert surveyor.survey(known).dirty == []
+        os.setxattr(tree / name, "user.a", b"1")
+        assert set(dirty) <= set(surveyor.survey(known).dirty)  # the one above a dirty one is looked at, too
+
+
+@pytest.mark.parametrize("name", ["a/deep", "a/deep/two"])
+def test_a_directory_with_attributes_that_the_base_does_not_know_stays_dirty(tree: Path, name: str) -> None:
+    os.setxattr(tree / name, "user.a", b"1")
+    with surveyor_of(tree, with_xattrs=True) as surveyor:
+        known = Digests().updated(surveyor.settled(MemoryRows(rows_of(tree)), None, NEVER))
+        assert b"a/deep" in surveyor.survey(known).dirty
 
 
 def test_an_entry_whose_evidence_proves_nothing_keeps_its_directory_dirty(tree: Path) -> None:

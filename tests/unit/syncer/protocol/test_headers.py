@@ -53,6 +53,10 @@ def test_as_many_extended_attributes_as_travel_fit_into_object_metadata() -> Non
     assert all(len(value) <= headers.MAX_META_VALUE_CHARACTERS for value in items.values())
     assert all(headers.quote_value(value) == value for value in items.values())
     assert headers.decode_meta(items) == meta
+    fewer = Meta(xattrs=((b"a", b"1"),))
+    assert headers.decode_meta({**items, **headers.encode_meta(fewer)}).xattrs == fewer.xattrs
+    none = headers.encode_meta(Meta(xattrs=()))
+    assert headers.decode_meta({**items, **none}).xattrs == ()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,7 @@ def test_as_many_extended_attributes_as_travel_fit_into_object_metadata() -> Non
         {"mode": "9"},
         {"xattrs-0": "AQ"},
         {"xattrs-0": "?"},
-        {"xattrs-0": "AAAB"},
+        {"xattrs-0": "AQAFAAAA"},
         {"xattrs-1": "AA"},
         {"mode": "17777"},
         {"mode": "-1"},
