@@ -17,12 +17,12 @@ from syncer.errors import NotFoundError, UsageError
 from syncer.remote.discovery import Storage, find_storage
 from syncer.remote.http import HttpSettings
 from syncer.remote.kamakirc import Clouds, parse_clouds
-from syncer.remote.url import parse_url
+from syncer.remote.url import parse_url, prefix_problem
 
 CONFIG_VARIABLE: Final = "KAMAKI_CONFIG"
 SCHEME: Final = "kamaki://"
 
-_FORM: Final = f"expected {SCHEME}CLOUD/CONTAINER, {SCHEME}CLOUD, or --cloud CLOUD with CONTAINER"
+_FORM: Final = f"expected {SCHEME}CLOUD/CONTAINER[/FOLDER], {SCHEME}CLOUD, or --cloud CLOUD with CONTAINER[/FOLDER]"
 
 
 def find_remote(url: str | None, cloud: str | None, token_file: str | None, environment: Mapping[str, str]) -> Storage:
@@ -52,13 +52,14 @@ def find_remote(url: str | None, cloud: str | None, token_file: str | None, envi
         return Storage(url=plain, token=read_token(token_file, environment), settings=HttpSettings())
     if token_file is not None:
         raise UsageError("--token-file is for URLs; the token of a cloud is in its configuration")
-    name, container = _cloud_and_container(url, cloud)
+    name, container, prefix = _cloud_and_container(url, cloud)
     found = read_clouds(environment).find(name)
     if found.ca_certs is not None:  # kept in the root's record, wherever later commands run
         found = replace(found, ca_certs=os.path.abspath(os.path.expanduser(found.ca_certs)))
     if found.ignore_ssl:
         note(f"warning: {found.source}: ignore_ssl is on: whoever is in between can read the token and the data")
-    return trio.run(find_storage, found, container or found.container)
+    storage = trio.run(find_storage, found, container or found.container)
+    return replace(storage, url=str(replace(parse_url(storage.url), prefix=prefix))) if prefix else storage
 
 
 def read_clouds(environment: Mapping[str, str]) -> Clouds:
@@ -86,18 +87,21 @@ def read_clouds(environment: Mapping[str, str]) -> Clouds:
     return clouds
 
 
-def _cloud_and_container(url: str | None, cloud: str | None) -> tuple[str | None, str | None]:
-    """Cloud (None: the default one) and container (None: the configured one)."""
+def _cloud_and_container(url: str | None, cloud: str | None) -> tuple[str | None, str | None, str]:
+    """Cloud (None: the default one), container (None: the configured one) and folder in it ("": all of it)."""
     if url is None:
-        return cloud, None
+        return cloud, None, ""
     if "://" in url:
         if not url.startswith(SCHEME) or cloud is not None:
             raise UsageError(f"--cloud does not go with {url.partition('://')[0]}://: {_FORM}")
         cloud, _, url = url.removeprefix(SCHEME).partition("/")
     container, _, prefix = url.strip("/").partition("/")
-    if prefix:
-        raise UsageError(f"{url!r}: a root is a whole container, not the part below {prefix!r}: {_FORM}")
     try:
-        return cloud or None, unquote(container, errors="strict") or None
+        prefix = unquote(prefix, errors="strict")
+        found = cloud or None, unquote(container, errors="strict") or None, prefix
     except UnicodeDecodeError:
         raise UsageError(f"{url!r} is not percent-encoded UTF-8: {_FORM}") from None
+    problem = prefix_problem(prefix)
+    if problem is not None:
+        raise UsageError(f"{url!r}: the folder {prefix!r} can't be a root: {problem}: {_FORM}")
+    return found

@@ -41,7 +41,7 @@ from syncer.local.syscalls import clone_file
 from syncer.remote.client import ContainerInfo, Counters
 from syncer.remote.http import HttpTransport, Request
 from syncer.remote.parallel import one_error
-from syncer.remote.pithos import open_pithos
+from syncer.remote.prefix import open_remote
 from syncer.remote.retry import RetryPolicy
 from syncer.remote.url import parse_url
 from syncer.state.statedb import StateDB
@@ -238,7 +238,7 @@ def _server(linked: LinkedRoot) -> Iterator[Check]:
 
 async def _ask(linked: LinkedRoot, token: str) -> tuple[ContainerInfo, Check]:
     settings = linked.record.settings
-    remote = open_pithos(linked.record.url, token, settings=settings, policy=_ONCE)
+    remote = open_remote(linked.record.url, token, settings=settings, policy=_ONCE)
     try:
         info = await remote.container_info()
     finally:

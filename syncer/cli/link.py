@@ -27,7 +27,8 @@ from syncer.local.private import PrivateFolder
 from syncer.local.trash import KEEP_S
 from syncer.remote.client import ContainerInfo
 from syncer.remote.discovery import Storage
-from syncer.remote.pithos import open_pithos
+from syncer.remote.prefix import open_remote
+from syncer.remote.url import nested
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 
@@ -82,6 +83,7 @@ def command(
     """Link ROOT, a folder or the mount point of a volume, to the container at URL.
 
     URL is pithos+http(s)://BASE/ACCOUNT/CONTAINER, or kamaki://CLOUD/CONTAINER for a cloud of kamaki's configuration.
+    With ?prefix=FOLDER (kamaki: /FOLDER) the root is one folder of the container.
     Roots that are linked to one URL are devices of one share. `blocksync reconcile` then does the work.
     """
     path = os.path.realpath(root)
@@ -97,6 +99,7 @@ def command(
     choices = replace(choices, limits=choices.limits.overridden(limit_up, limit_down))
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
+    _refuse_nested(registry, path, remote.url)
     info = trio.run(_container, remote, no_create)
     _check_blocks(info, remote.url)
     if known is not None and not relink:
@@ -142,6 +145,16 @@ def _refuse_twice(registry: Registry, path: bytes, volume: _Volume | None) -> No
             raise UsageError(f"{shown(path)} is linked as {shown(other.path)}; `blocksync unlink` that first")
 
 
+def _refuse_nested(registry: Registry, path: bytes, url: str) -> None:
+    """Two roots of one machine must not have some objects in common and others not."""
+    for other in registry.all():
+        if other.path != path and nested(other.record.url, url):
+            raise UsageError(
+                f"{shown(other.path)} is linked to {other.record.url}: one of the two folders lies in the other, and "
+                "each change would travel twice; link a folder beside it, or the same one"
+            )
+
+
 def _folder_now(path: bytes) -> Folder | None:
     descriptor = os.open(path, DIRECTORY_FLAGS)
     try:
@@ -153,7 +166,7 @@ def _folder_now(path: bytes) -> Folder | None:
 
 async def _container(remote: Storage, no_create: bool) -> ContainerInfo:
     """The container; made if it does not exist, unless that is not wanted."""
-    client = open_pithos(remote.url, remote.token, settings=remote.settings)
+    client = open_remote(remote.url, remote.token, settings=remote.settings)
     try:
         return await client.container_info()
     except NotFoundError:

@@ -24,7 +24,7 @@ from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
 from syncer.local.root import LocalRoot
 from syncer.remote.client import CloudClient
-from syncer.remote.pithos import open_pithos
+from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 
 _FIRST_FRESH: Final = 1 << 62  # numbers of what is new, for this look only; StateDBs do not get that far
@@ -124,7 +124,7 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
         books = Books(database, xattrs=linked.record.xattrs)
         local = open_local(linked, policy, _Unwritten(books), only_looking=True)
         try:
-            remote = open_pithos(linked.record.url, linked.token(), settings=linked.record.settings)
+            remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
             try:
                 yield Sight(local=local, remote=remote, books=books, policy=policy)
             finally:

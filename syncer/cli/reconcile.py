@@ -25,7 +25,7 @@ from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SafetyStopError, SyncerError
 from syncer.local.directory import LocalDirectory
 from syncer.remote.parallel import one_error
-from syncer.remote.pithos import open_pithos
+from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 
 
@@ -136,7 +136,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
     local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
     try:
         settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
-        remote = open_pithos(linked.record.url, linked.token(), settings=settings)
+        remote = open_remote(linked.record.url, linked.token(), settings=settings)
         try:
             scoping = Scoping(local=local, state=books) if isinstance(local, LocalDirectory) else None
             options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)

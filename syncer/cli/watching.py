@@ -23,7 +23,7 @@ from syncer.errors import SyncerError
 from syncer.local.blockfs_root import BlockfsRoot
 from syncer.local.directory import LocalDirectory
 from syncer.remote.client import CloudClient
-from syncer.remote.pithos import open_pithos
+from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.feeds import ServerFeed
 from syncer.watch.inotify_source import InotifySource
@@ -60,7 +60,7 @@ class Ports:
     def connect(self) -> CloudClient:
         """See RootPorts."""
         record = self._linked.record
-        return open_pithos(record.url, self._linked.token(), settings=record.settings)
+        return open_remote(record.url, self._linked.token(), settings=record.settings)
 
     def feed(self, remote: CloudClient) -> RemoteFeed:
         """See RootPorts."""

@@ -113,7 +113,8 @@ class PithosClient:
             full = MAX_ROWS if info.atomic else 1
             count = full
             while count >= full:
-                request = self._session.make.list_page(pages.last)
+                # Where deletions can be left half done, their remains are looked for in the whole container.
+                request = self._session.make.list_page(pages.last, whole=not info.atomic)
                 reply = await self._session.ask(request, 200)
                 count = await trio.to_thread.run_sync(pages.take, self._session.judge, reply)
             if pages.count > 1 and (await self._session.look_at_container())[1] != before:

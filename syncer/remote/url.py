@@ -1,13 +1,15 @@
-"""Remote URLs: `pithos+http(s)://BASE/ACCOUNT/CONTAINER`. Pure."""
+"""Remote URLs: `pithos+http(s)://BASE/ACCOUNT/CONTAINER[?prefix=FOLDER]`. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from syncer.protocol.names import container_name_problem, quote_name
+from syncer.core.paths import PRIVATE
+from syncer.protocol.names import container_name_problem, object_name_problem, quote_name
 
+PRIVATE_NAME: Final = PRIVATE.decode()
 _SCHEMES: Final = {"pithos+http": "http", "pithos+https": "https"}
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -23,6 +25,7 @@ class RemoteUrl:
         base: Path before the account, decoded, without slashes at its ends; "" when there is none.
         account: Decoded.
         container: Decoded.
+        prefix: The folder of the container that is meant, decoded, without slashes at its ends; "" for all of it.
     """
 
     scheme: str
@@ -31,6 +34,7 @@ class RemoteUrl:
     base: str
     account: str
     container: str
+    prefix: str = ""
 
     @property
     def origin(self) -> str:
@@ -53,7 +57,13 @@ class RemoteUrl:
         return f"/{quote_name(self.container)}/{quote_name(name)}"
 
     def __str__(self) -> str:
-        return f"pithos+{self.origin}{self.container_path}"
+        folder = f"?prefix={quote_name(self.prefix)}" if self.prefix else ""
+        return f"pithos+{self.origin}{self.container_path}{folder}"
+
+    @property
+    def whole(self) -> RemoteUrl:
+        """The container itself."""
+        return replace(self, prefix="")
 
 
 def parse_url(text: str) -> RemoteUrl:
@@ -61,13 +71,13 @@ def parse_url(text: str) -> RemoteUrl:
 
     Args:
         text: E.g. `pithos+https://files.example.org/pithos/object-store/v1/ACCOUNT/CONTAINER`. The last two segments
-            are account and container, percent-decoded; the rest is the base.
+            are account and container, percent-decoded; the rest is the base. `?prefix=FOLDER` names a folder of it.
 
     Raises:
         ValueError: Not such a URL; the message says what is expected. Credentials, queries and fragments are refused:
             a token never belongs into a URL.
     """
-    form = "expected pithos+http(s)://HOST[:PORT]/…/ACCOUNT/CONTAINER"
+    form = "expected pithos+http(s)://HOST[:PORT]/…/ACCOUNT/CONTAINER[?prefix=FOLDER]"
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -79,8 +89,12 @@ def parse_url(text: str) -> RemoteUrl:
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.hostname:
         raise ValueError(f"{text!r} is not a remote URL: {form}")
-    if parts.username is not None or parts.query or parts.fragment:
+    if parts.username is not None or parts.fragment or (parts.query and not parts.query.startswith("prefix=")):
         raise ValueError(f"{parts.scheme}://{parts.hostname}…: no credentials, query or fragment, please: {form}")
+    prefix = unquote(parts.query.removeprefix("prefix="), errors="replace").strip("/")
+    problem = prefix_problem(prefix)
+    if problem is not None:
+        raise ValueError(f"{text!r}: the folder {prefix!r} can't be a root: {problem}: {form}")
     if len(segments) < 2 or any(container_name_problem(segment) for segment in segments):
         raise ValueError(f"{text!r} names no account and container: {form}")
     return RemoteUrl(
@@ -90,4 +104,25 @@ def parse_url(text: str) -> RemoteUrl:
         base="/".join(segments[:-2]),
         account=segments[-2],
         container=segments[-1],
+        prefix=prefix,
     )
+
+
+def prefix_problem(prefix: str) -> str | None:
+    """Say why a folder of a container can't be a root; None if it can, or is the whole container."""
+    if not prefix:
+        return None
+    if "\ufffd" in prefix:
+        return "it is not percent-encoded UTF-8"
+    if PRIVATE_NAME in prefix.split("/"):
+        return f"{PRIVATE_NAME} is reserved"
+    return object_name_problem(prefix)
+
+
+def nested(one: str, other: str) -> bool:
+    """Whether one of two URLs names a folder of the container, or in the folder, that the other names."""
+    first, second = parse_url(one), parse_url(other)
+    if first.whole != second.whole or first.prefix == second.prefix:
+        return False
+    short, long = sorted((first.prefix, second.prefix), key=len)
+    return not short or long.startswith(f"{short}/")

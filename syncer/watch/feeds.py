@@ -60,7 +60,7 @@ class ServerFeed:
             self._cursor = None  # of another life of the container: what a cycle makes of that is its business
             return False
         self._cursor = found.cursor
-        return found.cursor != cursor
+        return bool(found.objects or found.deleted or found.refused)
 
     async def _poll(self) -> bool:
         if self._evidence is not None:

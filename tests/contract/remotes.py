@@ -18,6 +18,7 @@ from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.pithos import PithosClient, open_pithos
+from syncer.remote.prefix import PrefixClient
 from syncer.remote.retry import Retry, RetryPolicy
 from syncer.remote.upload import upload_file
 from syncer.remote.url import parse_url
@@ -51,6 +52,25 @@ class MemoryRemote:
 
     def client(self) -> CloudClient:
         return MemoryClient(self.container)
+
+
+class FolderRemote:
+    """A folder of another one's container, with something beside it."""
+
+    def __init__(self, inner: Remote) -> None:
+        self.inner = inner
+        self.name = inner.name
+
+    def new_container(self) -> None:
+        self.inner.new_container()
+
+    def client(self) -> PrefixClient:
+        return PrefixClient(self.inner.client(), path("some/földer"))
+
+
+def with_folders(**remotes: Remote) -> dict[str, Remote]:
+    """The remotes, and a folder of each."""
+    return {**remotes, **{f"{name}-folder": FolderRemote(remote) for name, remote in remotes.items()}}
 
 
 class FakeRemote:

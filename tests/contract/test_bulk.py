@@ -22,6 +22,7 @@ from tests.contract.remotes import (
     path,
     run,
     serve_process,
+    with_folders,
 )
 from tests.fakes.pithos import FakePithos
 
@@ -31,10 +32,10 @@ FILES = 200
 @pytest.fixture(scope="module")
 def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
     with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
 
 
-@pytest.fixture(params=["memory", "fake", "serve"])
+@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
     found = remotes[request.param]
     found.new_container()

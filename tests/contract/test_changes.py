@@ -23,6 +23,7 @@ from tests.contract.remotes import (
     run,
     serve_process,
     store,
+    with_folders,
 )
 from tests.fakes.pithos import FakePithos
 
@@ -32,10 +33,10 @@ FOREVER_S = 250.0  # the test ends long before, or fails
 @pytest.fixture(scope="module")
 def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
     with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
 
 
-@pytest.fixture(params=["memory", "serve"])
+@pytest.fixture(params=["memory", "serve", "memory-folder", "serve-folder"])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
     found = remotes[request.param]
     found.new_container()
@@ -207,7 +208,7 @@ class Known:
         return sorted(self.left)
 
 
-@pytest.fixture(params=["memory", "fake", "serve"])
+@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
 def any_remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
     found = remotes[request.param]
     found.new_container()

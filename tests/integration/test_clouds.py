@@ -107,7 +107,7 @@ def test_what_is_wrong_is_named_with_its_remedy(sync: Sync, address: str, tmp_pa
     rc = tmp_path / ".kamakirc"
     configure(rc, home(address))
     assert str(rc) in refused("kamaki://away/c", expect=2)
-    assert "whole container" in refused("kamaki://home/c/below", expect=2)
+    assert "empty segment" in refused("kamaki://home/c/a//b", expect=2)
     assert "--token-file" in refused("kamaki://home/c", "--token-file", "t", expect=2)
     assert "--cloud" in refused(f"pithos+http://{address}/v1/alice/c", "--cloud", "home", expect=2)
     configure(rc, home(address).replace("token-alice", "SECRET"))

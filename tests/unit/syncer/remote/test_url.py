@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.remote.url import parse_url
+from syncer.remote.url import nested, parse_url
 
 
 def test_the_last_two_segments_are_account_and_container() -> None:
@@ -46,11 +46,42 @@ def test_a_base_may_be_missing() -> None:
         "pithos+http://h:99999/v1/a/c",
         "pithos+http://h/v1/a/c?x=1",
         "pithos+http://h/v1/a/c#x",
+        "pithos+http://h/v1/a/c?prefix=..",
+        "pithos+http://h/v1/a/c?prefix=a//b",
+        "pithos+http://h/v1/a/c?prefix=.blocksync/park",
+        "pithos+http://h/v1/a/c?prefix=%ff",
     ],
 )
 def test_anything_else_is_refused_with_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match="expected pithos"):
         parse_url(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix"),
+    [("", ""), ("?prefix=", ""), ("?prefix=a", "a"), ("?prefix=/a/b%20c/", "a/b c"), ("?prefix=a%26b%3F", "a&b?")],
+)
+def test_a_folder_of_a_container_can_be_meant(text: str, prefix: str) -> None:
+    url = parse_url(f"pithos+http://h/v1/a/c{text}")
+    assert (url.prefix, url.container_path) == (prefix, "/v1/a/c")
+    assert parse_url(str(url)) == url
+    assert url.whole == parse_url("pithos+http://h/v1/a/c")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "answer"),
+    [
+        ("", "", False),
+        ("?prefix=a", "?prefix=a/", False),
+        ("", "?prefix=a", True),
+        ("?prefix=a/b", "?prefix=a", True),
+        ("?prefix=a", "?prefix=ab", False),
+        ("?prefix=a/b", "?prefix=a/c", False),
+    ],
+)
+def test_folders_lie_in_each_other_or_do_not(one: str, other: str, answer: bool) -> None:
+    assert nested(f"pithos+http://h/v1/a/c{one}", f"pithos+http://h/v1/a/c{other}") is answer
+    assert nested(f"pithos+http://h/v1/a/c{one}", f"pithos+http://h/v1/a/d{other}") is False
 
 
 def test_a_token_in_a_url_is_refused_and_not_repeated() -> None:

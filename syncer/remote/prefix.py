@@ -1,0 +1,205 @@
+"""One folder of a container as if it were the container: `CloudClient` with its names mapped, and nothing else.
+
+What lies beside the folder is never named in a request that changes something, and never told. What belongs to the
+container as a whole stays so: its identity, its versions, its cursor. So a restored backup is noticed as ever, and
+every extension works. The reserved names are the folder's own: `PREFIX/.blocksync/park/…`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.errors import UnsafeNameError
+from syncer.remote.client import (
+    Changes,
+    CloudClient,
+    ContainerInfo,
+    Counters,
+    Cursor,
+    Deliver,
+    KnownBase,
+    Listing,
+    MissingBlocks,
+    Moment,
+    MoveOrder,
+    OlderList,
+    PutResult,
+    RefusedName,
+    Sieve,
+)
+from syncer.remote.http import HttpSettings
+from syncer.remote.pithos import open_pithos
+from syncer.remote.retry import RetryPolicy
+from syncer.remote.url import parse_url
+
+
+class PrefixClient:
+    """`CloudClient` of the folder `prefix` of another one's container."""
+
+    def __init__(self, inner: CloudClient, prefix: RelPath) -> None:
+        self._inner = inner
+        self._prefix = rel_path(prefix)
+        self._below = prefix + b"/"
+        self.counters: Counters = inner.counters
+
+    # --- names
+
+    def _out(self, path: RelPath) -> RelPath:
+        if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
+            raise UnsafeNameError(path, "it is reserved for blocksync")
+        return RelPath(self._below + rel_path(path))
+
+    def _in(self, path: bytes) -> RelPath | None:
+        """The path in the folder; None for what is elsewhere, or is not to be told."""
+        if not path.startswith(self._below):
+            return None
+        inside = RelPath(path[len(self._below) :])
+        return None if not inside or (is_private(inside) and not inside.startswith(PARK_FOLDER + b"/")) else inside
+
+    def _stats(self, stats: Iterable[RemoteStat]) -> list[RemoteStat]:
+        return [replace(stat, path=inside) for stat in stats if (inside := self._in(stat.path)) is not None]
+
+    def _refused(self, refused: Iterable[RefusedName]) -> list[RefusedName]:
+        below = self._below.decode()
+        return [replace(one, name=one.name.removeprefix(below)) for one in refused if one.name.startswith(below)]
+
+    def _put(self, result: PutResult) -> PutResult:
+        """Versions of others that were at the same name."""
+        foreign = [(one, self._in(one.path)) for one in result.foreign]
+        return replace(result, foreign=tuple(replace(one, path=path) for one, path in foreign if path is not None))
+
+    # --- the container
+
+    async def container_info(self) -> ContainerInfo:
+        """See CloudClient."""
+        return await self._inner.container_info()
+
+    async def create_container(self) -> ContainerInfo:
+        """See CloudClient."""
+        return await self._inner.create_container()
+
+    async def moment(self) -> Moment:
+        """See CloudClient: of the container."""
+        return await self._inner.moment()
+
+    async def list_objects(self) -> Listing:
+        """See CloudClient."""
+        found = await self._inner.list_objects()
+        return replace(found, objects=self._stats(found.objects), refused=self._refused(found.refused))
+
+    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+        """See CloudClient. The wait ends with any change of the container; then there may be none to tell."""
+        found = await self._inner.changes(since, wait_s)
+        return None if found is None else self._changes(found)
+
+    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
+        """See CloudClient."""
+        return self._changes(await self._inner.compare(lambda: _View(self, known()), since))
+
+    def _changes(self, found: Changes) -> Changes:
+        deleted = [inside for name in found.deleted if (inside := self._in(name)) is not None]
+        return replace(
+            found, objects=self._stats(found.objects), deleted=list(deleted), refused=self._refused(found.refused)
+        )
+
+    async def close(self) -> None:
+        """See CloudClient."""
+        await self._inner.close()
+
+    # --- reading
+
+    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+        """See CloudClient."""
+        return replace(await self._inner.resolve(replace(stat, path=self._out(stat.path))), path=stat.path)
+
+    async def head(self, path: RelPath) -> RemoteStat | None:
+        """See CloudClient."""
+        found = await self._inner.head(self._out(path))
+        return None if found is None else replace(found, path=path)
+
+    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
+        """See CloudClient."""
+        return await self._inner.block_list(self._out(path), tag, older)
+
+    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
+        """See CloudClient."""
+        return await self._inner.read_block(self._out(path), tag, blocks, index)
+
+    async def read_blocks(
+        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+    ) -> None:
+        """See CloudClient."""
+        await self._inner.read_blocks(self._out(path), tag, blocks, indexes, deliver)
+
+    # --- writing
+
+    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
+        """See CloudClient."""
+        return await self._inner.put_blocks(blocks)
+
+    async def put_object(
+        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
+    ) -> PutResult | MissingBlocks:
+        """See CloudClient."""
+        done = await self._inner.put_object(self._out(path), blocks, meta, expect, base)
+        return done if isinstance(done, MissingBlocks) else self._put(done)
+
+    async def put_small(
+        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
+    ) -> PutResult:
+        """See CloudClient."""
+        return self._put(await self._inner.put_small(self._out(path), kind, data, meta, expect))
+
+    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
+        """See CloudClient."""
+        return self._put(await self._inner.move(self._out(source), self._out(target), expect))
+
+    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """See CloudClient."""
+        outside = [replace(one, source=self._out(one.source), target=self._out(one.target)) for one in orders]
+        return [self._put(done) for done in await self._inner.move_all(outside)]
+
+    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
+        """See CloudClient."""
+        await self._inner.delete(self._out(path), expect)
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
+        """See CloudClient."""
+        return self._put(await self._inner.set_meta(self._out(path), meta, expect))
+
+
+class _View:
+    """A sieve of the folder's names as one of the container's."""
+
+    def __init__(self, client: PrefixClient, sieve: Sieve) -> None:
+        self._client = client
+        self._sieve = sieve
+
+    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
+        """See Sieve."""
+        inside = self._sieve.sift(self._client._stats(objects))  # noqa: SLF001 - a part of it
+        return [replace(stat, path=self._client._out(stat.path)) for stat in inside]  # noqa: SLF001
+
+    def missing(self) -> list[RelPath]:
+        """See Sieve."""
+        return [self._client._out(path) for path in self._sieve.missing()]  # noqa: SLF001
+
+
+def open_remote(
+    url: str,
+    token: str,
+    *,
+    settings: HttpSettings | None = None,
+    policy: RetryPolicy | None = None,
+    draw: Callable[[], float] = random.random,
+) -> CloudClient:
+    """A client of the container at `url`, or of the folder of it that the URL names; see `open_pithos`."""
+    client = open_pithos(url, token, settings=settings, policy=policy, draw=draw)
+    prefix = parse_url(url).prefix
+    return PrefixClient(client, RelPath(prefix.encode())) if prefix else client

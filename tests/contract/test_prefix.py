@@ -1,0 +1,128 @@
+"""A folder of a container as a root: what lies beside it is neither told nor touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from syncer.core.model import Kind
+from syncer.errors import UnsafeNameError
+from syncer.remote.client import CloudClient
+from syncer.remote.pithos import open_pithos
+from syncer.remote.prefix import PrefixClient, open_remote
+from tests.contract.remotes import (
+    BLOCK,
+    META,
+    FakeRemote,
+    MemoryRemote,
+    Remote,
+    ServeRemote,
+    must_head,
+    path,
+    run,
+    serve_process,
+    store,
+)
+from tests.fakes.pithos import FakePithos
+
+BESIDE = ("folder", "folder2/x", "fold/x", "other/folder/x", "top")
+
+
+@pytest.fixture(scope="module")
+def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
+    with FakePithos(block_size=BLOCK, listing_limit=3) as fake, serve_process(tmp_path_factory.mktemp("s")) as real:
+        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+
+
+@pytest.fixture(params=["memory", "fake", "serve"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    found = remotes[request.param]
+    found.new_container()
+    return found
+
+
+def view(remote: Remote, client: CloudClient) -> CloudClient:
+    """The folder `folder`, through its URL where there is one."""
+    if isinstance(remote, FakeRemote | ServeRemote):
+        return open_remote(f"{remote.url}?prefix=folder", remote.token)
+    return PrefixClient(client, path("folder"))
+
+
+def test_only_the_folder_is_listed_changed_and_told_of(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        inside = view(remote, client)
+        for name in BESIDE:
+            kind = Kind.DIRECTORY if name == "folder" else Kind.FILE
+            await client.put_small(path(name), kind, b"" if kind is Kind.DIRECTORY else name.encode(), META, None)
+        before = await client.list_objects()
+        since = (await inside.list_objects()).cursor
+        made = await store(inside, "a/f", b"x" * 3 * BLOCK)
+        assert [stat.path for stat in (await inside.list_objects()).objects] == [b"a/f"]
+        assert (await must_head(client, "folder/a/f")).tag == made.tag
+        moved = await inside.move(path("a/f"), path(".blocksync/park/1-f"), made.tag)
+        assert [stat.path for stat in (await inside.list_objects()).objects] == [b".blocksync/park/1-f"]
+        await inside.delete(path(".blocksync/park/1-f"), moved.tag)
+        assert (await client.list_objects()).objects == before.objects
+        assert since is not None
+        changes = await inside.changes(since)
+        if changes is not None:
+            assert changes.objects == []
+            assert set(changes.deleted) <= {b"a/f", b".blocksync/park/1-f"}
+        await inside.close()
+
+    run(remote, scenario)
+
+
+def test_changes_beside_the_folder_are_none(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        inside = view(remote, client)
+        since = (await inside.list_objects()).cursor
+        await store(client, "beside", b"1")
+        await store(client, "folder/in", b"2")
+        assert since is not None
+        changes = await inside.changes(since)
+        if changes is not None:
+            assert [stat.path for stat in changes.objects] == [b"in"]
+        await inside.close()
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("name", [b"../x", b"/x", b"a/../../x", b".blocksync/x", b".blocksync"])
+def test_no_name_leads_out_of_the_folder(remote: Remote, name: bytes) -> None:
+    async def scenario(client: CloudClient) -> None:
+        inside = view(remote, client)
+        before = client.counters.snapshot()
+        with pytest.raises(UnsafeNameError):
+            await inside.put_small(type(path("x"))(name), Kind.FILE, b"", META, None)
+        with pytest.raises(UnsafeNameError):
+            await inside.head(type(path("x"))(name))
+        assert client.counters.since(before).requests == 0
+        await inside.close()
+
+    run(remote, scenario)
+
+
+def test_our_server_lists_no_more_than_the_folder(remotes: dict[str, Remote]) -> None:
+    remote = remotes["serve"]
+    assert isinstance(remote, ServeRemote)
+    remote.new_container()
+
+    async def scenario() -> None:
+        client = open_pithos(remote.url, remote.token)
+        await client.create_container()
+        for number in range(30):
+            await store(client, f"beside/{number}", b"1")
+        await store(client, "folder/in", b"2")
+        inside = view(remote, client)
+        found = await inside.list_objects()
+        assert [stat.path for stat in found.objects] == [b"in"]
+        before = client.counters.snapshot()
+        await client.list_objects()
+        assert inside.counters.bytes_received * 5 < client.counters.since(before).bytes_received
+        await inside.close()
+        await client.close()
+
+    trio.run(scenario)
