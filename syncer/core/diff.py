@@ -62,6 +62,8 @@ def diff(state: Identified, target: Tree, side: Side, context: DiffContext) -> t
         side: Which one.
         context: Base and what the merge found out.
     """
+    if not state.implicit and state.tree == target:
+        return ()
     return _Diff(state, target, side, context).run()
 
 
@@ -142,7 +144,7 @@ class _Diff:
     def _park(self, occupant: Nid) -> None:
         node = self.tree[occupant]
         name, attempt = park_name(occupant, node.name), 0
-        while (PARK, name) in self.occupants:
+        while self._key(node.placed(PARK, name)) in self.occupants:
             attempt += 1
             name = park_name(occupant, node.name, attempt)
         self._place(occupant, node.placed(PARK, name))

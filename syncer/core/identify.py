@@ -87,6 +87,8 @@ def identify_local(
     dark = blind if isinstance(blind, Blind) else Blind(unknown=blind)
     run = _Identify[FileStat](observations, base, fresh, _LOCAL, fold)
     found = run.run(dark.unknown, dark.sealed)
+    if not dark.holding:
+        return found
     nids = (run.number_of(path) for path in dark.holding)
     return replace(found, holding=frozenset(nid for nid in nids if nid is not None and nid in found.tree))
 
@@ -234,11 +236,14 @@ class _Identify(Generic[_Stat]):
             if stat.path and (not is_private(stat.path) or stat.path.startswith(PARK_FOLDER + b"/")):
                 stats[stat.path] = stat
         implicit: set[RelPath] = set()
-        for path in sorted(stats):
-            blocked = self._obstacle(path, stats, implicit)
+        paths = sorted(stats)
+        for path in paths:
+            blocked = self._obstacle(path, stats, implicit) if b"/" in path else None
             if blocked is not None:
                 self._refuse(path, stats.pop(path), blocked)
-        self.seen = {path: stats.get(path) for path in sorted(stats.keys() | implicit)}
+        if implicit or len(stats) < len(paths):
+            paths = sorted(stats.keys() | implicit)
+        self.seen = {path: stats.get(path) for path in paths}
 
     @staticmethod
     def _obstacle(path: RelPath, stats: Mapping[RelPath, _Stat], implicit: set[RelPath]) -> RelPath | None:
@@ -384,14 +389,13 @@ class _Identify(Generic[_Stat]):
             self.frozen[nid] = UNSTABLE
             if row is not None:
                 content, target, meta = row.node.content, row.node.target, row.node.meta
-        return Node(
-            parent=parent,
-            name=name,
-            kind=stat.kind,
-            content=content,
-            target=target,
-            meta=synced_meta(stat.kind, meta),
-        )
+        meta = synced_meta(stat.kind, meta)
+        if row is not None:
+            node = row.node  # most nodes are as they were: one object for both is less memory, and compares at once
+            same = node.kind is stat.kind and node.slot == (parent, name)
+            if same and node.content == content and node.target == target:
+                return node if node.meta == meta else replace(node, meta=meta)
+        return Node(parent=parent, name=name, kind=stat.kind, content=content, target=target, meta=meta)
 
     def _keep_unknown(self, unknown: AbstractSet[RelPath], tree: dict[Nid, Node]) -> None:
         """Keep what the base knows at and below unreadable paths; stand in for what nobody knows."""

@@ -35,6 +35,8 @@ from syncer.core.model import (
 from syncer.core.paths import path_in
 
 _DIGEST_CHARACTERS = 16  # 64 bits: it names one plan to a person, it is not a signature
+_DIGEST_HEAD = b"blocksync-deletions-1\0"
+_NO_DELETIONS = hashlib.sha256(_DIGEST_HEAD).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def make_plan(
@@ -50,13 +52,15 @@ def make_plan(
         fresh: The same source of numbers that `identify` used.
         beside: Nodes that both sides have and that are left out here (`scope.Scoped`): the guard counts them.
     """
+    if _at_rest(base, local, remote):
+        return _nothing_to_do(base, local, remote, beside)
     merged = merge(base.tree, local.tree, remote.tree, policy, fresh, local.holding)
     local, remote = relabel(local, merged.relabel_local), relabel(remote, merged.relabel_remote)
     targets = freeze(merged, local, remote, policy)
     context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed)
     local_context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed, fold=policy.fold_local)
     local_actions = diff(local, targets.local, Side.LOCAL, local_context)
-    markerless = replace(remote, implicit=remote.implicit - targets.frozen)
+    markerless = replace(remote, implicit=remote.implicit - targets.frozen) if targets.frozen else remote
     remote_actions = diff(markerless, targets.remote, Side.REMOTE, context)
     return Plan(
         target=merged.target,
@@ -76,10 +80,40 @@ def make_plan(
     )
 
 
+def _at_rest(base: BaseIndex, local: Identified, remote: Identified) -> bool:
+    """Both sides are what the base says and nothing is hidden: most cycles. Then there is nothing to decide."""
+    if local.frozen or remote.frozen or remote.implicit:
+        return False
+    return base.tree == local.tree and base.tree == remote.tree
+
+
+def _nothing_to_do(base: BaseIndex, local: Identified, remote: Identified, beside: int) -> Plan:
+    """The plan of two sides at rest: at most some evidence is newer than its row."""
+    nothing = Targets(local=base.tree, remote=base.tree, frozen=frozenset(), notes=())
+    return Plan(
+        target=base.tree,
+        local=(),
+        remote=(),
+        adopt=_adopt(base, local, remote, nothing, set()),
+        forget=(),
+        untrack=(),
+        notes=tuple(sorted((*local.notes, *remote.notes), key=_order_of_note)),
+        deletions=(
+            _deletions(Side.LOCAL, local.tree, base.tree, (), beside),
+            _deletions(Side.REMOTE, remote.tree, base.tree, (), beside),
+        ),
+        digest=_NO_DELETIONS,
+        local_state=local,
+        remote_state=remote,
+    )
+
+
 def plan_digest(actions: Iterable[Action]) -> str:
     """Name the deletions among `actions`: their side, path, kind and tag, no times. 16 hex digits."""
-    hasher = hashlib.sha256(b"blocksync-deletions-1\0")
     lines = [_digest_line(action) for action in actions if isinstance(action, Trash) and action.absorbed_by is None]
+    if not lines:
+        return _NO_DELETIONS
+    hasher = hashlib.sha256(_DIGEST_HEAD)
     for line in sorted(lines):
         hasher.update(len(line).to_bytes(4, "big") + line)
     return hasher.hexdigest()[:_DIGEST_CHARACTERS]
@@ -125,7 +159,7 @@ def _forget(base: BaseIndex, local: Identified, remote: Identified, targets: Tar
 
 
 def _deletions(side: Side, tree: Tree, target: Tree, actions: Iterable[Action], beside: int) -> Deletions:
-    deleted = sum(1 for action in actions if isinstance(action, Trash) and action.absorbed_by is None)
+    deleted = len([action for action in actions if isinstance(action, Trash) and action.absorbed_by is None])
     return Deletions(side=side, nodes_before=len(tree) + beside, nodes_after=len(target) + beside, deleted=deleted)
 
 
@@ -137,7 +171,11 @@ def _notes(
     for kind, nid, text in dict.fromkeys((*merged.notes, *targets.notes)):
         if kind is NoteKind.WAITS or nid not in targets.frozen or kind in (NoteKind.UNKNOWN, NoteKind.UNHOLDABLE):
             notes.append(Note(kind=kind, path=_path_of(nid, trees), text=text))
-    return tuple(sorted(notes, key=lambda note: (note.path, note.kind.value, note.text)))
+    return tuple(sorted(notes, key=_order_of_note))
+
+
+def _order_of_note(note: Note) -> tuple[bytes, str, str]:
+    return note.path, note.kind.value, note.text
 
 
 def _path_of(nid: Nid, trees: Iterable[Tree]) -> RelPath:

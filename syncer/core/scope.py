@@ -22,7 +22,7 @@ from typing import Protocol
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
 from syncer.core.identify import evidence
-from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat
+from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import join, split
 
 
@@ -89,6 +89,8 @@ class Scope:
         self._changed: dict[RelPath, RemoteStat] = {}
         self._uuids: set[str] = set()
         self._deleted: set[RelPath] = set()
+        self._told: set[RemoteTag] = set()
+        self._since: int | None = None
 
     # --- the local side
 
@@ -168,12 +170,23 @@ class Scope:
 
     # --- the remote side
 
-    def changed(self, objects: Iterable[RemoteStat], deleted: Iterable[RelPath]) -> None:
-        """Take what was written on the server, and the names that are gone."""
+    def changed(self, objects: Iterable[RemoteStat], deleted: Iterable[RelPath], *, since: int | None = None) -> None:
+        """Take what was written on the server, and the names that are gone.
+
+        Args:
+            objects: What exists and was written.
+            deleted: Names that don't exist any more.
+            since: Every version above this one that exists is among `objects`. None: that is not known.
+        """
+        self._since = since
+        written: list[Nid] = []
         for stat in objects:
+            self._told.add(stat.tag)
             nid = self.find(stat.path)
             row = self._all.row(nid) if nid else None
             if row is not None and row.remote == stat.tag:
+                if stat.kind is Kind.DIRECTORY:
+                    written.append(row.nid)
                 continue  # an echo of our own write
             self._changed[stat.path] = stat
             self._uuids.add(stat.tag.uuid)
@@ -184,12 +197,29 @@ class Scope:
             for other in self._all.with_uuid(stat.tag.uuid) if stat.tag.uuid else ():
                 if other.nid != nid:
                     self._disturbed(other)
+        unfound = False
         for path in deleted:
             nid = self.find(path)
             row = self._all.row(nid) if nid else None
-            if row is not None:
+            if row is None:
+                unfound = True
+            else:
                 self._deleted.add(path)
                 self._disturbed(row)
+        if unfound and since is not None:
+            self._require_places(written, since)
+
+    def _require_places(self, written: Iterable[Nid], since: int) -> None:
+        """What an unknown deleted name was must not be below a directory that we have made anew in another place.
+
+        A directory that was deleted there and moved here is made again, and its row has the new place at once; or it
+        was moved there, and what is below it could not be. If then the cycle breaks off, and something below it is
+        deleted or was, that is told by a name of before, which no row leads to.
+        """
+        for nid in written:
+            for row in self._all.children(nid):
+                if row.remote is not None and (row.remote.version <= since or row.remote not in self._told):
+                    raise UnscopableError(row.node.name)
 
     def _disturbed(self, row: BaseRow) -> None:
         self._add(row)
@@ -233,7 +263,7 @@ class Scope:
             if path not in self._seen and row.node.parent not in self._listed and not self._is_gone(nid, gone):
                 local.append(_as_known(row, path, row.local))
             replaced = path in self._changed or path in self._deleted or row.remote.uuid in self._uuids
-            if not replaced:
+            if not replaced and not self._is_outdated(row.remote):
                 node = row.node
                 remote.append(
                     RemoteStat(
@@ -246,6 +276,14 @@ class Scope:
                     )
                 )
         return Scoped(base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows))
+
+    def _is_outdated(self, tag: RemoteTag) -> bool:
+        """A version that would have been told of if it still existed.
+
+        Its name may not tell: the row of a directory that was moved on the server lags behind while its move can't be
+        done here. Then what is below it has another path there than in the base, and that one is never told as deleted.
+        """
+        return self._since is not None and tag.version > self._since and tag not in self._told
 
     def _is_gone(self, nid: Nid, known: dict[Nid, bool]) -> bool:
         trail: list[Nid] = []

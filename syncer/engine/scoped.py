@@ -151,7 +151,7 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
         if changes is None:
             return None
         check(changes)
-        scoped, directories, surveyor = await trio.to_thread.run_sync(_scope, scoping, changes)
+        scoped, directories, surveyor = await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
     except UnscopableError:
         return None
     if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
@@ -184,7 +184,7 @@ def _rules(scoping: Scoping) -> IgnoreRules:
     return rules
 
 
-def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, ...], Surveyor]:
+def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> tuple[Scoped, tuple[RelPath, ...], Surveyor]:
     rules = _rules(scoping)
     surveyor = scoping.local.surveyor(rules)
     deleted = [RelPath(path) for path in changes.deleted]
@@ -218,7 +218,9 @@ def _scope(scoping: Scoping, changes: Changes) -> tuple[Scoped, tuple[RelPath, .
             row = known.row(nid) if nid else None
             if row is not None and row.node.kind is Kind.DIRECTORY and surveyor.is_directory(name):
                 surveyor.listing(name)
-        scope.changed(rules.tracked(changes.objects), deleted)
+        # A listing held against the base tells nothing of what is in it; nor does a list that refused an object.
+        told = since.version if since.identity and not changes.refused else None
+        scope.changed(rules.tracked(changes.objects), deleted, since=told)
         return scope.finish(), tuple(looked), surveyor
 
 

@@ -12,32 +12,43 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 
 from tests.simulation import engine_scenario, mutants
-from tests.simulation.scenario import FAILURES, Limits, Scenario, shrink
-from tests.simulation.scenario import failure_of as planner_failure_of
+from tests.simulation.scenario import FAILURES, Limits, Scenario, failures, shrink
 from tests.simulation.world import forget_observations
 
 _REPORTED = 5  # failures per worker: the first seeds tell enough
 
 
-def seeds(first: int, count: int, failure_of: Callable[[int], str | None] = planner_failure_of) -> None:
-    """Run a range."""
-    failures = 0
-    if failure_of is planner_failure_of:
-        gc.disable()  # scenarios make next to no cycles: a tenth of the time, for nothing
-    for seed in range(first, first + count):
-        failure = failure_of(seed)
+def seeds(first: int, count: int) -> None:
+    """Run a range of R0."""
+    gc.disable()  # scenarios make next to no cycles: a tenth of the time, for nothing
+    _report(_tidily(failures(range(first, first + count))), count)
+
+
+def engine(first: int, count: int) -> None:
+    """Run a range of R2."""
+    _report(engine_scenario.failures(range(first, first + count)), count)
+
+
+def _tidily(found: Iterable[tuple[int, str | None]]) -> Iterator[tuple[int, str | None]]:
+    for seed, failure in found:
         if seed % 5000 == 0:
             gc.collect()
             forget_observations()
+        yield seed, failure
+
+
+def _report(found: Iterable[tuple[int, str | None]], count: int) -> None:
+    wrong = 0
+    for seed, failure in found:
         if failure is not None:
-            failures += 1
+            wrong += 1
             print(f"failed {seed} {failure[:300]}")
-        if failures == _REPORTED:
+        if wrong == _REPORTED:
             break
-    print(f"done {count if not failures else 0}")
+    print(f"done {count if not wrong else 0}")
 
 
 def replay(seed: int, limits: Limits | None = None) -> None:
@@ -71,7 +82,7 @@ def main() -> None:
     elif verb == "replay":
         replay(*numbers)
     elif verb == "engine":
-        seeds(*numbers, engine_scenario.failure_of)
+        engine(*numbers)
     elif verb == "engine-replay":
         engine_replay(*numbers)
     elif verb == "engine-shrink":

@@ -74,6 +74,7 @@ class MemoryRoot:
         moments: The tree after each change since the last barrier, the durable one first.
     """
 
+    CLOCK_NS = 1 << 62  # each change has a tick of its own here: nothing is racily clean
     path = b"/memory"
     block_size = BLOCK
     bytes_read = 0
@@ -110,16 +111,27 @@ class MemoryRoot:
 
     async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
         await self.before("observe")
-        seen = [
-            replace(stat, tag=self._tag(stat.path), content=self._content(stat.path))
-            for stat in self.replica.observe_local(self.unknown, set())
-        ]
-        clock_ns = 1 << 62  # each change has a tick of its own here: nothing is racily clean
         return Observation(
-            stats=seen, unknown=sorted(self.unknown), problems=[], clock_ns=clock_ns, rules=IgnoreRules()
+            stats=self.everything(),
+            unknown=sorted(self.unknown),
+            problems=[],
+            clock_ns=self.CLOCK_NS,
+            rules=IgnoreRules(),
         )
 
-    def _content(self, path: RelPath) -> Content | None:
+    def everything(self) -> list[FileStat]:
+        """All that can be seen now, with contents."""
+        return [
+            replace(stat, tag=self._tag(stat.path), content=self.content_now(stat.path))
+            for stat in self.replica.observe_local(self.unknown, set())
+        ]
+
+    def tag_now(self, path: RelPath) -> LocalTag | None:
+        """The evidence of what is at a path; None if nothing is."""
+        return self._tag(path) if path in self.replica.entries else None
+
+    def content_now(self, path: RelPath) -> Content | None:
+        """A file's content; None if it can't be read in peace."""
         entry = self.replica.entries[path]
         return content(entry.payload) if entry.kind is Kind.FILE and path not in self.unstable else None
 
@@ -231,14 +243,17 @@ class MemoryRoot:
 
     async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
         await self.before("move")
-        self._require(source, expect, inode_only=True)
+        entry = self._require(source, expect, inode_only=True)
         try:
             for _ in self.replica.moves(source, target):
                 pass
         except ActionRefusedError:
             raise LocalChangedError(target, "the name is taken, or its directory is gone") from None
         self.changed(f"move {source!r} -> {target!r}")
-        return Applied(tag=self._tag(target))
+        found = self._tag(target)
+        # What was written to unseen goes along, but keeps the evidence of before: nothing but a look makes it known.
+        same = entry.kind is Kind.DIRECTORY or found == expect
+        return Applied(tag=found if same else replace(expect, ctime_ns=0))
 
     async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
         await self.before("trash")

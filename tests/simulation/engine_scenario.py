@@ -32,10 +32,13 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
+from syncer.protocol.headers import EXTENSION_CHANGES
 from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
+from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.simulation import invariants
 from tests.simulation.disk import MemoryRoot, blocks_of, payload_of, payloads
+from tests.simulation.watched import PartialMemoryRoot, PartialMemoryState, Watcher, scoping
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
 
 MAX_CYCLES = 40
@@ -57,7 +60,9 @@ class Trouble:
     crash: float = 0.008
     blind: float = 0.1
     stale: float = 0.05
+    watcher: float = 0.08
     steps: int = 4
+    watched: bool = True
 
 
 @dataclass
@@ -126,8 +131,8 @@ class Ears:
 class Server:
     """The container as users see it: a `Replica` made from it, whose changes are put back."""
 
-    def __init__(self) -> None:
-        self.container = MemoryContainer(extensions=frozenset())
+    def __init__(self, *, tells_changes: bool = False) -> None:
+        self.container = MemoryContainer(extensions=frozenset({EXTENSION_CHANGES} if tells_changes else ()))
         self.identities: dict[str, int] = {}
 
     def view(self) -> Replica:
@@ -214,10 +219,15 @@ class EngineScenario:
         self.actions: list[str] = []
         self.users = Users(self.rng, self.actions)
         self.local = Replica(Side.LOCAL)
-        self.server = Server()
+        # Half of the roots are watched, as by the daemon: their cycles look at parts, and the server tells its changes.
+        self.watched = self.trouble.watched and self.rng.random() < 0.5
+        self.server = Server(tells_changes=self.watched)
         self.root = MemoryRoot(self.local, self._before_local)
         self.root.log = self.actions
         self.state = MemoryState(self._state_fault)
+        self.partial_root = PartialMemoryRoot(self.root, self._between)
+        self.partial_state = PartialMemoryState(self.state.base, self._state_fault)
+        self.watcher = Watcher(self.root, self.rng, self.actions)
         self.quiet = True
         self.settled = False  # the last cycle left nothing undone, and nobody acted since
         self.dead = False
@@ -346,10 +356,16 @@ class EngineScenario:
             (self.root.unknown if self.local.entries[path].kind is DIRECTORY else self.root.unstable).add(path)
             self.actions.append(f"unreadable: {path!r}")
         client = MemoryClient(self.server.container, before=self._before_remote, after=self._after_remote)
+        dirt = self._dirt(number) if self.watched else CLEAN
         if self._chance(self.trouble.stale) and self.last_listing is not None:
             _serve_stale(client, self.last_listing)
             self.actions.append("the listing is an older one")
-        options = cycle_module.Options(policy=Policy(host="h", utc=f"t{number}"), consent=self.consent, step=self._step)
+        options = cycle_module.Options(
+            policy=Policy(host="h", utc=f"t{number}"),
+            consent=self.consent,
+            step=self._step,
+            scoping=scoping(self.partial_root, self.partial_state, dirt) if self.watched else None,
+        )
         before = (self.root.made, self.state.records, len(self.root.moments), self.server.container.last_version)
         log = len(self.actions)
         self.users.copies_count = self.dead = False
@@ -369,7 +385,10 @@ class EngineScenario:
             if self.quiet and not isinstance(error, SafetyStopError):
                 raise invariants.ViolationError(f"I2 termination: a cycle without trouble ended with {error!r}")
             self.actions.append(f"ended by {type(error).__name__}")
+            self.watcher.again(dirt)
             return False
+        if blind or cycle.report.failures:
+            self.watcher.again(dirt)
         if not blind:
             self.last_listing = await MemoryClient(self.server.container).list_objects()
         if self.quiet and cycle.report.failures:
@@ -385,6 +404,14 @@ class EngineScenario:
             return after[1] == before[1]
         return False
 
+    def _dirt(self, number: int) -> Dirt:
+        """What the watcher tells; after a start, now and then, and once it gets quiet, everything is looked at."""
+        if number in (0, QUIET) or self.dead or (not self.quiet and self.rng.random() < 0.1):
+            self.actions.append("a look at everything")
+            self.watcher.forget()
+            return EVERYTHING
+        return self.watcher.take(0.0 if self.quiet else self.trouble.watcher)
+
     # --- at rest
 
     def _check_rest(self) -> None:
@@ -393,7 +420,9 @@ class EngineScenario:
             if version.kind is DIRECTORY and version.meta.mode is None and path in self.local.entries:
                 remote.entries[path].mode = self.local.entries[path].mode  # a marker without a mode has no opinion
         invariants.check_convergence(self.local.state(), remote.state())
-        invariants.check_no_loss(self.users.must, self.local.contents())
+        # Half of a rename looks like a deletion: then what matters is that the version is in a trash, or on the server.
+        kept = self.root.trashed | self.server.versions() if self.watcher.unreliable else set()
+        invariants.check_no_loss(self.users.must, self.local.contents() | kept)
         base = {row.node.name: row.node for row in self.state.base.values()}
         names = {path.rpartition(b"/")[2] for path in self.local.entries}
         invariants.require(set(base) == names, "I3 convergence: base and local differ")
@@ -467,7 +496,7 @@ def shrink(seed: int, search: int = 300) -> tuple[int, Trouble, str]:
     """A smoother scenario that violates the same invariant: kinds of trouble are taken away, other seeds tried."""
     best = (seed, Trouble(), failure_of(seed) or "")
     wanted = best[2].partition(":")[2].split(" ")[1]
-    for name in ("blind", "stale", "state", "local", "remote", "crash", "users", "steps"):
+    for name in ("watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users", "steps"):
         calm = replace(best[1], **{name: 1 if name == "steps" else 0.0})  # type: ignore[arg-type] # by its name
         for other in (best[0], *range(search)):
             found = failure_of(other, calm)
@@ -484,3 +513,8 @@ def failure_of(seed: int, trouble: Trouble | None = None, scenario: EngineScenar
     except Exception as error:  # noqa: BLE001 - whatever it is, it names this seed
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def failures(seeds: range) -> Iterator[tuple[int, str | None]]:
+    """What each seed violates, or None."""
+    return ((seed, failure_of(seed)) for seed in seeds)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 
 from syncer.core import identify as identify_module
@@ -41,6 +42,8 @@ FOLD = Folding(case=True).key
 PARTING = 10  # the cycle from which on users rename what can't be held on both sides
 MAX_CYCLES = 60
 OBJECTS = 1 << 20  # identities that the engine makes are above those of users
+HISTORIES = 4  # seeds in a row share their trees and first plan: how it is carried out, and what comes then, differs
+_HISTORY = 1 << 40  # keeps the random numbers of histories apart from those of trees
 
 
 @dataclass
@@ -57,9 +60,23 @@ class Limits:
     folding: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a cycle has decided, and what it could not see."""
+
+    number: int
+    base: BaseIndex
+    local: Identified
+    remote: Identified
+    plan: Plan
+    blind: bool
+    refusing: bool
+    clashing: bool
+
+
 @dataclass
 class Scenario:
-    """State of one run."""
+    """State of one run: two trees and a first plan (`begin`), then a history of them (`go_on`)."""
 
     seed: int
     limits: Limits = field(default_factory=Limits)
@@ -67,7 +84,7 @@ class Scenario:
     actions: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rng = self.choices or random.Random(self.seed)
+        self.rng = self.choices or random.Random(self.seed // HISTORIES)
         self.users = Users(self.rng, self.actions)
         self.local, self.remote = Replica(Side.LOCAL), Replica(Side.REMOTE)
         self.rows: dict[Nid, BaseRow] = {}
@@ -88,7 +105,8 @@ class Scenario:
         self.untracked: tuple[Nid, ...] = ()
         self.settled = False  # the last cycle did all it wanted, so the next one must find nothing
         self.smooth = True
-        self.blinded = self.meddled = False
+        self.blinded = self.meddled = self.crashed = self.rules_changed = False
+        self.trashed: set[int] = set()  # versions that the engine took away; they are in a trash, or on the server
         self.rest: tuple[BaseIndex, Identified, Identified] | None = None
         self.clean = True  # no crash, no interference, no blind spot so far
 
@@ -116,6 +134,10 @@ class Scenario:
         for replica in (self.local, self.remote):
             for _ in range(rng.randrange(self.limits.side_steps + 1)):
                 self.users.act(replica)
+        for _ in range(4):  # without a difference there is nothing to plan
+            if self.local.state() != self.remote.state():
+                break
+            self.users.act(rng.choice((self.local, self.remote)))
         if self.limits.lost_base and rng.random() < 0.05:
             self.rows, self.base_lost = {}, True
             self.actions.append("the base is lost")
@@ -153,18 +175,37 @@ class Scenario:
 
     def run(self) -> None:
         """Cycle until nothing is left to do, then check what must hold at rest."""
+        self.begin()
+        self.go_on()
+
+    def begin(self) -> None:
+        """The trees, and the first plan: the same for `HISTORIES` seeds in a row."""
         self.prepare()
+        self.first = self._plan(0, quiet=False)
+
+    def twin(self, seed: int) -> Scenario:
+        """Another history of what has begun here; as if it had been run from the beginning."""
+        other = copy(self)
+        other.seed, other.actions, other.rows = seed, list(self.actions), dict(self.rows)
+        other.users = self.users.copy(other.actions)
+        other.local, other.remote = self.local.copy(), self.remote.copy()
+        other.trashed = set(self.trashed)
+        return other
+
+    def go_on(self) -> None:
+        """Carry out the first plan, and all later cycles."""
+        if self.choices is None:
+            self.rng = self.users.rng = random.Random(self.seed + _HISTORY)
         for cycle in range(MAX_CYCLES):
             quiet = cycle >= 12  # users and crashes stop: now it must end
-            if self._cycle(cycle, quiet):
+            if self._carry_out(self._plan(cycle, quiet=quiet) if cycle else self.first, quiet=quiet):
                 break
         else:
             raise invariants.ViolationError("I2 termination: still busy after 60 cycles")
         self._check_rest()
 
-    def _cycle(self, number: int, quiet: bool) -> bool:
-        """One cycle. True if there was nothing to do and nothing hidden."""
-        rng = self.rng
+    def _plan(self, number: int, *, quiet: bool) -> Planned:
+        """The first half of a cycle: look, decide, and check the decision."""
         self.actions.append(f"cycle {number}")
         unknown, unstable = self._blind_spots(quiet)
         if unknown or unstable:
@@ -181,7 +222,7 @@ class Scenario:
             fold_local=self.fold,
         )
         plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
-        invariants.check_plan(base, local, remote, plan, policy, rng, meddled=self.meddled)
+        invariants.check_plan(base, local, remote, plan, policy, self.rng, meddled=self.meddled)
         if number == 0 and not unknown and not unstable and not refusing:
             invariants.check_intent(base.tree, local.tree, remote.tree, plan)
         if unknown and self.rules.is_empty:
@@ -190,28 +231,31 @@ class Scenario:
             invariants.check_union(plan)
         self.users.copies_count = False
         if self.settled:
-            invariants.check_idempotence(plan)
+            invariants.check_idempotence(base, plan)
+        return Planned(number, base, local, remote, plan, bool(unknown or unstable), refusing, bool(clashing))
+
+    def _carry_out(self, planned: Planned, *, quiet: bool) -> bool:
+        """The second half. True if there was nothing to do and nothing hidden."""
+        plan = planned.plan
         self.smooth = True
-        ignored, acts = self._ignored(), self.users.acts
         if not self.rules.is_empty:
             self.clean = False  # what is ignored may be in the way of what is not
             for nid in self.untracked:
                 self.rows.pop(nid, None)
-        # What comes back is promised from now on, also if a crash comes in between. (A directory that a crash leaves in
-        # the park has no place any more, so it was not moved: then its deletion goes on, into the trash.)
-        parks = any(isinstance(action, Park) for action in (*plan.local, *plan.remote))
-        for nid in () if parks else plan.untrack:
+        # What comes back is promised from now on, also if a crash comes in between.
+        for nid in plan.untrack:
             content = plan.target[nid].content if nid in plan.target else None
             if content is not None:
-                self.users.must.add(content.size_bytes)
-        finished = self._apply(base, plan, quiet)
-        if acts == self.users.acts:
+                self.users.promised.add(content.size_bytes)
+        ignored, acts = self._ignored(), self.users.acts
+        finished = self._apply(planned, quiet=quiet)
+        if ignored and acts == self.users.acts:
             invariants.check_ignored(ignored, self._everything())
-        self.settled = finished and self.smooth and not unknown and not unstable and not refusing
-        quiet_plan = plan.is_empty and not unknown and not unstable and not refusing and number >= self.ignoring.stop
-        quiet_plan = quiet_plan and not clashing
+        seen = not planned.blind and not planned.refusing
+        self.settled = finished and self.smooth and seen
+        quiet_plan = plan.is_empty and seen and planned.number >= self.ignoring.stop and not planned.clashing
         if quiet_plan and not plan.adopt and not plan.forget:
-            self.rest = (base, local, remote)
+            self.rest = (planned.base, planned.local, planned.remote)
         return finished and quiet_plan
 
     def identified(self, unknown: set[RelPath], unstable: set[RelPath]) -> tuple[BaseIndex, Identified, Identified]:
@@ -237,7 +281,7 @@ class Scenario:
     def _choose_rules(self, number: int) -> None:
         rules = IGNORING if number in self.ignoring else NOTHING_IGNORED
         if rules is not self.rules:
-            self.rules, self.settled, self.untracked = rules, False, ()
+            self.rules, self.settled, self.untracked, self.rules_changed = rules, False, (), True
             self.actions.append("some names are ignored" if rules is IGNORING else "nothing is ignored any more")
 
     def _part_folded_names(self, number: int) -> list[bytes]:
@@ -283,16 +327,16 @@ class Scenario:
         self.clean = self.clean and not unknown
         return unknown, unstable
 
-    def _apply(self, base: BaseIndex, plan: Plan, quiet: bool) -> bool:
+    def _apply(self, planned: Planned, *, quiet: bool) -> bool:
         """Both ordered streams, interleaved at random; a crash or a user may come at any point."""
-        rng = self.rng
+        rng, base, plan = self.rng, planned.base, planned.plan
         if plan.is_empty and not plan.adopt and not plan.forget and not plan.untrack:
             return True
         ledger = ledger_module.Ledger(base, plan)
         pending: list[ledger_module.BaseChange] = list(ledger.adoptions())
         streams = [list(plan.local), list(plan.remote)]
         total = len(plan.local) + len(plan.remote)
-        crash = self.limits.crashes and not quiet and rng.random() < 0.3
+        crash = self.limits.crashes and not quiet and rng.random() < self._crash_share(planned.number)
         stop = rng.randrange(total + 1) if crash else total + 1
         meddle = self.limits.interference and not quiet and rng.random() < 0.1
         done = [0, 0]
@@ -316,12 +360,19 @@ class Scenario:
         self._commit(pending)
         return True
 
+    def _crash_share(self, number: int) -> float:
+        """Of a family one history begins smoothly as a rule; the others break off the same plan somewhere else."""
+        if number:
+            return 0.25
+        return 0.75 if self.seed % HISTORIES else 0.1
+
     def _crash(self, pending: list[ledger_module.BaseChange]) -> None:
         """The last changes were not committed yet; a user may act before the resume."""
         rng = self.rng
+        self.crashed = True
         self._commit(pending[: rng.randrange(len(pending) + 1)])
         self.actions.append("crash")
-        if self.limits.interference and rng.random() < 0.3:
+        if self.limits.interference and rng.random() < 0.5:
             self.meddled = True
             self.users.act(rng.choice((self.local, self.remote)))
 
@@ -402,6 +453,8 @@ class Scenario:
                 if tear and self.rng.random() < 0.5:
                     return True
         elif isinstance(action, Trash):
+            if entry is not None and entry.kind is FILE:
+                self.trashed.add(entry.payload)
             replica.remove(old, hidden)
         else:
             assert entry is not None
@@ -445,6 +498,8 @@ class Scenario:
 
     def _change(self, replica: Replica, entry: Entry, action: Action) -> None:
         if isinstance(action, Update):
+            if entry.kind is FILE:
+                self.trashed.add(entry.payload)
             entry.payload = self._payload(action.kind, action.content, action.target)
             self.made += 1
             if replica.side is Side.LOCAL:
@@ -460,7 +515,7 @@ class Scenario:
 
     def _check_rest(self) -> None:
         invariants.check_convergence(self.local.state(), self.remote.state())
-        invariants.check_no_loss(self.users.must, self.local.contents())
+        self._check_no_loss()
         # Else the first copy could not be read when it was looked for, or was a user's by then.
         if not self.blinded and not self.meddled:
             invariants.check_copies(
@@ -472,8 +527,22 @@ class Scenario:
             base, local, remote = self.rest = self.identified(set(), set())
             policy = Policy(host="h", utc="later", fold_local=self.fold)
             plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
-            invariants.check_idempotence(plan)
+            invariants.check_idempotence(base, plan)
         invariants.check_base(*self.rest)
+
+    def _check_no_loss(self) -> None:
+        """I4. What counts is a file; the trash counts only where a crash made half a plan look like a user's doing.
+
+        - Something could not be seen, or was ignored, when the plan was made that the crash broke off: then the next
+          look finds it beside our own half-done moves, and may take them for a user's.
+        - A deleted directory was to come back because it was moved, and after the crash it is where it was: in the
+          park, which is no place, or moved back by a user. Then it was not moved, and its deletion goes on.
+        """
+        files = self.local.contents()
+        trash = self.trashed if self.crashed else set()
+        unsure = self.blinded or self.rules_changed
+        invariants.check_no_loss(self.users.must, files | trash if unsure else files)
+        invariants.check_no_loss(self.users.promised, files | trash)
 
 
 def _refuses_c(name: bytes) -> str | None:
@@ -508,6 +577,26 @@ def failure_of(seed: int, limits: Limits | None = None) -> str | None:
     except FAILURES as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def failures(seeds: range, limits: Limits | None = None) -> Iterator[tuple[int, str | None]]:
+    """What each seed violates, or None; what `failure_of` says of it, but a family of seeds is begun only once."""
+    begun: Scenario | None = None
+    broken: str | None = None
+    for seed in seeds:
+        try:
+            if begun is None or seed // HISTORIES != begun.seed // HISTORIES:
+                broken, begun = None, Scenario(seed, limits or Limits())
+                begun.begin()
+            if broken is None:
+                begun.twin(seed).go_on()
+        except FAILURES as error:
+            failure = f"{type(error).__name__}: {error}"
+            if not hasattr(begun, "first"):
+                broken = failure
+            yield seed, failure
+        else:
+            yield seed, broken
 
 
 def shrink(seed: int, search: int = 3000) -> tuple[int, Limits, str]:

@@ -32,10 +32,11 @@ def test_scenarios_reach_every_kind_of_trouble() -> None:
         "Mkdir", "Create", "Update", "SetMeta", "Move", "Park", "Trash", "conflict h", "power cut", "killed",
         "the reply to", "is not done", "EIO in", "EACCES in", "ENOSPC in record", "unreadable", "older one",
         "ended by RemoteUnavailableError", "ended by RootIdentityError", "changed on the server", "it was written to",
+        "the watcher loses", "the watcher overflows", " late", " twice", "a look at everything",
     ):  # fmt: skip
         assert event in story, f"no scenario has {event!r}"
 
 
 def test_without_trouble_nothing_fails() -> None:
-    calm = Trouble(users=0.0, remote=0.0, local=0.0, state=0.0, crash=0.0, blind=0.0, stale=0.0)
+    calm = Trouble(users=0.0, remote=0.0, local=0.0, state=0.0, crash=0.0, blind=0.0, stale=0.0, watcher=0.0)
     assert not [seed for seed in range(100) if failure_of(seed, calm) is not None]

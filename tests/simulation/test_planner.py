@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from syncer.core import plan as plan_module
 from tests.simulation import workers
 from tests.simulation.invariants import ViolationError
-from tests.simulation.scenario import Limits, Scenario, failure_of, run_seed, shrink
+from tests.simulation.scenario import HISTORIES, Limits, Scenario, failure_of, failures, run_seed, shrink
 
-SCENARIOS = 200_000
+SCENARIOS = 1_000_000
 FIRST_SEED = 0  # fixed: a run that fails here fails everywhere
 
 
@@ -27,6 +28,45 @@ def test_a_seed_replays_exactly() -> None:
     """I9: the log of actions is the same in each run, or a failing seed could not be debugged."""
     for seed in range(300):
         assert run_seed(seed).actions == run_seed(seed).actions
+
+
+def test_a_seed_of_a_family_is_the_seed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ring begins the trees and first plan of a family once; a seed it names replays from the start."""
+    real, together = Scenario.go_on, []
+
+    def note(self: Scenario) -> None:
+        real(self)
+        together.append(self.actions)
+
+    monkeypatch.setattr(Scenario, "go_on", note)
+    assert [failure for _, failure in failures(range(200 * HISTORIES)) if failure] == []
+    told = list(together)
+    assert told == [run_seed(seed).actions for seed in range(200 * HISTORIES)]
+
+
+def test_seeds_are_different_histories() -> None:
+    """What repeats proves nothing: of a family's histories few are the same, and its trees are of no other family."""
+    told = {"\n".join(run_seed(seed).story()) for seed in range(3000)}
+    assert len(told) > 0.7 * 3000
+
+
+def test_what_is_at_rest_is_planned_as_the_long_way_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most cycles find nothing to decide, and `make_plan` sees it at once: the same plan as by merge and diff."""
+    short, quick = plan_module.make_plan, 0
+
+    def both_ways(*args: object, **more: object) -> object:
+        nonlocal quick
+        plan = short(*args, **more)  # type: ignore[arg-type] # passed on
+        if plan_module._at_rest(*args[:3]):  # type: ignore[arg-type] # passed on
+            quick += 1
+            with monkeypatch.context() as patch:
+                patch.setattr(plan_module, "_at_rest", lambda *_: False)
+                assert plan == short(*args, **more)  # type: ignore[arg-type] # passed on
+        return plan
+
+    monkeypatch.setattr(plan_module, "make_plan", both_ways)
+    assert [seed for seed in range(2000) if failure_of(seed) is not None] == []
+    assert quick > 1000
 
 
 def test_scenarios_reach_every_kind_of_trouble() -> None:
@@ -49,7 +89,7 @@ def test_a_failing_seed_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ViolationError("I0 no parking")
 
     monkeypatch.setattr(Scenario, "run", fails_with_a_park)
-    seed = next(seed for seed in range(1000) if failure_of(seed) is not None)
+    seed = next(seed for seed in range(4000) if failure_of(seed) is not None)
     small, limits, failure = shrink(seed, search=300)
     assert "I0 no parking" in failure
     assert failure_of(small, limits) == failure

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -36,6 +37,9 @@ class Entry:
     mode: int
     mtime: int
     version: int
+
+    def copy(self) -> Entry:
+        return Entry(self.identity, self.kind, self.payload, self.mode, self.mtime, self.version)
 
     def state(self) -> tuple[Kind, int, int, int]:
         """What must be equal on both sides in the end."""
@@ -71,8 +75,8 @@ class Replica:
 
     def copy(self) -> Replica:
         twin = Replica(self.side)
-        twin.entries = {path: replace(entry) for path, entry in self.entries.items()}
-        twin.clock = self.clock
+        twin.entries = {path: entry.copy() for path, entry in self.entries.items()}
+        twin.clock, twin.fold = self.clock, self.fold
         return twin
 
     # --- queries
@@ -230,7 +234,13 @@ class Users:
         self.identities = 0
         self.payloads = 1
         self.must: set[int] = set()
+        self.promised: set[int] = set()  # what a plan brings back for the sake of a directory that was moved
         self.copies_count = True  # False once the base may know content 1: then a second 1 may be a moved first one
+
+    def copy(self, log: list[str]) -> Users:
+        twin = copy(self)
+        twin.log, twin.must, twin.promised = log, set(self.must), set(self.promised)
+        return twin
 
     def identity(self) -> int:
         self.identities += 1
@@ -283,6 +293,11 @@ class Users:
         if new.kind is FILE and (new.payload != 1 or self.copies_count):
             self.must.add(new.payload)
 
+    def _gave_up(self, payload: int) -> None:
+        """A user who had this version replaced or deleted it."""
+        self.must.discard(payload)
+        self.promised.discard(payload)
+
     def _folder(self, replica: Replica) -> bytes:
         folders = [path for path, entry in replica.entries.items() if entry.kind is DIRECTORY]
         return self.rng.choice([b"", *sorted(path for path in folders if not path.startswith(b".blocksync"))])
@@ -310,7 +325,7 @@ class Users:
         payload = self.payloads
         self._note(replica, f"edit {path!r} {entry.payload} -> {payload}")
         if entry.kind is FILE:
-            self.must.discard(entry.payload)
+            self._gave_up(entry.payload)
             self.must.add(payload)
         entry.payload, entry.version = payload, replica.tick()
         entry.mtime = 1000 + payload
@@ -329,7 +344,7 @@ class Users:
         self._note(replica, f"delete {path!r}")
         for each in [*replica.below(path), path]:
             if replica.entries[each].kind is FILE:
-                self.must.discard(replica.entries[each].payload)
+                self._gave_up(replica.entries[each].payload)
             del replica.entries[each]
 
     def _change_kind(self, replica: Replica, path: bytes, entry: Entry) -> None:

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncer.core.diff import DiffContext, diff
 from syncer.core.folding import Folding
 from syncer.core.identify import identify_local
 from syncer.core.merge import Policy
-from syncer.core.model import NoteKind
+from syncer.core.model import PARK, Identified, Nid, NoteKind, Park, Side
 from syncer.local.probe import decide
 from tests.unit.syncer.core.trees import base_of, file, file_stat, folder, fresh, names, plan, steps
 
@@ -120,3 +121,15 @@ def test_names_that_are_both_here_are_two_whatever_the_key_says() -> None:
     made = plan({}, both, {3: file("ss", 1)}, POLICY)
     assert names(dict(made.target)) == {"ss": 1, "ß": 2}
     assert not made.notes
+
+
+def test_parked_names_do_not_fold_into_one() -> None:
+    """A crash may leave a node's old name in the park while a user takes its name in another case."""
+    state = {2: file("a", 1), 9: file("2-A", 2, parent=PARK), 5: file("x", 3)}
+    target = {9: file("z", 2), 5: file("a", 3), 2: file("y", 1)}
+    sides = Identified(tree={Nid(nid): node for nid, node in state.items()}, tags={})
+    wanted = {Nid(nid): node for nid, node in target.items()}
+    context = DiffContext(base={}, copies={}, absorbed={}, fold=EXT4.key)
+    actions = diff(sides, wanted, Side.LOCAL, context)
+    parked = [action.path for action in actions if isinstance(action, Park)]
+    assert parked == [b".blocksync/park/2-~a"]

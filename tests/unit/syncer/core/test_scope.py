@@ -12,12 +12,25 @@ import pytest
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh, identify_local, identify_remote
 from syncer.core.merge import Policy
-from syncer.core.model import Action, BaseRow, FileStat, Kind, LocalTag, Nid, Node, Plan, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import (
+    Action,
+    BaseRow,
+    FileStat,
+    Kind,
+    LocalTag,
+    Meta,
+    Nid,
+    Node,
+    Plan,
+    RelPath,
+    RemoteStat,
+    RemoteTag,
+)
 from syncer.core.paths import PARK_FOLDER, path_in, split
 from syncer.core.plan import make_plan
 from syncer.core.scope import Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.sieve import Sieve
-from tests.simulation.scenario import Limits, Scenario
+from tests.simulation.scenario import HISTORIES, Limits, Scenario
 from tests.unit.syncer.core.trees import file, folder, local_tag
 
 POLICY = Policy(host="pc", utc="T")
@@ -161,7 +174,7 @@ def _of(action: Action) -> tuple[object, ...]:
 def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
     smaller = 0
     for seed in range(SEEDS):
-        scenario = Scenario(seed, Limits(base_steps=14, side_steps=3, lost_base=False))
+        scenario = Scenario(seed * HISTORIES, Limits(base_steps=24, side_steps=2, lost_base=False))
         scenario.prepare()
         rng = random.Random(seed)
         part, stats = scoped(scenario, lambda: rng.random() < names)  # noqa: B023 - called at once
@@ -246,3 +259,48 @@ def test_a_folder_whose_files_all_changed_on_the_server_is_read_once() -> None:
     scope.changed(objects, [])
     assert len(scope.finish().base) == len(rows)
     assert sorted(reader.listed) == sorted(set(reader.listed))
+
+
+def directory_and_file(*, row_of_file: int, row_of_directory: int) -> dict[Nid, BaseRow]:
+    """`d` and `d/f`, whose remote versions are these."""
+    nodes = {Nid(1): folder("d"), Nid(2): file("f", 1, parent=1)}
+    versions = {Nid(1): row_of_directory, Nid(2): row_of_file}
+    return {
+        nid: BaseRow(
+            nid=nid,
+            node=node,
+            local=local_tag(nid),
+            remote=RemoteTag(uuid=f"u{nid}", version=versions[nid], etag="", size_bytes=0),
+        )
+        for nid, node in nodes.items()
+    }
+
+
+def moved_directory(rows: dict[Nid, BaseRow]) -> RemoteStat:
+    tag = rows[Nid(1)].remote
+    assert tag is not None
+    moved = RemoteTag(uuid=tag.uuid, version=30, etag="", size_bytes=0)
+    return RemoteStat(path=RelPath(b"e"), kind=Kind.DIRECTORY, meta=Meta(mode=0o755), tag=moved)
+
+
+def test_a_version_that_should_have_been_told_and_was_not_is_gone() -> None:
+    """Its name may not tell: it was below a directory that was moved there, and could not be moved here yet."""
+    rows = directory_and_file(row_of_file=20, row_of_directory=5)
+    scope = Scope(MemoryRows(rows))
+    scope.changed([moved_directory(rows)], [RelPath(b"d")], since=10)
+    assert [stat.path for stat in scope.finish().remote] == [b"e"]
+    # Without that knowledge it would be taken for where the base has it.
+    scope = Scope(MemoryRows(rows))
+    scope.changed([moved_directory(rows)], [RelPath(b"d")])
+    assert sorted(stat.path for stat in scope.finish().remote) == [b"d/f", b"e"]
+
+
+@pytest.mark.parametrize("version", [5, 20], ids=["it was below when it was deleted", "it is not told of"])
+def test_below_a_directory_that_we_made_anew_an_unknown_deleted_name_may_be_anything(version: int) -> None:
+    rows = directory_and_file(row_of_file=version, row_of_directory=15)
+    tag = rows[Nid(1)].remote
+    assert tag is not None
+    echo = RemoteStat(path=RelPath(b"d"), kind=Kind.DIRECTORY, meta=Meta(mode=0o755), tag=tag)
+    with pytest.raises(UnscopableError):
+        Scope(MemoryRows(rows)).changed([echo], [RelPath(b"old/f")], since=10)
+    Scope(MemoryRows(rows)).changed([echo], [], since=10)

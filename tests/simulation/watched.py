@@ -1,0 +1,249 @@
+"""Ring R2's watched roots: cycles that look at a part of the tree, told by a watcher that may lose events.
+
+A watcher tells of the names that changed. It may tell one twice, or later than others, or never; then the survey that
+comes now and then finds what it did not tell. All this is in memory, over the same ground truth as the rest of R2.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
+from syncer.core.model import BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
+from syncer.core.paths import PARK_FOLDER, split
+from syncer.core.scope import Rows, UnscopableError
+from syncer.engine.scoped import Scoping
+from syncer.errors import LocalChangedError
+from syncer.local.root import Observation, Origin
+from syncer.local.survey import Digests, Survey, Surveyor
+from syncer.remote.client import Cursor
+from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
+from tests.simulation.disk import MemoryRoot
+from tests.simulation.world import DIRECTORY, Entry
+
+
+class MemoryRows:
+    """`scope.Rows` over a dict."""
+
+    def __init__(self, rows: Mapping[Nid, BaseRow]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def row(self, nid: Nid) -> BaseRow | None:
+        return self.rows.get(nid)
+
+    def children(self, parent: Nid) -> list[BaseRow]:
+        return [row for row in self.rows.values() if row.node.parent == parent]
+
+    def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
+        return [row for row in self.rows.values() if row.node.slot == (parent, name)]
+
+    def with_inode(self, tag: LocalTag) -> list[BaseRow]:
+        return [row for row in self.rows.values() if row.local is not None and row.local.inode == tag.inode]
+
+    def with_uuid(self, uuid: str) -> list[BaseRow]:
+        return [row for row in self.rows.values() if row.remote is not None and row.remote.uuid == uuid]
+
+
+class MemorySurveyor(Surveyor):
+    """Looks at directories in memory, one by one: between two of them anything may happen."""
+
+    def __init__(self, root: MemoryRoot, between: Callable[[], None]) -> None:
+        self.rules = IgnoreRules()
+        self.holding: set[RelPath] = set()
+        self.root = root
+        self.between = between
+
+    def survey(self, known: Digests) -> Survey:
+        self.between()
+        entries = self.root.replica.entries
+        folders = [RelPath(path) for path, entry in entries.items() if entry.kind is DIRECTORY]
+        parked = any(path.startswith(PARK_FOLDER + b"/") for path in entries)
+        return Survey(dirty=[RelPath(b""), *sorted(folders)], entries=len(entries), parked=parked)
+
+    def is_directory(self, path: RelPath) -> bool:
+        self.between()
+        return self.root.replica.is_directory(path)
+
+    def listing(self, path: RelPath) -> list[FileStat]:
+        self.between()
+        if not self.root.replica.is_directory(path) or path in self.root.unknown:
+            raise UnscopableError(path)
+        return self._seen(lambda each: split(each)[0] == path)
+
+    def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
+        self.between()
+        if not self.root.replica.is_directory(path):
+            raise LocalChangedError(path, "it is gone")
+        wanted = set(names)
+        return self._seen(lambda each: split(each)[0] == path and split(each)[1] in wanted)
+
+    def _seen(self, wanted: Callable[[RelPath], bool]) -> list[FileStat]:
+        found = [stat for stat in self.root.everything() if wanted(stat.path)]
+        for stat in found:
+            if stat.path in self.root.unknown:
+                raise UnscopableError(stat.path)
+        return [stat if stat.kind is not Kind.FILE else replace(stat, content=None) for stat in found]
+
+    def settled(self, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
+        return {}
+
+
+class PartialMemoryRoot:
+    """`scoped.PartialRoot` over a `MemoryRoot`."""
+
+    def __init__(self, root: MemoryRoot, between: Callable[[], None]) -> None:
+        self.root = root
+        self.between = between
+
+    def surveyor(self, rules: IgnoreRules) -> Surveyor:
+        return MemorySurveyor(self.root, self.between)
+
+    def patterns(self) -> Sequence[bytes]:
+        return ()
+
+    async def begin(self) -> int:
+        await self.root.before("begin")
+        return self.root.CLOCK_NS
+
+    async def kept_contents(self) -> set[Content]:
+        return set()
+
+    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
+        """Hash what the base does not know by its evidence; a file may be another one by now."""
+        await self.root.before("observe_part")
+        known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
+        found: list[FileStat] = []
+        for stat in stats:
+            content = stat.content or known.get(stat.tag)
+            if stat.kind is Kind.FILE and content is None and self.root.tag_now(stat.path) == stat.tag:
+                content = self.root.content_now(stat.path)
+            found.append(replace(stat, content=content))
+        return Observation(stats=found, unknown=[], problems=[], clock_ns=clock_ns)
+
+
+@dataclass
+class PartialMemoryState:
+    """`scoped.PartialState` in memory."""
+
+    base: Mapping[Nid, BaseRow]
+    fault: Callable[[str], None]
+    kept_cursor: Cursor | None = None
+    kept_rules: bytes | None = None
+
+    @contextmanager
+    def rows(self) -> Iterator[Rows]:
+        yield MemoryRows(self.base)
+
+    def cursor(self) -> Cursor | None:
+        return self.kept_cursor
+
+    def set_cursor(self, cursor: Cursor | None) -> None:
+        self.fault("set_cursor")
+        self.kept_cursor = cursor
+
+    def rules(self) -> bytes | None:
+        return self.kept_rules
+
+    def set_rules(self, raw: bytes) -> None:
+        self.kept_rules = raw
+
+    def digests(self) -> Digests:
+        return Digests()
+
+    def set_digests(self, digests: Digests) -> None:
+        """They only save time."""
+
+    def holders(self, contents: Collection[Content]) -> dict[Content, list[Origin]]:
+        found: dict[Content, list[Origin]] = {}
+        paths = BaseIndex(self.base.values()).paths
+        for nid, row in self.base.items():
+            if row.node.content in contents and row.node.content is not None and row.local is not None and nid in paths:
+                origin = Origin(path=paths[nid], tag=row.local, content=row.node.content)
+                found.setdefault(row.node.content, []).append(origin)
+        return found
+
+
+@dataclass
+class Watcher:
+    """Tells what changed since it was asked last, unless it loses it, and tells some of it twice or late.
+
+    Attributes:
+        unreliable: It has told something late, or never. The kernel does neither: it tells events in order, both halves
+            of a rename one after the other, and says so when it has lost some.
+    """
+
+    root: MemoryRoot
+    rng: random.Random
+    log: list[str]
+    before: dict[bytes, Entry] = field(default_factory=dict)
+    late: Dirt = CLEAN
+    pending: Dirt = CLEAN
+    unreliable: bool = False
+
+    def take(self, faults: float) -> Dirt:
+        """What is told now, with what an earlier cycle could not do."""
+        told, self.late = self.pending | self.late, CLEAN
+        now = self.root.snapshot()
+        if faults and self.rng.random() < faults:
+            self.log.append("the watcher overflows")
+            self.forget()
+            return EVERYTHING
+        for path in sorted(self._changed(now)):
+            dirt = self._dirt(path)
+            roll = self.rng.random() if faults else 1.0
+            if roll < faults:
+                self.unreliable = True
+                self.log.append(f"the watcher loses {path!r}")
+                continue
+            if roll < 2 * faults:
+                self.late |= dirt
+                self.unreliable = True
+                self.log.append(f"the watcher tells {path!r} late")
+                continue
+            if roll < 3 * faults:
+                self.late |= dirt
+                self.log.append(f"the watcher tells {path!r} twice")
+            told |= dirt
+        self.before = now
+        self.pending = CLEAN
+        return told
+
+    def again(self, dirt: Dirt) -> None:
+        """A cycle that looked there was not done."""
+        self.pending |= dirt
+
+    def forget(self) -> None:
+        """Everything is looked at."""
+        self.before, self.late, self.pending = self.root.snapshot(), CLEAN, CLEAN
+
+    def _changed(self, now: Mapping[bytes, Entry]) -> set[bytes]:
+        """What the kernel tells of: not of what a directory brought along when it was moved, or took with it."""
+        changed = {path for path in now.keys() | self.before.keys() if now.get(path) != self.before.get(path)}
+        return {path for path in changed if not self._other(path.rpartition(b"/")[0], now)}
+
+    def _other(self, folder: bytes, now: Mapping[bytes, Entry]) -> bool:
+        if not folder:
+            return False
+        one, two = self.before.get(folder), now.get(folder)
+        return one is None or two is None or one.identity != two.identity
+
+    def _dirt(self, path: bytes) -> Dirt:
+        """Some kinds of events name the entry, some only the directory."""
+        if path.startswith(PARK_FOLDER):
+            return CLEAN
+        if self.rng.random() < 0.5:
+            return Dirt(entries=frozenset({RelPath(path)}))
+        return Dirt(directories=frozenset({split(RelPath(path))[0]}))
+
+
+def scoping(local: PartialMemoryRoot, state: PartialMemoryState, dirt: Dirt) -> Scoping:
+    """As the daemon does it."""
+    directories = None if dirt.everything else dirt.directories
+    return Scoping(local=local, state=state, dirt=directories, entries=dirt.entries)
