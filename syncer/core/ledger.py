@@ -38,6 +38,7 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.paths import join, path_in, split
+from syncer.core.subtrees import Retagged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +48,7 @@ class Forgotten:
     nid: Nid
 
 
-BaseChange: TypeAlias = BaseRow | Forgotten
+BaseChange: TypeAlias = BaseRow | Forgotten | Retagged
 
 
 def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:

@@ -10,14 +10,18 @@ so nothing there needs an action, and no action inside depends on it:
 - so are the base nodes with the inode or the uuid of something that is new in its place: it may have moved from there;
 - and everything below a directory that is new, gone or another one on a side.
 
+The exception is a directory that *moved as a whole*: all below it is known to be as it was. Then only the directory is
+in the scope, and whoever moves it on the other side moves it as a whole, too (`core.subtrees`). If anything below it
+got into the scope all the same, there is no scope.
+
 Memory and time follow the changes and the directories that they are in, not the tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
@@ -54,6 +58,10 @@ class Rows(Protocol):
         ...
 
 
+Calm: TypeAlias = Callable[[BaseRow, FileStat], bool]
+"""Whether a directory of the base, seen in another place, is as it was with all below it, and its old place empty."""
+
+
 class UnscopableError(Exception):
     """No part of the base stands for itself (it was torn by a crash, or lacks evidence): plan the whole tree."""
 
@@ -67,19 +75,32 @@ class Scoped:
         local: What is in the scope on the local side: seen there, or unchanged by what the base says.
         remote: The same of the remote side.
         beside: Base rows that are not in the scope. Both sides have all of them.
+        whole: Directories in the scope of which nothing below is, though they moved.
     """
 
     base: BaseIndex
     local: list[FileStat]
     remote: list[RemoteStat]
     beside: int
+    whole: frozenset[Nid] = frozenset()
 
 
 class Scope:
     """Grows with each report of a change; `finish` closes it. Used once."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, calm: Calm | None = None) -> None:
+        """Begin with nothing.
+
+        Args:
+            rows: The base.
+            calm: Given the number of a directory and where it is now: is all below it as it was, and nothing in its
+                old place? None: nothing moves as a whole.
+        """
         self._all = rows
+        self._calm = calm
+        self._left: list[BaseRow] = []  # not in the listing of their directory: gone, or seen elsewhere
+        self._moved_here: set[Nid] = set()  # as a whole, on the local side
+        self._moved_there: set[Nid] = set()  # on the remote side
         self._rows: dict[Nid, BaseRow] = {}
         self._found: dict[RelPath, Nid | None] = {RelPath(b""): ROOT}
         self._whole: dict[Nid, Sequence[BaseRow]] = {}  # all children of these are in the scope
@@ -90,6 +111,7 @@ class Scope:
         self._uuids: set[str] = set()
         self._deleted: set[RelPath] = set()
         self._told: set[RemoteTag] = set()
+        self._told_by_moves: list[range] = []
         self._since: int | None = None
 
     # --- the local side
@@ -146,15 +168,30 @@ class Scope:
             self._seen[stat.path] = stat
             row = known.pop(split(stat.path)[1], None)
             same = row is not None and _is_same(row, stat)
+            if row is None and self._moved_whole(stat):
+                continue
             if not same:
                 self._arrived(stat)
                 if row is not None:
                     self._open(row)
             if stat.kind is Kind.DIRECTORY and (whole or not same):
                 below.append(stat.path)
-        for row in known.values():
-            self._open(row)
+        self._left += known.values()
         return below
+
+    def _moved_whole(self, stat: FileStat) -> bool:
+        """Whether a new entry is a directory of the base, all of it."""
+        if self._calm is None or stat.kind is not Kind.DIRECTORY:
+            return False
+        rows = self._all.with_inode(stat.tag)
+        if len(rows) != 1 or rows[0].node.kind is not Kind.DIRECTORY or rows[0].nid in self._opened:
+            return False
+        (row,) = rows
+        if not self._calm(row, stat):
+            return False
+        self._moved_here.add(row.nid)
+        self._add(row)
+        return True
 
     def _arrived(self, stat: FileStat) -> None:
         """Somebody new is there: it may have come from anywhere."""
@@ -176,7 +213,8 @@ class Scope:
         Args:
             objects: What exists and was written.
             deleted: Names that don't exist any more.
-            since: Every version above this one that exists is among `objects`. None: that is not known.
+            since: Every version above this one that exists is among `objects`, or of a move (`confirmed`). None: that
+                is not known.
         """
         self._since = since
         written: list[Nid] = []
@@ -221,6 +259,26 @@ class Scope:
                 if row.remote is not None and (row.remote.version <= since or row.remote not in self._told):
                     raise UnscopableError(row.node.name)
 
+    def moved(self, row: BaseRow, target: RelPath, tag: RemoteTag) -> None:
+        """Take a directory that was moved on the server with all that is below it, and is as the base says otherwise.
+
+        Args:
+            row: The directory.
+            target: Where it is now; the base has nothing there.
+            tag: Its version there.
+        """
+        node = row.node
+        self._moved_there.add(row.nid)
+        self._changed[target] = RemoteStat(path=target, kind=node.kind, meta=node.meta, tag=tag)
+        self._uuids.add(tag.uuid)
+        self._add(row)
+        self._children(node.parent)
+        self._around(target)
+
+    def confirmed(self, versions: range) -> None:
+        """Take the serials of a move that the server told: what has one of them by the base is there."""
+        self._told_by_moves.append(versions)
+
     def _disturbed(self, row: BaseRow) -> None:
         self._add(row)
         self._children(row.node.parent)
@@ -250,7 +308,17 @@ class Scope:
         return self._found[path]
 
     def finish(self) -> Scoped:
-        """The scope as it is now."""
+        """The scope as it is now.
+
+        Raises:
+            UnscopableError: There is none.
+        """
+        for row in self._left:
+            if row.nid not in self._moved_here:
+                self._open(row)
+        whole = self._moved_here | self._moved_there
+        if any(row.node.parent in whole for row in self._rows.values()):
+            raise UnscopableError
         base = BaseIndex(self._rows.values())
         if len(base.paths) != len(base):
             raise UnscopableError
@@ -260,7 +328,11 @@ class Scope:
             path = base.paths[nid]
             if row.local is None or row.remote is None:
                 raise UnscopableError(path)
-            if path not in self._seen and row.node.parent not in self._listed and not self._is_gone(nid, gone):
+            elsewhere = nid in self._moved_here
+            if elsewhere and path in self._seen:
+                raise UnscopableError(path)  # somebody made another one in the meantime
+            known = path not in self._seen and row.node.parent not in self._listed and not elsewhere
+            if known and not self._is_gone(nid, gone):
                 local.append(_as_known(row, path, row.local))
             replaced = path in self._changed or path in self._deleted or row.remote.uuid in self._uuids
             if not replaced and not self._is_outdated(row.remote):
@@ -275,7 +347,9 @@ class Scope:
                         tag=row.remote,
                     )
                 )
-        return Scoped(base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows))
+        return Scoped(
+            base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows), whole=frozenset(whole)
+        )
 
     def _is_outdated(self, tag: RemoteTag) -> bool:
         """A version that would have been told of if it still existed.
@@ -283,7 +357,9 @@ class Scope:
         Its name may not tell: the row of a directory that was moved on the server lags behind while its move can't be
         done here. Then what is below it has another path there than in the base, and that one is never told as deleted.
         """
-        return self._since is not None and tag.version > self._since and tag not in self._told
+        if self._since is None or tag.version <= self._since or tag in self._told:
+            return False
+        return not any(tag.version in versions for versions in self._told_by_moves)
 
     def _is_gone(self, nid: Nid, known: dict[Nid, bool]) -> bool:
         trail: list[Nid] = []

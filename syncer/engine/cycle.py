@@ -30,6 +30,7 @@ from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
 from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import LocalFiles
+from syncer.engine.whole import Whole
 from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import BusyError, LocalRoot, Observation, Origin
 from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
@@ -91,6 +92,7 @@ class Look:
         beside: Nodes that were not looked at, because they are as the base says.
         directories: Local directories that were looked at; None: all.
         untracked: Base rows of what is ignored now.
+        whole: Directories that moved as a whole: what is below them is beside, too.
     """
 
     base: BaseIndex
@@ -101,6 +103,7 @@ class Look:
     beside: int = 0
     directories: Sequence[RelPath] | None = None
     untracked: tuple[Nid, ...] = ()
+    whole: Whole = field(default_factory=lambda: Whole(subtrees={}))
 
 
 class Cycle:
@@ -206,6 +209,7 @@ class Cycle:
             cursor=found.changes.cursor,
             beside=found.scoped.beside,
             directories=found.directories,
+            whole=found.whole,
         )
 
     def _check(self, changes: Changes) -> None:
@@ -275,9 +279,11 @@ class Cycle:
         ledger = Ledger(look.base, plan)
         files = LocalFiles(ledger, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, look.seen.clock_ns, step)
-        pusher = RemoteWorker(self._remote, self._local, ledger, files, step)
+        pusher = RemoteWorker(self._remote, self._local, ledger, files, step, look.whole.subtrees)
         puller = LocalWorker(self._remote, self._local, ledger, files, step)
         try:
+            # Another version of the same content, in the same place of its directory: true before that is moved here.
+            await recorder.add(look.whole.retagged)
             await recorder.add(ledger.adoptions())
             if plan.remote:
                 await pusher.prepare()
@@ -288,6 +294,9 @@ class Cycle:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             await recorder.flush()
+            if pusher.doubtful and self._options.scoping is not None:
+                # The server has something else than the base says: only a look at everything puts that right.
+                await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
         late = await self._local.finish()
         for path, reason in puller.lacking:
             self._isolated(Failure(path=path, reason=reason))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import trio
@@ -28,10 +29,11 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.subtrees import Retagged, Subtree
 from syncer.core.xattrs import XattrError
 from syncer.engine.lanes import Lanes
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
-from syncer.errors import LocalChangedError, UnholdableError
+from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import LocalRoot
 from syncer.protocol.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutResult
@@ -48,14 +50,34 @@ class RemoteWorker:
 
     Attributes:
         foreign: Versions of others that our writes replaced unseen.
+        doubtful: A folder was not moved because the server has another one than the base says, or it is not known
+            whether it was.
         workers: How many actions at once are of use. Where small changes share requests, the more are asked for at
             once the fewer requests there are; only a few of them may be large files.
     """
 
     def __init__(
-        self, remote: CloudClient, local: LocalRoot, ledger: Ledger, files: LocalFiles, step: Callable[[str], None]
+        self,
+        remote: CloudClient,
+        local: LocalRoot,
+        ledger: Ledger,
+        files: LocalFiles,
+        step: Callable[[str], None],
+        subtrees: Mapping[Nid, Subtree] | None = None,
     ) -> None:
+        """Take the books of a cycle.
+
+        Args:
+            remote: The server.
+            local: The root.
+            ledger: What is where.
+            files: What is where locally.
+            step: Fault points.
+            subtrees: Directories of which the ledger has nothing below: they move as a whole.
+        """
         self._remote = remote
+        self._subtrees = dict(subtrees or {})
+        self.doubtful = False
         self._local = local
         self._ledger = ledger
         self._files = files
@@ -79,7 +101,7 @@ class RemoteWorker:
             LocalChangedError: The file that was to be sent is not either.
         """
         if isinstance(action, Move | Park):
-            return await self._move(action)
+            return await (self._move_whole(action) if action.nid in self._subtrees else self._move(action))
         if isinstance(action, Trash):
             return await self._delete(action)
         path = self._ledger.path_after(action)
@@ -187,6 +209,21 @@ class RemoteWorker:
         for nid, moved in along:
             changes += self._ledger.retagged(Side.REMOTE, nid, moved)
         return changes
+
+    async def _move_whole(self, action: Move | Park) -> list[BaseChange]:
+        """Move a directory with everything below it, if that is what the server has."""
+        source, target = self._ledger.path(Side.REMOTE, action.nid), self._ledger.path_after(action)
+        subtree = self._subtrees[action.nid]
+        try:
+            move = await self._remote.move_subtree(source, target, await trio.to_thread.run_sync(lambda: subtree.guard))
+        except (ConflictOnRemoteError, UnsafeNameError):
+            self.doubtful = True
+            raise
+        self._subtrees[action.nid] = subtree.after(move)
+        self._step("remote moved")
+        tag = replace(remote_tag(self._ledger, action.nid), version=move.root_version)
+        below = Retagged(nid=action.nid, first=move.first, count=move.guard.count)
+        return [*self._ledger.applied(action, tag), below]
 
     async def _move_below(self, nid: Nid, source: RelPath, target: RelPath) -> list[tuple[Nid, RemoteTag]]:
         """Move what lies below a directory, deepest first, so that a crash in between leaves no orphans."""

@@ -20,8 +20,9 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.paths import split
-from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
+from syncer.core.scope import Scope, Scoped, UnscopableError
 from syncer.core.sieve import KnownRows, Sieve
+from syncer.engine.whole import Arrivals, Calm, SubtreeRows, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests, Surveyor
@@ -57,7 +58,7 @@ class PartialRoot(Protocol):
         ...
 
 
-class BaseRows(Rows, KnownRows, Protocol):
+class BaseRows(SubtreeRows, KnownRows, Protocol):
     """The base rows as scope and sieve ask for them."""
 
 
@@ -123,12 +124,24 @@ class Part:
         seen: Its local side, with contents.
         changes: The server's changes.
         directories: Local directories that were looked at.
+        whole: Directories that moved as a whole.
     """
 
     scoped: Scoped
     seen: Observation
     changes: Changes
     directories: tuple[RelPath, ...]
+    whole: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A scope and what belongs to it; see `Part`."""
+
+    scoped: Scoped
+    directories: tuple[RelPath, ...]
+    surveyor: Surveyor
+    whole: Whole
 
 
 async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable[[Changes], None]) -> Part | None:
@@ -147,24 +160,42 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
         return None
     clock_ns = await scoping.local.begin()
     try:
-        changes = await _changes(scoping, remote, cursor)
-        if changes is None:
-            return None
-        check(changes)
-        scoped, directories, surveyor = await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
+        # Moves that can't be seen as such are asked for one object at a time.
+        part = await _part(scoping, remote, cursor, check, moves=True)
+        if part is not None and part[1] is None and part[0].moves:
+            part = await _part(scoping, remote, cursor, check, moves=False)
     except UnscopableError:
         return None
+    changes, found = (None, None) if part is None else part
+    if changes is None or found is None:
+        return None
+    scoped = found.scoped
     if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
         return None
     seen = await scoping.local.observe_part(scoped.local, scoped.base, clock_ns)
-    seen = replace(seen, rules=surveyor.rules, holding=frozenset(surveyor.holding))
-    return Part(scoped=replace(scoped, local=[]), seen=seen, changes=changes, directories=directories)
+    seen = replace(seen, rules=found.surveyor.rules, holding=frozenset(found.surveyor.holding))
+    scoped = replace(scoped, local=[])
+    return Part(scoped=scoped, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
 
 
-async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Changes | None:
+async def _part(
+    scoping: Scoping, remote: CloudClient, cursor: Cursor, check: Callable[[Changes], None], *, moves: bool
+) -> tuple[Changes, _Found | None] | None:
+    """The server's changes, and the scope of everything that may have changed; each None if it can't be told."""
+    changes = await _changes(scoping, remote, cursor, moves=moves)
+    if changes is None:
+        return None
+    check(changes)
+    try:
+        return changes, await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
+    except UnscopableError:
+        return changes, None
+
+
+async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, moves: bool) -> Changes | None:
     """What changed on the server; None if it refuses the cursor."""
     if cursor.identity:
-        return await remote.changes(cursor)
+        return await remote.changes(cursor, moves=moves)
     if scoping.dirt is None:
         # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing itself counts.
         cursor = replace(cursor, evidence=())
@@ -184,8 +215,10 @@ def _rules(scoping: Scoping) -> IgnoreRules:
     return rules
 
 
-def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> tuple[Scoped, tuple[RelPath, ...], Surveyor]:
+def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
     rules = _rules(scoping)
+    if changes.moves and not rules.is_empty:
+        raise UnscopableError  # what is ignored may be so no longer in another place
     surveyor = scoping.local.surveyor(rules)
     deleted = [RelPath(path) for path in changes.deleted]
     if any(split(path)[1] == IGNORE_FILE for path in (*(each.path for each in changes.objects), *deleted)):
@@ -197,22 +230,11 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> tuple[Scoped, t
             raise UnscopableError
         dirt = survey.dirty
     with scoping.state.rows() as known:
-        scope = Scope(known)
-        looked: dict[RelPath, None] = {}
-        named = _by_directory(scoping)
-        # Parents first, and what is new is listed whole at once: so nothing is listed twice.
-        full = set(dirt)
-        for path in sorted(full | named.keys()):
-            pending = [(path, False)]
-            if path not in full and path not in looked:
-                found = _look_at(surveyor, scope, path, named[path])
-                pending = pending if found is None else [(below, True) for below in found]
-            while pending:
-                at, whole = pending.pop()
-                if at in looked or not (whole or _exists(surveyor, scope, at)):
-                    continue
-                looked[at] = None
-                pending += [(below, True) for below in scope.listed(at, surveyor.listing(at), whole=whole)]
+        arrivals = Arrivals(known, changes)
+        calm = Calm(surveyor, known, changes, arrivals, scoping.state.digests)
+        scope = Scope(known, calm)
+        arrivals.take_into(scope)
+        looked = _look_through(scoping, surveyor, scope, dirt)
         for name in deleted:  # what is not synced keeps its directory
             nid = scope.find(name)
             row = known.row(nid) if nid else None
@@ -221,7 +243,34 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> tuple[Scoped, t
         # A listing held against the base tells nothing of what is in it; nor does a list that refused an object.
         told = since.version if since.identity and not changes.refused else None
         scope.changed(rules.tracked(changes.objects), deleted, since=told)
-        return scope.finish(), tuple(looked), surveyor
+        scoped = scope.finish()
+        subtrees = subtrees_of(known, scoped.whole, arrivals.subtrees)
+        return _Found(
+            scoped=scoped,
+            directories=(*looked, *calm.looked),
+            surveyor=surveyor,
+            whole=Whole(subtrees=subtrees, retagged=tuple(arrivals.retagged)),
+        )
+
+
+def _look_through(scoping: Scoping, surveyor: Surveyor, scope: Scope, dirt: Collection[RelPath]) -> dict[RelPath, None]:
+    """Look where something may have changed; returns the directories that were listed."""
+    looked: dict[RelPath, None] = {}
+    named = _by_directory(scoping)
+    # Parents first, and what is new is listed whole at once: so nothing is listed twice.
+    full = set(dirt)
+    for path in sorted(full | named.keys()):
+        pending = [(path, False)]
+        if path not in full and path not in looked:
+            found = _look_at(surveyor, scope, path, named[path])
+            pending = pending if found is None else [(below, True) for below in found]
+        while pending:
+            at, whole = pending.pop()
+            if at in looked or not (whole or _exists(surveyor, scope, at)):
+                continue
+            looked[at] = None
+            pending += [(below, True) for below in scope.listed(at, surveyor.listing(at), whole=whole)]
+    return looked
 
 
 def _by_directory(scoping: Scoping) -> dict[RelPath, list[bytes]]:

@@ -161,6 +161,55 @@ class Surveyor:
         below = [join(path, os.fsencode(entry[0])) for entry in found if stat.S_ISDIR(entry[1])]
         return known.get(ino) != _digest(changed_ns, found), len(found), below
 
+    def is_free(self, path: RelPath) -> bool:
+        """Whether nothing has this name now. False if that can't be told."""
+        above, name = split(path)
+        try:
+            descriptor = open_directory(self._root, above)
+        except LocalChangedError:
+            return True
+        except OSError:
+            return False
+        try:
+            status(name, descriptor)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return False
+
+    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:
+        """Whether a directory, wherever it is now, and all below it is exactly as the base says.
+
+        Args:
+            rows: The base.
+            path: Where the directory is.
+            nid: Which one of the base it is.
+            known: Digests: who has the same one needs no look at its entries.
+        """
+        pending = [(path, nid)]
+        while pending:
+            at, number = pending.pop()
+            try:
+                ino, changed_ns, entries = self._entries(at)
+            except (OSError, LocalChangedError):
+                return False
+            if known.get(ino) != _digest(changed_ns, entries):
+                children = {os.fsdecode(row.node.name): row for row in rows.children(number)}
+                if not _all_agree(children, entries):
+                    return False
+                if self._with_xattrs and not self._xattrs_agree(at, rows.row(number), children):
+                    return False
+            for entry in entries:
+                if stat.S_ISDIR(entry[1]):
+                    found = rows.at(number, os.fsencode(entry[0]))
+                    if len(found) != 1:
+                        return False
+                    pending.append((join(at, found[0].node.name), found[0].nid))
+        return True
+
     def is_directory(self, path: RelPath) -> bool:
         """Whether there is one now.
 
@@ -236,7 +285,7 @@ class Surveyor:
             except (OSError, LocalChangedError):
                 continue
             children = {} if nid is None else {os.fsdecode(row.node.name): row for row in rows.children(nid)}
-            same = len(children) == len(entries) and all(_agrees(children.get(entry[0]), entry) for entry in entries)
+            same = _all_agree(children, entries)
             if same and self._with_xattrs:
                 same = self._xattrs_agree(path, None if nid in (None, ROOT) else rows.row(nid), children)
             newest_ns = max([changed_ns, *(entry[5] for entry in entries)]) if self._with_xattrs else changed_ns
@@ -327,6 +376,11 @@ def _digest(changed_ns: int, entries: list[_Entry]) -> bytes:
     and its removal would not be seen.
     """
     return hashlib.blake2b(marshal.dumps((changed_ns, entries), _PLAIN_MARSHAL), digest_size=_DIGEST_BYTES).digest()
+
+
+def _all_agree(children: Mapping[str, BaseRow], entries: list[_Entry]) -> bool:
+    """Whether a directory's entries are what the base says, no more and no less."""
+    return len(children) == len(entries) and all(_agrees(children.get(entry[0]), entry) for entry in entries)
 
 
 def _agrees(row: BaseRow | None, entry: _Entry) -> bool:

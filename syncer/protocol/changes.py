@@ -14,9 +14,11 @@ from typing import Final
 
 import msgspec
 
+from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.headers import HeaderError, parse_timestamp, timestamp_text
 from syncer.protocol.jsontext import MALFORMED
 from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, encode_objects
+from syncer.protocol.subtree import SubtreeError, checked_move
 
 MAX_SERIAL: Final = (1 << 64) - 1
 MAX_WAIT_S: Final = 300
@@ -36,6 +38,8 @@ class ChangesPage:
         bytes_used: Sum of their sizes.
         objects: What exists and is new or changed, each name once, in the order of the changes.
         deleted: Names that no longer exist, each once.
+        moves: Subtrees that were moved as one, in order, if that was asked for: then their objects are not among the
+            others, unless they changed again.
     """
 
     identity: str
@@ -46,9 +50,19 @@ class ChangesPage:
     bytes_used: int
     objects: Sequence[ObjectRow]
     deleted: Sequence[str]
+    moves: Sequence[SubtreeMove] = ()
 
 
-class _Wire(msgspec.Struct):
+class _Move(msgspec.Struct):
+    """A moved subtree."""
+
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    first: int
+    guard: str
+
+
+class _Wire(msgspec.Struct, omit_defaults=True):
     """The reply."""
 
     identity: str
@@ -59,6 +73,7 @@ class _Wire(msgspec.Struct):
     bytes_used: int = msgspec.field(name="bytes")
     objects: msgspec.Raw
     deleted: list[str]
+    moves: list[_Move] = []
 
 
 _DECODER: Final = msgspec.json.Decoder(_Wire)
@@ -76,6 +91,10 @@ def encode_changes(page: ChangesPage) -> bytes:
             bytes_used=page.bytes_used,
             objects=msgspec.Raw(encode_objects(page.objects)),
             deleted=list(page.deleted),
+            moves=[
+                _Move(source=move.source, target=move.target, first=move.first, guard=move.guard.text)
+                for move in page.moves
+            ],
         )
     )
 
@@ -102,8 +121,9 @@ def decode_changes(body: bytes, since: int) -> ChangesPage:
             bytes_used=wire.bytes_used,
             objects=decode_objects(bytes(wire.objects)),
             deleted=wire.deleted,
+            moves=tuple(checked_move(move.source, move.target, move.first, move.guard) for move in wire.moves),
         )
-    except (*MALFORMED, HeaderError) as error:
+    except (*MALFORMED, HeaderError, SubtreeError) as error:
         raise ListingError(f"not an answer about changes: {error}") from None
     problem = _contradiction(page, since)
     if problem is not None:
@@ -125,4 +145,13 @@ def _contradiction(page: ChangesPage, since: int) -> str | None:
         return f"version {outside[0]} is not between {since} and {page.version}"
     if page.object_count < 0 or page.bytes_used < 0:
         return "the container has less than nothing"
+    return _contradicting_move(page, since)
+
+
+def _contradicting_move(page: ChangesPage, since: int) -> str | None:
+    at = since
+    for move in page.moves:
+        if not at < move.first <= move.last <= page.version:
+            return f"a move with the serials {move.first} to {move.last} behind {at}"
+        at = move.last
     return None

@@ -19,6 +19,7 @@ from typing import Protocol
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.subtrees import Guard, SubtreeMove
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -172,6 +173,8 @@ class Changes:
         refused: Changed objects whose names or kinds we don't take, with reasons.
         object_count: Objects in the whole container, whatever they are; None where that is not told (`compare`).
         bytes_used: Sum of their sizes; None as above.
+        moves: Subtrees that were moved as one, in order; only if that was asked for. What was moved with them is not
+            among the others, unless it changed again.
     """
 
     info: ContainerInfo
@@ -181,6 +184,7 @@ class Changes:
     refused: list[RefusedName]
     object_count: int | None = None
     bytes_used: int | None = None
+    moves: list[SubtreeMove] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,11 +313,12 @@ class CloudClient(Protocol):
         """
         ...
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """What changed since a cursor; if nothing did, wait for the first change.
 
         Args:
             since: From a `Listing` or from earlier `Changes`.
+            moves: Tell subtrees that were moved as one in that way, where the server can.
             wait_s: How long to wait. Cancelling ends the wait at once, here and on the server. Waits take no connection
                 from the other requests.
 
@@ -446,6 +451,22 @@ class CloudClient(Protocol):
 
         Raises:
             ConflictOnRemoteError: One of them could not be moved. Others may have been.
+        """
+        ...
+
+    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
+        """Rename an object and all below it, in one go, without transferring content. Uuids stay, versions are new.
+
+        Only where "subtree-moves" is in `ContainerInfo.extensions`.
+
+        Args:
+            source: The root of the subtree.
+            target: Its new name; nothing may be there, or below it.
+            guard: What the subtree holds.
+
+        Raises:
+            ConflictOnRemoteError: It holds something else, the target is taken, or whether it was done could not be
+                found out. In the last case, look at everything.
         """
         ...
 

@@ -17,8 +17,9 @@ from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.errors import ConflictOnRemoteError, NotFoundError
-from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES
 from syncer.remote.client import (
     Changes,
     ContainerInfo,
@@ -43,7 +44,7 @@ Hook = Callable[[str, RelPath], Awaitable[None]]
 _NOTHING: Final = RelPath(b"")
 
 _MUTATING: Final = frozenset(
-    {"create_container", "put_blocks", "put_object", "put_small", "move", "delete", "set_meta"}
+    {"create_container", "put_blocks", "put_object", "put_small", "move", "move_subtree", "delete", "set_meta"}
 )
 
 
@@ -88,6 +89,7 @@ class MemoryContainer:
         last_version: The server's serial.
         deleted: Serials of deletions, by name, of what does not exist now.
         extensions: What it can beyond Pithos.
+        moves: Subtrees that were moved as one, in order.
         changed: Where those wait that want to hear of a change.
     """
 
@@ -101,7 +103,8 @@ class MemoryContainer:
     refused: list[RefusedName] = field(default_factory=list)
     last_version: int = 0
     deleted: dict[RelPath, int] = field(default_factory=dict)
-    extensions: frozenset[str] = frozenset({EXTENSION_CHANGES})
+    extensions: frozenset[str] = frozenset({EXTENSION_CHANGES, EXTENSION_SUBTREES})
+    moves: list[SubtreeMove] = field(default_factory=list)
     changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot, compare=False)
 
     def remove(self, path: RelPath) -> MemoryVersion:
@@ -247,7 +250,7 @@ class MemoryClient:
             refused=listing.refused,
         )
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient."""
         await self._enter("changes")
         self._info()
@@ -259,15 +262,21 @@ class MemoryClient:
                 await box.changed.park()
         now = box.cursor
         assert now is not None
+        whole = [move for move in box.moves if moves and move.first > since.version]
+
+        def told(version: int) -> bool:
+            return version > since.version and not any(move.first <= version <= move.last for move in whole)
+
         found = Changes(
             info=self._info(),
             cursor=now,
+            moves=whole,
             objects=[
                 box.stat(path, version, listed=True)
                 for path, version in sorted(box.objects.items())
-                if version.version > since.version
+                if told(version.version)
             ],
-            deleted=[path for path, version in box.deleted.items() if version > since.version],
+            deleted=[path for path, version in box.deleted.items() if told(version)],
             refused=[],
             object_count=len(box.objects) + len(box.refused),
             bytes_used=sum(version.blocks.size_bytes for version in box.objects.values()),
@@ -370,6 +379,26 @@ class MemoryClient:
     async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
         """See CloudClient."""
         return [await self.move(order.source, order.target, order.expect) for order in orders]
+
+    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
+        """See CloudClient."""
+        await self._enter("move_subtree", source)
+        self._info()
+        box = self.container
+        below = [path for path in sorted(box.objects) if path == source or path.startswith(source + b"/")]
+        taken = [path for path in box.objects if path == target or path.startswith(target + b"/")]
+        found = guard_of((path[len(source) :], box.objects[path].version) for path in below)
+        if found != guard or taken or source not in box.objects:
+            raise ConflictOnRemoteError(source, "the folder as it was seen", "another one, or a taken name")
+        move = SubtreeMove(source=source.decode(), target=target.decode(), first=box.last_version + 1, guard=guard)
+        for rank, path in enumerate(below):
+            old = box.remove(path)
+            new = RelPath(target + path[len(source) :])
+            made = box.put(new, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid)
+            assert made.version == version_of(move.first, rank)
+        box.moves.append(move)
+        await self.after("move_subtree", source)
+        return move
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient."""

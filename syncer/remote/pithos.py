@@ -15,6 +15,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError
 from syncer.protocol import headers as wire
 from syncer.protocol.changes import ChangesPage
@@ -124,18 +125,22 @@ class PithosClient:
             return info, before, pages
         raise RemoteUnavailableError(f"{self._session.judge.container} keeps changing while it is being listed")
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""
         info = await self._session.info()
         if wire.EXTENSION_CHANGES not in info.extensions:
             return None
+        moves = moves and wire.EXTENSION_SUBTREES in info.extensions
         rows: dict[str, ObjectRow] = {}
         deleted: dict[str, None] = {}
         at = since
         while True:
-            page = await self._page_of_changes(at, 0.0 if rows or deleted else wait_s)
+            page = await self._page_of_changes(at, 0.0 if rows or deleted else wait_s, moves=moves)
             if page is None:
                 return None
+            if page.more and moves:
+                # What a page tells of the objects of a subtree could be from before a move that the next one tells.
+                return await self.changes(since)
             for row in page.objects:
                 deleted.pop(row.name, None)
                 rows[row.name] = row
@@ -154,11 +159,12 @@ class PithosClient:
             refused=found.refused,
             object_count=page.object_count,
             bytes_used=page.bytes_used,
+            moves=list(page.moves),
         )
 
-    async def _page_of_changes(self, since: Cursor, wait_s: float) -> ChangesPage | None:
+    async def _page_of_changes(self, since: Cursor, wait_s: float, *, moves: bool) -> ChangesPage | None:
         """One reply; None if the cursor is not one of this container."""
-        reply = await self._session.ask(self._session.make.changes(since, wait_s), 200, 410)
+        reply = await self._session.ask(self._session.make.changes(since, wait_s, moves=moves), 200, 410)
         if reply.status == 410:
             return None
         return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
@@ -208,6 +214,10 @@ class PithosClient:
     async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
         """See CloudClient."""
         return await self._writer.move_all(orders)
+
+    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
+        """See CloudClient."""
+        return await self._writer.move_subtree(source, target, guard)
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient."""

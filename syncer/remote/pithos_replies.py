@@ -10,6 +10,8 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.core.subtrees import Guard as SubtreeGuard
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
     AuthError,
     CorruptionError,
@@ -28,6 +30,7 @@ from syncer.protocol.hashmap_delta import decode_either
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.names import path_from_name
+from syncer.protocol.subtree import SubtreeError, checked_move
 from syncer.remote.client import ContainerInfo, Cursor, OlderList, RefusedName
 from syncer.remote.conditions import describe
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
@@ -276,6 +279,14 @@ class Judge:
         try:
             return decode_results(reply.body, count)
         except BulkError as error:
+            self.bad(f"{self.container}: {error}")
+
+    def moved_subtree(self, reply: Reply, source: str, target: str, guard: SubtreeGuard) -> SubtreeMove:
+        """Read the reply to a move of a subtree."""
+        try:
+            first = wire.parse_decimal(wire.SUBTREE_FIRST, reply.headers.get(wire.SUBTREE_FIRST.lower(), ""))
+            return checked_move(source, target, first, guard.text)
+        except (HeaderError, SubtreeError) as error:
             self.bad(f"{self.container}: {error}")
 
     def bad(self, text: str) -> NoReturn:

@@ -13,6 +13,7 @@ from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.hashing import LEAF_IDS
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import Operation, encode_operations
@@ -77,7 +78,7 @@ class Requests:
             max_reply_bytes=MAX_LISTING_BYTES,
         )
 
-    def changes(self, since: Cursor, wait_s: float) -> Request:
+    def changes(self, since: Cursor, wait_s: float, *, moves: bool = False) -> Request:
         """What changed since a cursor; the server may wait that long for the first change."""
         query = {
             "since": str(since.version),
@@ -85,6 +86,7 @@ class Requests:
             "identity": since.identity,
             "limit": str(MAX_ROWS),
             **({"wait": str(ceil(wait_s))} if wait_s > 0 else {}),
+            **({"moves": "1"} if moves else {}),
         }
         return Request(
             method="GET",
@@ -201,6 +203,14 @@ class Requests:
             method="MOVE",
             target=self._object(source, {}),
             headers={wire.DESTINATION: self.url.object_reference(target), **guard},
+        )
+
+    def move_subtree(self, source: str, target: str, guard: SubtreeGuard) -> Request:
+        """Rename an object and all below it, if that is exactly what we think it is."""
+        return Request(
+            method="MOVE",
+            target=self._object(source, {"delimiter": "/"}),
+            headers={wire.DESTINATION: self.url.object_reference(target), wire.IF_SUBTREE: guard.text},
         )
 
     def move_back(self, source: str, target: str) -> Request:

@@ -18,9 +18,18 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
-from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError, SyncerError
+from syncer.core.subtrees import Guard as SubtreeGuard
+from syncer.core.subtrees import SubtreeMove
+from syncer.errors import (
+    ConflictOnRemoteError,
+    CorruptionError,
+    PreconditionFailedError,
+    SyncerError,
+    UnsafeNameError,
+)
 from syncer.protocol import bulk
 from syncer.protocol import headers as wire
+from syncer.protocol.faults import decode_fault
 from syncer.protocol.hashmap_delta import delta_between
 from syncer.protocol.headers import ObjectState
 from syncer.remote.batch import Batcher, reply_of
@@ -226,6 +235,30 @@ class Writer:
     async def _move_in_doubt(self, order: MoveOrder) -> PutResult:
         tag = await self._plain.moved(object_name(order.target), order.expect)
         return await self.move(order.source, order.target, order.expect) if tag is None else PutResult(tag=tag)
+
+    async def move_subtree(self, source: RelPath, target: RelPath, guard: SubtreeGuard) -> SubtreeMove:
+        """See CloudClient.move_subtree. After a lost reply nothing tells its serials for sure, so it is in doubt."""
+        from_name, to_name = object_name(source), object_name(target)
+        request = self._session.make.move_subtree(from_name, to_name, guard)
+
+        async def attempt() -> SubtreeMove:
+            reply = await self._session.send(request)
+            if reply.status in {400, 404, 412}:
+                raise self._refused_subtree(source, target, reply)
+            self._session.judge.demand(request, reply, 201)
+            return self._session.judge.moved_subtree(reply, from_name, to_name, guard)
+
+        async def look() -> SubtreeMove | None:
+            raise ConflictOnRemoteError(source, "the folder that was to be moved", "no answer about it")
+
+        return await self._session.retry.looking(attempt, look)
+
+    def _refused_subtree(self, source: RelPath, target: RelPath, reply: Reply) -> SyncerError:
+        """400: a name becomes too long for the server. Else it is another subtree, or its new place is taken."""
+        if reply.status == 400:
+            fault = decode_fault(reply.status, reply.body)
+            return UnsafeNameError(target, "the server refuses it" if fault is None else fault.message)
+        return PreconditionFailedError(source, "the folder as it was seen", "another one, or a taken name")
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient.delete."""

@@ -15,6 +15,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import UnsafeNameError
 from syncer.remote.client import (
     Changes,
@@ -93,10 +94,19 @@ class PrefixClient:
         found = await self._inner.list_objects()
         return replace(found, objects=self._stats(found.objects), refused=self._refused(found.refused))
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient. The wait ends with any change of the container; then there may be none to tell."""
-        found = await self._inner.changes(since, wait_s)
+        found = await self._inner.changes(since, wait_s, moves=moves)
+        if found is not None and any(self._crosses(move) for move in found.moves):
+            found = await self._inner.changes(since)  # what came in or went out is told one by one
         return None if found is None else self._changes(found)
+
+    def _crosses(self, move: SubtreeMove) -> bool:
+        """Whether a move is neither within the folder nor beside it."""
+        names = (move.source.encode(), move.target.encode())
+        inside = [self._in(name) is not None for name in names]
+        near = [name.startswith(self._below) or self._below.startswith(name + b"/") for name in names]
+        return any(near) and not all(inside)
 
     async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
         """See CloudClient."""
@@ -105,8 +115,17 @@ class PrefixClient:
     def _changes(self, found: Changes) -> Changes:
         deleted = [inside for name in found.deleted if (inside := self._in(name)) is not None]
         return replace(
-            found, objects=self._stats(found.objects), deleted=list(deleted), refused=self._refused(found.refused)
+            found,
+            objects=self._stats(found.objects),
+            deleted=list(deleted),
+            refused=self._refused(found.refused),
+            moves=[self._move(move) for move in found.moves if self._in(move.source.encode()) is not None],
         )
+
+    def _move(self, move: SubtreeMove) -> SubtreeMove:
+        """A move within the folder, by the names there. What it moved is named from its root on: the guard stays."""
+        below = self._below.decode()
+        return replace(move, source=move.source.removeprefix(below), target=move.target.removeprefix(below))
 
     async def close(self) -> None:
         """See CloudClient."""
@@ -164,6 +183,10 @@ class PrefixClient:
         """See CloudClient."""
         outside = [replace(one, source=self._out(one.source), target=self._out(one.target)) for one in orders]
         return [self._put(done) for done in await self._inner.move_all(outside)]
+
+    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
+        """See CloudClient."""
+        return self._move(await self._inner.move_subtree(self._out(source), self._out(target), guard))
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient."""

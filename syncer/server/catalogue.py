@@ -14,6 +14,7 @@ import lmdb
 
 from blockfs.blocks.environment import close_environment, lmdb_errors, open_databases, open_environment
 from blockfs.runtime.atomic import sync_directory
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import CorruptionError, FormatTooNewError
 from syncer.server import nameindex
 from syncer.server.schema import (
@@ -23,6 +24,7 @@ from syncer.server.schema import (
     ContainerRecord,
     Counters,
     Format,
+    MoveRecord,
     NameRecord,
     Settings,
     VersionRecord,
@@ -40,6 +42,7 @@ _TABLES: Final = (
     "doomed",
     "names",
     "changes",
+    "moves",
     "versions",
     "contents",
     "leaves",
@@ -127,6 +130,11 @@ class Reading:
         for key, name in self.rows("changes", SERIAL.pack(container_id), change_key(container_id, since + 1)):
             yield int(SERIAL.unpack(key[SERIAL.size :])[0]), name.decode("utf-8")
 
+    def moves(self, container_id: int, since: int) -> Iterator[SubtreeMove]:
+        """Subtrees that were moved in a container after a version, in order."""
+        for _, raw in self.rows("moves", SERIAL.pack(container_id), change_key(container_id, since + 1)):
+            yield MoveRecord.decode(raw).move
+
     def version(self, serial: int) -> VersionRecord | None:
         """A version, whatever it belongs to."""
         raw = self.get("versions", SERIAL.pack(serial))
@@ -134,10 +142,14 @@ class Reading:
 
     def existing_version(self, serial: int) -> VersionRecord:
         """A version that another row names."""
-        record = self.version(serial)
-        if record is None:
+        return VersionRecord.decode(self.existing_row(serial))
+
+    def existing_row(self, serial: int) -> bytes:
+        """The row of a version that another row names."""
+        raw = self.get("versions", SERIAL.pack(serial))
+        if raw is None:
             raise CorruptionError(f"the catalogue names version {serial}, which is not there; {_ADVICE}")
-        return record
+        return raw
 
     def _cursor(self, table: str) -> lmdb.Cursor[bytes]:
         return self._txn.cursor(db=self._tables[table])
@@ -222,6 +234,10 @@ class Change(Reading):
             self.delete("changes", change_key(container_id, before))
         self.put("changes", change_key(container_id, newest), name.encode("utf-8"))
 
+    def put_move(self, container_id: int, move: SubtreeMove) -> None:
+        """Note a move of a subtree."""
+        self.put("moves", change_key(container_id, move.last), MoveRecord(move=move).encode())
+
     def put_version(self, serial: int, record: VersionRecord) -> None:
         """Write a version."""
         self.put("versions", SERIAL.pack(serial), record.encode())
@@ -267,10 +283,12 @@ class Catalogue:
                     raw = txn.get(_FORMAT_KEY, db=meta)
                     if raw is None:
                         txn.put(_COUNTERS_KEY, Counters().encode(), db=meta)
-                    if raw is None or Format.decode(raw)[0] < FORMAT:
+                    number = 0 if raw is None else Format.decode(raw)[0]
+                    if number < FORMAT:
                         txn.put(_FORMAT_KEY, Format(block_size=block_size).encode(), db=meta)
                         tables = {table: environment.open_db(table.encode(), txn=txn) for table in _TABLES}
-                        _note_changes(Change(txn, tables, 0))
+                        if number == 1:
+                            _note_changes(Change(txn, tables, 0))
             finally:
                 close_environment(environment)
         sync_directory(path)

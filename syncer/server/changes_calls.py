@@ -79,7 +79,7 @@ async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPag
 
 
 def _tells(page: ChangesPage) -> bool:
-    return bool(page.objects or page.deleted)
+    return bool(page.objects or page.deleted or page.moves)
 
 
 def _order(call: Call) -> ChangesOrder:
@@ -93,6 +93,7 @@ def _order(call: Call) -> ChangesOrder:
         modified_us=None if timestamp is None else headers.parse_timestamp(timestamp),
         identity=parameters.get("identity"),
         limit=limit,
+        moves="moves" in parameters,
     )
 
 

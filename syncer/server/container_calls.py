@@ -21,7 +21,9 @@ from syncer.server.store import ContainerView
 MAX_POST_BYTES: Final = 64 << 20
 """Blocks of one POST: what a lost connection makes the client send again."""
 
-_EXTENSIONS: Final = ", ".join(sorted({headers.EXTENSION_BULK, headers.EXTENSION_CHANGES, headers.EXTENSION_DELTA}))
+_EXTENSIONS: Final = ", ".join(
+    sorted({headers.EXTENSION_BULK, headers.EXTENSION_CHANGES, headers.EXTENSION_DELTA, headers.EXTENSION_SUBTREES})
+)
 _POLICY_PREFIX: Final = "x-container-policy-"
 _POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
 _VERSIONING: Final = {"auto": True, "none": False}

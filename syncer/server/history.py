@@ -8,9 +8,11 @@ had: nothing is pruned before the container itself is deleted.
 from __future__ import annotations
 
 import uuid as uuids
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.listing import ObjectRow
 from syncer.server import containers, objects
@@ -28,12 +30,14 @@ class ChangesOrder:
         modified_us: Time of that version, as it was told; None: not checked.
         identity: UUID text of the container that it knows; None: not checked.
         limit: At most so many rows.
+        moves: Subtrees that were moved as one are told so, instead of their objects.
     """
 
     since: int
     modified_us: int | None
     identity: str | None
     limit: int
+    moves: bool = False
 
 
 def changes(view: Reading, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
@@ -46,7 +50,8 @@ def changes(view: Reading, account: str, container: str, order: ChangesOrder) ->
     _, record = containers.existing(view, account, container)
     identity = str(uuids.UUID(bytes=record.uuid))
     _require_known(view, record, identity, order)
-    rows = list(islice(view.changed_names(record.container_id, order.since), order.limit + 1))
+    moves = _moves(view, record.container_id, order.since) if order.moves else []
+    rows = list(islice(_rows(view, record.container_id, order.since, moves), order.limit + 1))
     more = len(rows) > order.limit
     found: list[ObjectRow] = []
     deleted: list[str] = []
@@ -68,8 +73,25 @@ def changes(view: Reading, account: str, container: str, order: ChangesOrder) ->
         bytes_used=record.bytes_used,
         objects=found,
         deleted=deleted,
+        moves=tuple(move for move in moves if move.last <= version),
     )
     return record.container_id, page
+
+
+def _moves(view: Reading, container_id: int, since: int) -> list[SubtreeMove]:
+    """The moves that lie behind a version as a whole."""
+    return [move for move in view.moves(container_id, since) if move.first > since]
+
+
+def _rows(view: Reading, container_id: int, since: int, moves: Sequence[SubtreeMove]) -> Iterator[tuple[int, str]]:
+    """What changed, without what a move tells. A name that changed after the move has its row behind it."""
+    for move in moves:
+        for serial, name in view.changed_names(container_id, since):
+            if serial >= move.first:
+                break
+            yield serial, name
+        since = move.last
+    yield from view.changed_names(container_id, since)
 
 
 def _require_known(view: Reading, record: ContainerRecord, identity: str, order: ChangesOrder) -> None:

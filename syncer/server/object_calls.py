@@ -12,9 +12,10 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing, sharing, swift
+from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing, sharing, subtree, swift
 from syncer.protocol.byteranges import RangeError
 from syncer.protocol.headers import HeaderError, ObjectState
+from syncer.protocol.subtree import SubtreeError
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions
 from syncer.server.incoming import Incoming
@@ -381,8 +382,24 @@ async def _move(call: Call, source: Place, destination: Place, order: TransferOr
     if source.account != destination.account:
         raise Forbidden("What another account shares can be copied, not moved")
     call.refuse_announced(0)
+    if call.header(headers.IF_SUBTREE) is not None:
+        return await _move_whole(call, source, destination, order)
     state = await to_thread.run_sync(lambda: call.store.move(source, destination, order, delimiter=call.delimiter))
     return _written(call, 201, state)
+
+
+async def _move_whole(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:
+    """A subtree that must be what the client thinks it is."""
+    try:
+        guard = subtree.parse_guard(call.header(headers.IF_SUBTREE) or "")
+    except SubtreeError as error:
+        raise BadRequest(f"{headers.IF_SUBTREE}: {error}") from None
+    if call.delimiter != "/" or order != TransferOrder():
+        raise BadRequest(f"{headers.IF_SUBTREE} goes with delimiter=/, without other conditions, type and metadata")
+    moved = await to_thread.run_sync(lambda: call.store.move_whole(source, destination, guard))
+    written = _written(call, 201, moved.state)
+    written.headers[headers.SUBTREE_FIRST] = str(moved.move.first)
+    return written
 
 
 async def _copy(call: Call, source: Place, destination: Place, order: TransferOrder) -> Response:

@@ -12,6 +12,7 @@ Sub-databases:
 | doomed | u64 container id | empty: deleted, its names and versions are still to be removed |
 | names | see nameindex.py, root = container id | `NameRecord` |
 | changes | u64 container id, u64 serial of a name's newest version | the name |
+| moves | u64 container id, u64 last serial of a moved subtree | `MoveRecord` |
 | versions | u64 serial | `VersionRecord` |
 | contents | 32 B content key | concatenated 32 B leaf keys, at least two |
 | leaves | 32 B leaf key | 32 B Merkle root of the leaf padded to 256 ids, then 1 to 256 ids |
@@ -21,8 +22,8 @@ Sub-databases:
 | grants | u64 slot | texts: accounts that may read the object, ascending |
 | shared | SHA-256 of the reader's name, u32 owner, u64 container id, u64 slot | texts: owner, container, object |
 
-Format 1 had no `changes`, `settings`, `grants` and `shared`, and no MD5 and manifest in versions. It is read as it is:
-opening makes the tables and writes the new number.
+Format 1 had no `changes`, `settings`, `grants` and `shared`, and no MD5 and manifest in versions; format 2 no `moves`.
+They are read as they are: opening makes the tables and writes the new number.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from blockfs.blocks.ids import ObjectHash
+from syncer.core.subtrees import Guard, SubtreeMove
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 ID: Final = struct.Struct(">I")
 SERIAL: Final = struct.Struct(">Q")
 
@@ -48,6 +50,8 @@ _LENGTH: Final = struct.Struct(">H")
 _CONTENT_TAG: Final = b"blocksync-content-1\0"  # separates content keys from leaf keys
 
 _SETTINGS: Final = struct.Struct(">QB")
+_MOVE: Final = struct.Struct(">QQ32s")
+_SLOT_AND_PREVIOUS: Final = struct.Struct(">QQ")
 _MD5_SIZE: Final = 16
 
 _DELETED: Final = 1
@@ -259,6 +263,41 @@ class VersionRecord:
             md5=md5,
             manifest=manifest,
         )
+
+
+def moved_version(raw: bytes, *, slot: int, previous: int, modified_us: int) -> bytes:
+    """A version's record as a version of another name: all else stays as it is."""
+    times = _VERSION.size - SERIAL.size
+    return b"".join(
+        (
+            raw[:1],
+            _SLOT_AND_PREVIOUS.pack(slot, previous),
+            raw[17:times],
+            SERIAL.pack(modified_us),
+            raw[_VERSION.size :],
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRecord:
+    """`moves`: a subtree that was moved: u64 first serial, u64 objects, 32 B digest, then two texts: from, to."""
+
+    move: SubtreeMove
+
+    def encode(self) -> bytes:
+        """As stored."""
+        move = self.move
+        head = _MOVE.pack(move.first, move.guard.count, bytes.fromhex(move.guard.digest))
+        return head + encode_texts((move.source, move.target))
+
+    @staticmethod
+    def decode(raw: bytes) -> MoveRecord:
+        """From the stored form."""
+        first, count, digest = _MOVE.unpack_from(raw)
+        source, target = decode_texts(raw, _MOVE.size)
+        guard = Guard(count=count, digest=digest.hex())
+        return MoveRecord(move=SubtreeMove(source=source, target=target, first=first, guard=guard))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

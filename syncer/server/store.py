@@ -23,6 +23,7 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import spans
 from blockfs.blocks.gc import GcResult
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from syncer.core.subtrees import Guard
 from syncer.protocol.bulk import Operation, Result
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.hashmap_delta import Delta
@@ -40,6 +41,7 @@ from syncer.server import (
     settings,
     subtrees,
     sweep,
+    whole_moves,
 )
 from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
@@ -64,6 +66,7 @@ from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
 from syncer.server.shares import Shares
 from syncer.server.sweep import SweepResult
 from syncer.server.updates import Edit, Part, UpdateOrder
+from syncer.server.whole_moves import Moved
 
 GRACE_US: Final = 24 * 3600 * 1_000_000
 """How long an uploaded block stays without a version that names it: an upload of 1 TiB takes a day at 100 Mbit/s."""
@@ -540,6 +543,10 @@ class Store(ObjectReader):
             return one(source, destination, order)
 
         return self._commits.run(act)
+
+    def move_whole(self, source: Place, destination: Place, guard: Guard) -> Moved:
+        """Move a subtree that is exactly what a guard says; see `whole_moves.move`."""
+        return self._commits.run(lambda change: whole_moves.move(change, source, destination, guard))
 
     def copy(
         self,

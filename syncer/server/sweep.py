@@ -169,6 +169,8 @@ def _remove_some(change: Change, container_id: int) -> int:
     """Remove up to a batch of a deleted container's versions; at the end, the mark that it is to be removed."""
     keys = list(islice(change.name_keys(container_id), _BATCH))
     if not keys:
+        for move in list(change.moves(container_id, 0)):
+            change.delete("moves", change_key(container_id, move.last))
         change.delete("doomed", SERIAL.pack(container_id))
     removed = 0
     for key, row in keys:

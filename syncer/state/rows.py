@@ -8,7 +8,17 @@ from typing import Any
 import lmdb
 
 from syncer.core.model import ROOT, BaseRow, Content, LocalTag, Nid, RelPath, RemoteTag
-from syncer.state.schema import NID_KEY, content_in, decode_row, ends_with_remote, inode_key, uuid_key
+from syncer.core.subtrees import Member, Subtree
+from syncer.state.schema import (
+    NID_KEY,
+    content_in,
+    decode_row,
+    ends_with_remote,
+    inode_key,
+    is_directory,
+    remote_version,
+    uuid_key,
+)
 
 
 class RowReader:
@@ -31,7 +41,7 @@ class RowReader:
 
     def children(self, parent: Nid) -> list[BaseRow]:
         """See Rows."""
-        return [row for nid in self._child_numbers(parent) if (row := self.row(nid)) is not None]
+        return [row for _, nid in self._slots(parent) if (row := self.row(nid)) is not None]
 
     def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
         """See Rows."""
@@ -85,16 +95,34 @@ class RowReader:
             if nid not in seen:
                 yield decode_row(nid, bytes(cursor.value()))
 
-    def _child_numbers(self, parent: Nid) -> Iterator[Nid]:
+    def subtree(self, root: Nid) -> Subtree:
+        """A directory and all below it. No row is decoded: of 100,000 this takes some 0.3 s."""
+        return Subtree(self._members(root))
+
+    def _members(self, root: Nid) -> Iterator[Member]:
+        pending = [(b"", root)]
+        seen: set[Nid] = set()  # rows that a crash tore may be below themselves
+        while pending:
+            rest, nid = pending.pop()
+            raw = self._txn.get(NID_KEY.pack(nid), db=self._base)
+            if raw is None or nid in seen:
+                continue
+            seen.add(nid)
+            row = bytes(raw)
+            yield Member(rest, nid, remote_version(row))
+            if is_directory(row):
+                pending += [(rest + b"/" + name, child) for name, child in self._slots(nid)]
+
+    def _slots(self, parent: Nid) -> Iterator[tuple[bytes, Nid]]:
+        """Names and numbers in a directory."""
         prefix = NID_KEY.pack(parent)
         cursor = self._txn.cursor(db=self._by_path)
-        found = cursor.set_range(prefix)
-        while found:
-            key, value = cursor.item()
-            if bytes(key[: len(prefix)]) != prefix:
-                return
-            yield Nid(NID_KEY.unpack(value)[0])
-            found = cursor.next()
+        if cursor.set_range(prefix):
+            for raw, value in cursor.iternext():
+                key = bytes(raw)
+                if not key.startswith(prefix):
+                    return
+                yield key[len(prefix) :], Nid(NID_KEY.unpack(value)[0])
 
     def _indexed(self, index: Any, key: bytes) -> list[BaseRow]:
         cursor = self._txn.cursor(db=index)

@@ -207,6 +207,39 @@ def ends_with_remote(raw: bytes, tag: RemoteTag) -> bool:
     return bool(raw[0] & _HAS_REMOTE) and raw.endswith(_remote(tag))
 
 
+def is_directory(raw: bytes) -> bool:
+    """Whether a row is a directory's, without the rest."""
+    return raw[1] == _KINDS[Kind.DIRECTORY]
+
+
+def remote_version(raw: bytes) -> int:
+    """The version of a row's object, without the rest; 0 if it has none."""
+    at = _remote_at(raw)
+    return 0 if at is None else int(_NUMBER.unpack_from(raw, at)[0])
+
+
+def with_remote_version(raw: bytes, version: int) -> bytes:
+    """A row, which has one, with another version of its object."""
+    at = _remote_at(raw)
+    assert at is not None
+    return raw[:at] + _NUMBER.pack(version) + raw[at + _NUMBER.size :]
+
+
+def _remote_at(raw: bytes) -> int | None:
+    """Where a row's remote tag begins."""
+    flags, _, _, length = _HEAD.unpack_from(raw)
+    if not flags & _HAS_REMOTE:
+        return None
+    at = _HEAD.size + length
+    at += _MODE.size if flags & _HAS_MODE else 0
+    at += _TIME.size if flags & _HAS_MTIME else 0
+    at += _CONTENT.size if flags & _HAS_CONTENT else 0
+    for text in (_HAS_XATTRS, _HAS_TARGET):
+        at += _LENGTH.size + int(_LENGTH.unpack_from(raw, at)[0]) if flags & text else 0
+    at += _LOCAL.size if flags & _HAS_LOCAL else 0
+    return int(at) + (_NUMBER.size if flags & _HAS_VERSION else 0)
+
+
 def content_in(raw: bytes) -> Content | None:
     """The content in a row, without the rest: for a look at all rows."""
     flags, _, _, length = _HEAD.unpack_from(raw)

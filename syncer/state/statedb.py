@@ -24,6 +24,7 @@ from blockfs.runtime.atomic import sync_directory
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
+from syncer.core.subtrees import Retagged, version_of
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.rows import RowReader
 from syncer.state.schema import (
@@ -41,6 +42,7 @@ from syncer.state.schema import (
     inode_key,
     slot_key,
     uuid_key,
+    with_remote_version,
 )
 
 MAP_SIZE_BYTES: Final = 1 << 36  # 64 GiB of address space: some 100 M base rows with their indexes, 510 bytes each
@@ -274,7 +276,10 @@ class StateDB:
         """
         with self._write() as txn:
             for change in changes:
-                self._replace(txn, change.nid, change if isinstance(change, BaseRow) else None)
+                if isinstance(change, Retagged):
+                    self._retag(txn, change)
+                else:
+                    self._replace(txn, change.nid, change if isinstance(change, BaseRow) else None)
             for known in contents:
                 txn.put(inode_key(known.tag), encode_known(known), db=self._tables["contents"])
             for key, value in (meta or {}).items():
@@ -294,6 +299,17 @@ class StateDB:
             txn.delete(key, db=self._tables["base"])
         else:
             txn.put(key, encode_row(row), db=self._tables["base"])
+
+    def _retag(self, txn: lmdb.Transaction, change: Retagged) -> None:
+        """Give all below a directory the versions of a move. Nothing else of their rows changes, nor does an index."""
+        subtree, table = RowReader(txn, self._tables).subtree(change.nid), self._tables["base"]
+        assert len(subtree) == change.count, "the base changed under a move of it"
+        for rank, member in enumerate(subtree.members):
+            if rank:
+                key = NID_KEY.pack(member.nid)
+                raw = txn.get(key, db=table)
+                assert raw is not None
+                txn.put(key, with_remote_version(bytes(raw), version_of(change.first, rank)), db=table)
 
     def clear(self) -> None:
         """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""

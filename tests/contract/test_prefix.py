@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 import trio
 
-from syncer.core.model import Kind
+from syncer.core.model import Kind, RemoteStat
+from syncer.core.subtrees import Guard, guard_of
 from syncer.errors import UnsafeNameError
 from syncer.remote.client import CloudClient
 from syncer.remote.pithos import open_pithos
@@ -126,3 +127,42 @@ def test_our_server_lists_no_more_than_the_folder(remotes: dict[str, Remote]) ->
         await client.close()
 
     trio.run(scenario)
+
+
+def guard_of_all(stats: Iterable[RemoteStat], root: str) -> Guard:
+    ranked = sorted(stats, key=lambda stat: stat.path)
+    inside = [stat for stat in ranked if stat.path == root.encode() or stat.path.startswith(root.encode() + b"/")]
+    return guard_of((stat.path[len(root) :], stat.tag.version) for stat in inside)
+
+
+def test_subtrees_move_within_the_folder_and_what_comes_in_or_goes_out_is_told_one_by_one(remote: Remote) -> None:
+    if remote.name == "fake":
+        return  # has no such extension
+
+    async def scenario(client: CloudClient) -> None:
+        inside = view(remote, client)
+        for root in ("folder/a", "folder/b", "c", "d"):
+            await client.put_small(path(root), Kind.DIRECTORY, b"", META, None)
+            await store(client, f"{root}/x", root.encode())
+        since = (await inside.list_objects()).cursor
+        assert since is not None
+        moved = await inside.move_subtree(
+            path("a"), path("new/a"), guard_of_all((await inside.list_objects()).objects, "a")
+        )
+        assert (moved.source, moved.target) == ("a", "new/a")
+        everything = (await client.list_objects()).objects
+        await client.move_subtree(path("c"), path("beside"), guard_of_all(everything, "c"))
+        told = await inside.changes(since, moves=True)
+        assert told is not None
+        assert (told.moves, told.objects, told.deleted) == ([moved], [], [])
+        for source, target in (("d", "folder/d"), ("folder/b", "b"), ("folder/d", "folder/e")):
+            everything = (await client.list_objects()).objects
+            await client.move_subtree(path(source), path(target), guard_of_all(everything, source))
+        told = await inside.changes(since, moves=True)
+        assert told is not None
+        assert told.moves == []
+        assert [stat.path for stat in told.objects] == [b"e", b"e/x", b"new/a", b"new/a/x"]
+        assert set(told.deleted) >= {b"a", b"a/x", b"b", b"b/x"}
+        await inside.close()
+
+    run(remote, scenario)

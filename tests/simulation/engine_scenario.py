@@ -23,6 +23,7 @@ from syncer.core.ledger import BaseChange
 from syncer.core.merge import Policy
 from syncer.core.model import Action, BaseRow, Meta, Nid, Plan, RelPath, Side
 from syncer.core.safety import ContainerIdentity
+from syncer.core.subtrees import Retagged, version_of
 from syncer.engine import cycle as cycle_module
 from syncer.engine.report import Failure
 from syncer.errors import (
@@ -32,14 +33,16 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
-from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES
 from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.simulation import invariants
 from tests.simulation.disk import MemoryRoot, blocks_of, payload_of, payloads
-from tests.simulation.watched import PartialMemoryRoot, PartialMemoryState, Watcher, scoping
+from tests.simulation.watched import MemoryRows, PartialMemoryRoot, PartialMemoryState, Watcher, scoping
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
+
+_EXTENSIONS = {EXTENSION_CHANGES, EXTENSION_SUBTREES}
 
 MAX_CYCLES = 40
 QUIET = 7  # from this cycle on nobody acts and nothing fails: now it must come to rest
@@ -90,10 +93,21 @@ class MemoryState:
         self.fault("record")
         self.records += 1
         for change in changes:
-            if not isinstance(change, BaseRow):
+            if isinstance(change, Retagged):
+                self._retag(change)
+            elif not isinstance(change, BaseRow):
                 self.base.pop(change.nid, None)
             else:
                 self.base[change.nid] = change
+
+    def _retag(self, change: Retagged) -> None:
+        members = MemoryRows(self.base).subtree(change.nid).members
+        assert len(members) == change.count
+        for rank, member in list(enumerate(members))[1:]:
+            row = self.base[member.nid]
+            assert row.remote is not None
+            tag = replace(row.remote, version=version_of(change.first, rank))
+            self.base[member.nid] = replace(row, remote=tag)
 
     def container(self) -> ContainerIdentity | None:
         return self.identity
@@ -132,7 +146,7 @@ class Server:
     """The container as users see it: a `Replica` made from it, whose changes are put back."""
 
     def __init__(self, *, tells_changes: bool = False) -> None:
-        self.container = MemoryContainer(extensions=frozenset({EXTENSION_CHANGES} if tells_changes else ()))
+        self.container = MemoryContainer(extensions=frozenset(_EXTENSIONS if tells_changes else ()))
         self.identities: dict[str, int] = {}
 
     def view(self) -> Replica:

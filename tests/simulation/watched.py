@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
-from syncer.core.paths import PARK_FOLDER, split
-from syncer.core.scope import Rows, UnscopableError
+from syncer.core.paths import PARK_FOLDER, join, split
+from syncer.core.scope import Rows, UnscopableError, is_unchanged
+from syncer.core.subtrees import Member, Subtree
 from syncer.engine.scoped import Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
@@ -50,6 +51,20 @@ class MemoryRows:
     def with_uuid(self, uuid: str) -> list[BaseRow]:
         return [row for row in self.rows.values() if row.remote is not None and row.remote.uuid == uuid]
 
+    def path(self, row: BaseRow) -> RelPath | None:
+        return BaseIndex(self.rows.values()).paths.get(row.nid)
+
+    def subtree(self, root: Nid) -> Subtree:
+        members: dict[Nid, Member] = {}
+        pending = [(b"", root)]
+        while pending:
+            rest, nid = pending.pop()
+            if nid not in members:
+                row = self.rows[nid]
+                members[nid] = Member(rest, nid, 0 if row.remote is None else row.remote.version)
+                pending += [(rest + b"/" + below.node.name, below.nid) for below in self.children(nid)]
+        return Subtree(members.values())
+
 
 class MemorySurveyor(Surveyor):
     """Looks at directories in memory, one by one: between two of them anything may happen."""
@@ -70,6 +85,27 @@ class MemorySurveyor(Surveyor):
     def is_directory(self, path: RelPath) -> bool:
         self.between()
         return self.root.replica.is_directory(path)
+
+    def is_free(self, path: RelPath) -> bool:
+        self.between()
+        return path not in self.root.replica.entries
+
+    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:
+        pending = [(path, nid)]
+        while pending:
+            at, number = pending.pop()
+            try:
+                entries = {split(stat.path)[1]: stat for stat in self.listing(at)}
+            except UnscopableError:
+                return False
+            children = {row.node.name: row for row in rows.children(number)}
+            if len(children) != len(rows.children(number)) or children.keys() != entries.keys():
+                return False
+            if not all(is_unchanged(children[name], stat) for name, stat in entries.items()):
+                return False
+            folders = [name for name, stat in entries.items() if stat.kind is Kind.DIRECTORY]
+            pending += [(join(at, name), children[name].nid) for name in folders]
+        return True
 
     def listing(self, path: RelPath) -> list[FileStat]:
         self.between()

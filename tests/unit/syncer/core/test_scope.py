@@ -28,8 +28,9 @@ from syncer.core.model import (
 )
 from syncer.core.paths import PARK_FOLDER, path_in, split
 from syncer.core.plan import make_plan
-from syncer.core.scope import Scope, Scoped, UnscopableError, is_unchanged
+from syncer.core.scope import Calm, Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.sieve import Sieve
+from syncer.core.subtrees import Member, Subtree, touches
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
 from tests.unit.syncer.core.trees import file, folder, local_tag
 
@@ -74,6 +75,16 @@ class MemoryRows:
     def path(self, row: BaseRow) -> RelPath | None:
         return path_in({nid: each.node for nid, each in self.rows.items()}, row.nid)
 
+    def subtree(self, root: Nid) -> Subtree:
+        members, pending = [], [(b"", root)]
+        while pending:
+            rest, nid = pending.pop()
+            row = self.rows[nid]
+            members.append(Member(rest, nid, 0 if row.remote is None else row.remote.version))
+            below = [each for each in self.rows.values() if each.node.parent == nid]
+            pending += [(rest + b"/" + each.node.name, each.nid) for each in below]
+        return Subtree(members)
+
     def _give(self, found: object) -> list[BaseRow]:
         rows = list(found)  # type: ignore[call-overload] # a generator of rows
         self.given.update(row.nid for row in rows)
@@ -98,12 +109,32 @@ def plan_of(base: BaseIndex, local: Sequence[FileStat], remote: Sequence[object]
     return make_plan(base, here, there, POLICY, fresh, beside=beside)
 
 
-def scoped(scenario: Scenario, by_name: Callable[[], bool] = lambda: False) -> tuple[Scoped, list[FileStat]]:
+def calm_in(scenario: Scenario, stats: Sequence[FileStat], changed: frozenset[RelPath]) -> Calm:
+    """Judges moved directories by all that is known: what is below them is as in the base, on both sides."""
+    base = BaseIndex(scenario.rows.values())
+    seen = {stat.path: stat for stat in stats}
+
+    def calm(row: BaseRow, stat: FileStat) -> bool:
+        old = base.paths[row.nid]
+        below = {path[len(old) :]: nid for nid, path in base.paths.items() if path.startswith(old + b"/")}
+        here = {path[len(stat.path) :]: each for path, each in seen.items() if path.startswith(stat.path + b"/")}
+        roots = frozenset((old, stat.path))
+        if old in seen or below.keys() != here.keys() or any(touches(path, roots) for path in changed):
+            return False
+        return all(is_unchanged(base.rows[nid], here[rest]) for rest, nid in below.items())
+
+    return calm
+
+
+def scoped(
+    scenario: Scenario, by_name: Callable[[], bool] = lambda: False, *, whole_moves: bool = False
+) -> tuple[Scoped, list[FileStat]]:
     """The scope, by what a survey and the server's list of changes would say.
 
     Args:
         scenario: Base and both sides.
         by_name: Whether of the next directory only the changed names are told.
+        whole_moves: Whether directories may move as a whole.
     """
     stats = scenario.local.observe_local(set(), set())
     base = BaseIndex(scenario.rows.values())
@@ -116,10 +147,15 @@ def scoped(scenario: Scenario, by_name: Callable[[], bool] = lambda: False) -> t
     dirty: dict[RelPath, set[RelPath]] = {}
     for directory in entries.keys() | known.keys():
         rows, seen = known.get(directory, {}), entries.get(directory, {})
-        changed = {path for path in seen if path not in rows or not is_unchanged(rows[path], seen[path])}
-        if changed or rows.keys() - seen.keys():
-            dirty[directory] = changed | (rows.keys() - seen.keys())
-    scope = Scope(MemoryRows(scenario.rows))
+        other = {path for path in seen if path not in rows or not is_unchanged(rows[path], seen[path])}
+        if other or rows.keys() - seen.keys():
+            dirty[directory] = other | (rows.keys() - seen.keys())
+    tags = {base.paths[nid]: row.remote for nid, row in base.rows.items()}
+    objects = scenario.remote.observe_remote()
+    changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
+    deleted = tags.keys() - {stat.path for stat in objects}
+    calm = calm_in(scenario, stats, frozenset({*deleted, *(stat.path for stat in changed)})) if whole_moves else None
+    scope = Scope(MemoryRows(scenario.rows), calm)
     looked = set()
     folders = {stat.path for stat in stats if stat.kind is Kind.DIRECTORY} | {RelPath(b"")}
     for path in sorted(dirty):
@@ -136,10 +172,6 @@ def scoped(scenario: Scenario, by_name: Callable[[], bool] = lambda: False) -> t
                 continue
             looked.add(at)
             pending += [(below, True) for below in scope.listed(at, entries.get(at, {}).values(), whole=whole)]
-    tags = {base.paths[nid]: row.remote for nid, row in base.rows.items()}
-    objects = scenario.remote.observe_remote()
-    changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
-    deleted = tags.keys() - {stat.path for stat in objects}
     sieve = Sieve(lambda: nullcontext(MemoryRows(scenario.rows)))
     assert sorted(sieve.sift(objects), key=lambda stat: stat.path) == sorted(changed, key=lambda stat: stat.path)
     assert set(sieve.missing()) == deleted
@@ -184,6 +216,27 @@ def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
         assert essence(again) == essence(whole), (seed, scenario.story())
         smaller += len(part.base) < len(base)
     assert smaller > SEEDS // 10
+
+
+def test_a_plan_with_directories_that_moved_as_a_whole_is_the_plan_of_the_whole() -> None:
+    moved = given_up = 0
+    for seed in range(SEEDS):
+        scenario = Scenario(seed, Limits(base_steps=25, side_steps=2, lost_base=False))
+        scenario.prepare()
+        try:
+            part, stats = scoped(scenario, whole_moves=True)
+        except UnscopableError:
+            given_up += 1
+            continue
+        if not part.whole:
+            continue
+        base = BaseIndex(scenario.rows.values())
+        whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
+        again = plan_of(part.base, part.local, part.remote, part.beside)
+        assert essence(again) == essence(whole), (seed, scenario.story())
+        moved += sum(1 for nid in part.whole if base.children.get(nid))
+    assert moved > SEEDS // 400
+    assert given_up < SEEDS // 10
 
 
 def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -16,6 +17,7 @@ from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.merge import Policy
 from syncer.core.model import Action, BaseRow, Content, Nid, Plan, RelPath
 from syncer.core.safety import ContainerIdentity
+from syncer.core.subtrees import Retagged, version_of
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure, Report
 from syncer.engine.scoped import Scoping
@@ -53,6 +55,14 @@ class MemoryState:
         for change in changes:
             if isinstance(change, Forgotten):
                 self.base.pop(change.nid, None)
+            elif isinstance(change, Retagged):
+                members = MemoryRows(self.base).subtree(change.nid).members
+                assert len(members) == change.count
+                for rank, member in list(enumerate(members))[1:]:
+                    row = self.base[member.nid]
+                    assert row.remote is not None
+                    tag = replace(row.remote, version=version_of(change.first, rank))
+                    self.base[member.nid] = replace(row, remote=tag)
             else:
                 self.base[change.nid] = change
 
@@ -156,7 +166,20 @@ class Device:
         client: MemoryClient | None = None,
         entries: Collection[bytes] | None = None,
     ) -> Report:
-        """One cycle in an event loop of its own; what it raises is raised.
+        """One cycle in an event loop of its own; what it raises is raised. See `cycle`."""
+        run = partial(self.cycle, consent=consent, dry_run=dry_run, step=step, client=client, entries=entries)
+        return trio.run(run)
+
+    async def cycle(
+        self,
+        *,
+        consent: str | None = None,
+        dry_run: bool = False,
+        step: Callable[[str], None] | None = None,
+        client: MemoryClient | None = None,
+        entries: Collection[bytes] | None = None,
+    ) -> Report:
+        """One cycle in this event loop.
 
         Args:
             consent: See Options.
@@ -166,28 +189,24 @@ class Device:
             entries: All paths that may have changed; None: nobody watched.
         """
         self.ears = Ears()
-
-        async def main() -> Report:
-            root = self.place.open()
-            if step is not None:
-                root.step = step
-            scoping = Scoping(local=root, state=self.state) if self.partly else None
-            if entries is not None:
-                scoping = Scoping(local=root, state=self.state, dirt=(), entries=[RelPath(path) for path in entries])
-            options = Options(
-                scoping=scoping,
-                policy=Policy(host=self.name, utc="20260101T000000Z"),
-                consent=consent,
-                dry_run=dry_run,
-                **({} if step is None else {"step": step}),
-            )
-            try:
-                remote = client or MemoryClient(self.container)
-                return await Cycle(root, remote, self.state, self.ears, options).run()
-            finally:
-                await root.close()
-
-        return trio.run(main)
+        root = self.place.open()
+        if step is not None:
+            root.step = step
+        scoping = Scoping(local=root, state=self.state) if self.partly else None
+        if entries is not None:
+            scoping = Scoping(local=root, state=self.state, dirt=(), entries=[RelPath(path) for path in entries])
+        options = Options(
+            scoping=scoping,
+            policy=Policy(host=self.name, utc="20260101T000000Z"),
+            consent=consent,
+            dry_run=dry_run,
+            **({} if step is None else {"step": step}),
+        )
+        try:
+            remote = client or MemoryClient(self.container)
+            return await Cycle(root, remote, self.state, self.ears, options).run()
+        finally:
+            await root.close()
 
     def everything(self) -> dict[str, object]:
         """Files, links and folders with their modes, the private folder left out."""

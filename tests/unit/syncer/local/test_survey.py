@@ -274,3 +274,42 @@ def test_small_roots_start_no_second_process(tree: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess, "Popen", None)
     with surveyor_of(tree) as surveyor:
         assert surveyor.survey(settled(tree, surveyor)).dirty == []
+
+
+@pytest.mark.parametrize(
+    "renames",
+    [
+        [],
+        [("new/a", "new/c")],
+        [("new/a/x", "new/a/q")],
+        [("new/z", "z")],
+        [("new/b/y", "new/y")],
+        [("new/a", "t"), ("new/b", "new/a"), ("t", "new/b")],
+    ],
+)
+def test_a_moved_directory_is_as_known_only_if_all_below_it_is(tmp_path: Path, renames: list[tuple[str, str]]) -> None:
+    root = tmp_path / "root"
+    for name in ("dir/a/x", "dir/b/y", "dir/z"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(name.encode())
+    rows = rows_of(root)
+    known = MemoryRows(rows)
+    nid = next(nid for nid, row in rows.items() if row.node.name == b"dir")
+    with surveyor_of(root) as surveyor:
+        digests = Digests().updated(surveyor.settled(known, None, NEVER))
+        assert not surveyor.is_free(RelPath(b"dir"))
+        for old, new in [("dir", "new"), *renames]:
+            (root / old).rename(root / new)
+        assert surveyor.is_free(RelPath(b"dir"))
+        assert surveyor.is_free(RelPath(b"dir/a"))
+        for some in (digests, Digests()):
+            assert surveyor.is_as_known(known, RelPath(b"new"), nid, some) == (not renames)
+        assert not surveyor.is_as_known(known, RelPath(b"none"), nid, digests)
+
+
+def test_a_name_in_a_directory_that_can_not_be_read_is_not_free(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with surveyor_of(tmp_path) as surveyor:
+        assert not surveyor.is_free(RelPath(b"file"))
+        assert surveyor.is_free(RelPath(b"file/below"))
+        assert surveyor.is_free(RelPath(b"none/below"))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.protocol.changes import ChangesPage, decode_changes, encode_changes
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ListingError, ObjectRow
@@ -48,6 +49,49 @@ def pages(draw: st.DrawFn) -> tuple[int, ChangesPage]:
         deleted=names[exist:],
     )
     return since, page
+
+
+def moved(first: int, count: int = 2, source: str = "a", target: str = "b") -> SubtreeMove:
+    return SubtreeMove(source=source, target=target, first=first, guard=Guard(count=count, digest="0" * 64))
+
+
+def page_of(version: int, *moves: SubtreeMove) -> ChangesPage:
+    identity = str(uuid.UUID(int=1))
+    return ChangesPage(
+        identity=identity,
+        version=version,
+        modified_us=0,
+        more=False,
+        object_count=1,
+        bytes_used=0,
+        objects=[],
+        deleted=[],
+        moves=moves,
+    )
+
+
+def test_moves_survive_the_wire() -> None:
+    page = page_of(20, moved(6), moved(11, 5, "c/d", "ü"))
+    assert decode_changes(encode_changes(page), 5) == page
+    assert b"moves" not in encode_changes(page_of(20))
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        (moved(5),),  # not behind what was asked about
+        (moved(18),),  # behind what was answered
+        (moved(10), moved(12)),  # one within the other
+        (moved(10), moved(6)),
+        (moved(6, 0),),
+        (moved(6, source="a", target="a/b"),),
+        (moved(6, source="a/b", target="a"),),
+        (moved(6, source=""),),
+    ],
+)
+def test_moves_that_can_not_be_are_an_error(moves: tuple[SubtreeMove, ...]) -> None:
+    with pytest.raises(ListingError):
+        decode_changes(encode_changes(page_of(20, *moves)), 5)
 
 
 @given(pages())

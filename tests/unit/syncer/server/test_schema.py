@@ -83,7 +83,7 @@ def test_texts_survive_behind_anything(texts: list[str], before: bytes) -> None:
 
 def test_the_stored_form_does_not_change() -> None:
     """Breaks when a byte moves: a server would misread its own folder after an upgrade. Raise the format number."""
-    assert Format(block_size=65536).encode().hex() == "000000020000000000010000"
+    assert Format(block_size=65536).encode().hex() == "000000030000000000010000"
     record = VersionRecord(
         slot=1,
         previous=2,

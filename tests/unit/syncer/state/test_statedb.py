@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from syncer.core.ledger import Forgotten
-from syncer.core.model import BaseRow, LocalTag, Nid, RelPath
+from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath
+from syncer.core.subtrees import Retagged
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import NIDS_AT_ONCE, StateDB
@@ -268,3 +269,50 @@ def _as_nobody() -> Iterator[None]:
         yield
     finally:
         os.seteuid(0)
+
+
+def test_a_subtree_is_told_in_byte_order_and_gets_its_new_versions(state: StateDB) -> None:
+    def directory(nid: int, name: str, parent: int = 0) -> BaseRow:
+        return BaseRow(
+            nid=Nid(nid), node=folder(name, parent=parent), local=local_tag(nid), remote=remote_tag(nid, version=nid)
+        )
+
+    link = replace(row(8, "link", parent=3).node, kind=Kind.SYMLINK, content=None, target=b"x" * 300)
+    rows = [
+        directory(1, "top"),
+        directory(3, "a", parent=1),
+        row(4, "file", parent=3),
+        row(5, "a-", parent=1),
+        BaseRow(nid=Nid(8), node=link, local=replace(local_tag(8), version=7), remote=remote_tag(8)),
+        row(9, "beside"),
+    ]
+    state.record(rows)
+    with state.rows() as reader:
+        found = reader.subtree(Nid(1))
+    assert [(member.rest, member.nid) for member in found.members] == [
+        (b"", 1), (b"/a", 3), (b"/a-", 5), (b"/a/file", 4), (b"/a/link", 8)
+    ]  # fmt: skip
+    by_nid = {each.nid: each for each in rows}
+    for member in found.members:
+        tag = by_nid[member.nid].remote
+        assert tag is not None
+        assert member.version == tag.version
+    before = state.load_base()
+    state.record([Retagged(nid=Nid(1), first=100, count=5)])
+    after = state.load_base()
+    versions = {3: 103, 5: 105, 4: 107, 8: 109}
+    for nid, known in before.rows.items():
+        tag = known.remote
+        assert tag is not None
+        expected = known if nid not in versions else replace(known, remote=replace(tag, version=versions[nid]))
+        assert after.rows[nid] == expected
+        assert state.find_uuid(tag.uuid) == [nid]
+
+
+def test_a_row_below_itself_has_an_end(state: StateDB) -> None:
+    loop = [
+        BaseRow(nid=Nid(nid), node=folder("x", parent=3 - nid), local=local_tag(nid), remote=None) for nid in (1, 2)
+    ]
+    state.record(loop)
+    with state.rows() as reader:
+        assert len(reader.subtree(Nid(1))) == 2

@@ -1,0 +1,165 @@
+"""Directories that move as a whole: what is below them is neither looked at nor planned, only named anew. Pure.
+
+On the server a *subtree* is an object and all objects whose names begin with its name and a slash. What it holds is
+said by a guard: how many objects, and a digest over what is behind the root in their names ("" for the root itself,
+"/a/b" below) and their versions, in byte order. Whoever moves a subtree sends the guard of what it has seen; a server
+on which it is anything else moves nothing.
+
+A move gives out serials without a gap: the i-th object's deletion marker under the old name gets `first + 2 i`, its
+version under the new name `first + 2 i + 1`. So `first` alone tells all of them.
+
+In the base, what lies below a directory keeps its parent, its name and its content when the directory moves; only the
+versions are new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from syncer.core.model import Nid, RelPath
+from syncer.core.paths import ancestors
+
+_TAG: Final = b"blocksync-subtree-1\0"
+_LENGTH: Final = struct.Struct(">I")
+_VERSION: Final = struct.Struct(">Q")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """What a subtree holds.
+
+    Attributes:
+        count: Objects, the root included.
+        digest: Over names and versions, in hex.
+    """
+
+    count: int
+    digest: str
+
+    @property
+    def text(self) -> str:
+        """As a header's value."""
+        return f"{self.count}-{self.digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubtreeMove:
+    """A subtree that was moved within a container.
+
+    Attributes:
+        source: Name of its root before.
+        target: Name of its root afterwards.
+        first: The first of the serials that were given out.
+        guard: What it held, with the versions before.
+    """
+
+    source: str
+    target: str
+    first: int
+    guard: Guard
+
+    @property
+    def last(self) -> int:
+        """The last of the serials."""
+        return self.first + 2 * self.guard.count - 1
+
+    @property
+    def root_version(self) -> int:
+        """Of the root under its new name."""
+        return version_of(self.first, 0)
+
+
+def version_of(first: int, rank: int) -> int:
+    """The new version of the object at a rank in byte order."""
+    return first + 2 * rank + 1
+
+
+def guard_of(entries: Iterable[tuple[bytes, int]]) -> Guard:
+    """The guard of a subtree.
+
+    Args:
+        entries: What is behind the root in each object's name, and its version; in byte order.
+    """
+    hasher = hashlib.sha256(_TAG)
+    count = 0
+    parts: list[bytes] = []
+    for rest, version in entries:
+        parts += (_LENGTH.pack(len(rest)), rest, _VERSION.pack(version))
+        count += 1
+        if len(parts) > 1 << 14:
+            hasher.update(b"".join(parts))
+            parts.clear()
+    hasher.update(b"".join(parts))
+    return Guard(count=count, digest=hasher.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One node of a subtree.
+
+    Attributes:
+        rest: Its path behind the root's: b"" for the root itself, else with a slash in front.
+        nid: Which node.
+        version: Of its object, as the base knows it; 0 if it knows none.
+    """
+
+    rest: bytes
+    nid: Nid
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retagged:
+    """A change of base rows: all below a directory have new versions on the server, and are as they were.
+
+    Attributes:
+        nid: The directory. Its own row is a change of its own.
+        first: The first serial of the move.
+        count: Nodes of the subtree, the directory included.
+    """
+
+    nid: Nid
+    first: int
+    count: int
+
+
+class Subtree:
+    """The nodes at and below a directory, by what the base says."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        """Take them in any order."""
+        self.members: Sequence[Member] = sorted(members, key=lambda member: member.rest)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def guard(self) -> Guard:
+        """What the server must have."""
+        return guard_of((member.rest, member.version) for member in self.members)
+
+    def after(self, move: SubtreeMove) -> Subtree:
+        """The same after it was moved."""
+        ranked = enumerate(self.members)
+        return Subtree(replace(member, version=version_of(move.first, rank)) for rank, member in ranked)
+
+    def is_after(self, move: SubtreeMove, *, root: bool) -> bool:
+        """Whether the versions are those that a move gave out.
+
+        Args:
+            move: The move.
+            root: Look at the root, too: its row is written apart from the others'.
+        """
+        if len(self) != move.guard.count:
+            return False
+        ranked = list(enumerate(self.members))[0 if root else 1 :]
+        return all(member.version == version_of(move.first, rank) for rank, member in ranked)
+
+
+def touches(path: RelPath, roots: frozenset[RelPath]) -> bool:
+    """Whether a path is one of some subtrees' roots, or below one."""
+    return path in roots or any(above in roots for above in ancestors(path))

@@ -1,0 +1,162 @@
+"""Which directories moved as a whole, on either side, so that what is below them needs no look (`core.subtrees`).
+
+Every doubt is an `UnscopableError` or a no: then things are looked at, and moved, one by one as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from syncer.core.model import BaseRow, FileStat, Kind, Nid, RelPath
+from syncer.core.paths import is_private, rel_path
+from syncer.core.scope import Rows, Scope, UnscopableError
+from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
+from syncer.errors import UnsafeNameError
+from syncer.local.survey import Digests, Surveyor
+from syncer.protocol.headers import EXTENSION_SUBTREES
+from syncer.protocol.names import path_from_name
+from syncer.protocol.subtree import MAX_OBJECTS, disjoint
+from syncer.remote.client import Changes
+
+
+class SubtreeRows(Rows, Protocol):
+    """The base rows, asked for subtrees, too."""
+
+    def subtree(self, root: Nid) -> Subtree:
+        """A directory and all below it."""
+        ...
+
+    def path(self, row: BaseRow) -> RelPath | None:
+        """Where a row's node is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """What a cycle goes on with.
+
+    Attributes:
+        subtrees: By directory that moved as a whole on a side: what is at and below it, with the versions that are
+            there now.
+        retagged: What is to be recorded of moves on the server before anything is done.
+    """
+
+    subtrees: Mapping[Nid, Subtree]
+    retagged: tuple[Retagged, ...] = ()
+
+
+class Arrivals:
+    """Takes the moves on the server into a scope."""
+
+    def __init__(self, rows: SubtreeRows, changes: Changes) -> None:
+        """Look at the moves.
+
+        Raises:
+            UnscopableError: They overlap.
+        """
+        self._rows = rows
+        self._moves = [(_path(move.source), _path(move.target), move) for move in changes.moves]
+        self._changed = [*(each.path for each in changes.objects), *map(RelPath, changes.deleted)]
+        self.subtrees: dict[Nid, Subtree] = {}
+        self.retagged: list[Retagged] = []
+        if not disjoint([name for move in changes.moves for name in (move.source, move.target)]):
+            raise UnscopableError
+
+    def take_into(self, scope: Scope) -> None:
+        """Compare each move with the base, and put its directory into the scope.
+
+        Raises:
+            UnscopableError: The base is neither as it was before the move nor as it was after it.
+        """
+        for source, target, move in self._moves:
+            before, after = scope.find(source), scope.find(target)
+            scope.confirmed(range(move.first, move.last + 1))
+            if before is not None and after is None:
+                self._arrived(scope, before, source, target, move)
+            elif before is not None or after is None or not self._rows.subtree(after).is_after(move, root=True):
+                raise UnscopableError(source)  # else it was our own, and what changed in it since is told by its paths
+
+    def _arrived(self, scope: Scope, nid: Nid, source: RelPath, target: RelPath, move: SubtreeMove) -> None:
+        roots = frozenset((source, target))
+        if any(touches(path, roots) for path in self._changed):
+            raise UnscopableError(target)  # by paths that the base does not know yet
+        row, subtree = self._rows.row(nid), self._rows.subtree(nid)
+        if row is None or row.node.kind is not Kind.DIRECTORY or row.remote is None or not row.remote.uuid:
+            raise UnscopableError(target)
+        if subtree.guard == move.guard:
+            self.retagged.append(Retagged(nid=nid, first=move.first, count=move.guard.count))
+        elif not subtree.is_after(move, root=False):  # else it was recorded before a crash
+            raise UnscopableError(target)
+        self.subtrees[nid] = subtree.after(move)
+        scope.moved(row, target, replace(row.remote, version=move.root_version))
+
+    def allows(self, source: RelPath) -> bool:
+        """Whether no move but one of this very directory concerns it."""
+        roots = frozenset((source,))
+        return not any(
+            path != source and (touches(path, roots) or touches(source, frozenset((path,))))
+            for old, new, _ in self._moves
+            for path in (old, new)
+        )
+
+
+class Calm:
+    """Judges directories that were moved on the local side."""
+
+    def __init__(
+        self,
+        surveyor: Surveyor,
+        rows: SubtreeRows,
+        changes: Changes,
+        arrivals: Arrivals,
+        digests: Callable[[], Digests],
+    ) -> None:
+        self._surveyor = surveyor
+        self._rows = rows
+        self._changed = [*(each.path for each in changes.objects), *map(RelPath, changes.deleted)]
+        self._able = EXTENSION_SUBTREES in changes.info.extensions and surveyor.rules.is_empty
+        self._arrivals = arrivals
+        self._digests = digests
+        self.looked: list[RelPath] = []
+
+    def __call__(self, row: BaseRow, stat: FileStat) -> bool:
+        """See `core.scope.Calm`."""
+        old = self._rows.path(row) if self._able else None
+        if old is None or not self._surveyor.is_free(old):
+            return False
+        roots = frozenset((old, stat.path))
+        if not self._arrivals.allows(old) or any(touches(path, roots) for path in self._changed):
+            return False
+        if not self._surveyor.is_as_known(self._rows, stat.path, row.nid, self._digests()):
+            return False
+        self.looked.append(stat.path)
+        return True
+
+
+def subtrees_of(rows: SubtreeRows, whole: frozenset[Nid], arrived: Mapping[Nid, Subtree]) -> dict[Nid, Subtree]:
+    """The subtrees of all directories that moved as a whole.
+
+    Raises:
+        UnscopableError: One is larger than the server moves at once.
+    """
+    found = {nid: arrived[nid] if nid in arrived else rows.subtree(nid) for nid in whole}
+    if any(len(subtree) > MAX_OBJECTS for subtree in found.values()):
+        raise UnscopableError
+    return found
+
+
+def _path(name: str) -> RelPath:
+    """A root of a move.
+
+    Raises:
+        UnscopableError: Nothing that is synced has such a name.
+    """
+    try:
+        path = rel_path(path_from_name(name))
+    except UnsafeNameError:
+        raise UnscopableError(name) from None
+    if is_private(path):
+        raise UnscopableError(path)
+    return path

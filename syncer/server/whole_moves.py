@@ -1,0 +1,143 @@
+"""A subtree that moves as one (`protocol.subtree`): guarded, in one transaction, told as one change.
+
+What it does to the rows is what moving its objects one by one in byte order would do, serials included; it only does so
+without decoding each version twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
+from syncer.core.subtrees import Guard, SubtreeMove, guard_of
+from syncer.protocol.headers import ObjectState
+from syncer.protocol.names import object_name_problem
+from syncer.protocol.subtree import MAX_OBJECTS, inside
+from syncer.server import containers, grants, objects
+from syncer.server.catalogue import Change, Reading
+from syncer.server.contents import NO_CONTENT
+from syncer.server.objects import Place, TransferOrder
+from syncer.server.refusals import BadRequest, PreconditionFailed
+from syncer.server.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord, moved_version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What was done.
+
+    Attributes:
+        move: As `changes` tells it.
+        state: The root's new version.
+    """
+
+    move: SubtreeMove
+    state: ObjectState
+
+
+def move(change: Change, source: Place, destination: Place, guard: Guard) -> Moved:
+    """Move a subtree to a free place.
+
+    Raises:
+        NotFound: There is no such container.
+        PreconditionFailed: The subtree is not the one of the guard, or something is in its new place.
+        BadRequest: Into itself, into another container, or a name would become too long.
+    """
+    if (source.account, source.container) != (destination.account, destination.container):
+        raise BadRequest("A guarded subtree moves within its container")
+    if inside(destination.name, source.name) or inside(source.name, destination.name):
+        raise BadRequest("The destination is, or lies below, the source, or above it")
+    account_id, container = containers.existing(change, source.account, source.container)
+    found = list(_objects(change, container.container_id, source.name))
+    rests = [rest for rest, _ in found]
+    if guard_of((rest, row.newest) for rest, row in found) != guard or not found or rests[0]:
+        raise PreconditionFailed("Precondition failed: the subtree is another one")
+    if next(_objects(change, container.container_id, destination.name), None) is not None:
+        raise PreconditionFailed("Precondition failed: something is in the new place")
+    longest = max(rests, key=lambda rest: len(rest.decode("utf-8")))
+    problem = object_name_problem(destination.name + longest.decode("utf-8"))
+    if problem is not None:
+        raise BadRequest(f"Unsafe object name {destination.name[:100]!r}: {problem}")
+    done = SubtreeMove(source=source.name, target=destination.name, first=change.numbers.serial + 1, guard=guard)
+    if change.container_settings(container.container_id).keeps_history:
+        _move_rows(change, account_id, container, source, destination.name, found)
+    else:
+        for rest, _ in found:
+            old = Place(account=source.account, container=source.container, name=source.name + rest.decode("utf-8"))
+            new = Place(
+                account=source.account, container=source.container, name=destination.name + rest.decode("utf-8")
+            )
+            objects.move(change, old, new, TransferOrder(has_room=True))
+    assert change.numbers.serial == done.last
+    change.put_move(container.container_id, done)
+    return Moved(move=done, state=objects.state_of(done.root_version, change.existing_version(done.root_version)))
+
+
+def _objects(view: Reading, container_id: int, root: str) -> Iterator[tuple[bytes, NameRecord]]:
+    """The objects of a subtree in byte order, by what is behind the root in their names; one more than may move."""
+    own = view.name(container_id, root)
+    count = 0
+    if own is not None and not own.deleted:
+        count += 1
+        yield b"", own
+    head = root.encode("utf-8")
+    below = head + b"/"
+    for name, row in view.names(container_id, below):
+        if not name.startswith(below) or count > MAX_OBJECTS:
+            return
+        if not row.deleted:
+            count += 1
+            yield name[len(head) :], row
+
+
+def _move_rows(
+    change: Change,
+    account_id: int,
+    container: ContainerRecord,
+    source: Place,
+    target: str,
+    found: list[tuple[bytes, NameRecord]],
+) -> None:
+    """Give each object a deletion marker under its old name and a version under the new one."""
+    container_id, shares = container.container_id, change.count("grants") > 0
+    marker = VersionRecord(
+        slot=0,
+        previous=0,
+        deleted=True,
+        uuid=bytes(16),
+        size_bytes=0,
+        object_hash=ObjectHash(ZERO_BLOCK),
+        content=NO_CONTENT,
+        modified_us=0,
+        content_type="",
+        modified_by=source.account,
+        meta={},
+    ).encode()
+    stamp_us = 0
+    for rest, row in found:
+        old, new = source.name + rest.decode("utf-8"), target + rest.decode("utf-8")
+        if shares:
+            grants.withdraw(change, account_id, container_id, row.slot)
+        raw = change.existing_row(row.newest)
+        buried, stamp_us = change.next_serial(), change.stamp_us()
+        gone = marker[:17] + raw[17:33] + marker[33:]  # the marker has the object's uuid
+        change.put(
+            "versions",
+            SERIAL.pack(buried),
+            moved_version(gone, slot=row.slot, previous=row.newest, modified_us=stamp_us),
+        )
+        change.put_name(container_id, old, NameRecord(slot=row.slot, newest=buried, deleted=True))
+        change.put_change(container_id, old, buried, row.newest)
+        before = change.name(container_id, new)
+        slot = change.next_slot() if before is None else before.slot
+        previous = 0 if before is None else before.newest
+        serial, stamp_us = change.next_serial(), change.stamp_us()
+        change.put(
+            "versions", SERIAL.pack(serial), moved_version(raw, slot=slot, previous=previous, modified_us=stamp_us)
+        )
+        change.put_name(container_id, new, NameRecord(slot=slot, newest=serial, deleted=False))
+        change.put_change(container_id, new, serial, previous)
+    record = containers.record_change(
+        container, objects=0, size_bytes=0, version=change.numbers.serial, modified_us=stamp_us
+    )
+    change.put_container(account_id, source.container, record)

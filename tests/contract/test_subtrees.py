@@ -1,0 +1,212 @@
+"""`CloudClient.move_subtree` and how `changes` tells of it; for the in-memory fake and our real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+
+from syncer.core.model import Kind, RelPath, RemoteStat
+from syncer.core.subtrees import Guard, guard_of, version_of
+from syncer.errors import ConflictOnRemoteError, UnsafeNameError
+from syncer.protocol.headers import EXTENSION_SUBTREES
+from syncer.remote.client import Changes, CloudClient, Cursor
+from tests.contract.remotes import (
+    BLOCK,
+    META,
+    FakeRemote,
+    Loss,
+    MemoryRemote,
+    Remote,
+    ServeRemote,
+    lossy,
+    must_head,
+    path,
+    run,
+    serve_process,
+    store,
+)
+from tests.fakes.pithos import FakePithos
+
+INSIDE = ("dir", "dir/a", "dir/a-b", "dir/a/deep", "dir/ü")
+BESIDE = ("dir-", "dir0", "di", "other")
+
+
+@pytest.fixture(scope="module")
+def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
+    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
+        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+
+
+@pytest.fixture(params=["memory", "serve"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    found = remotes[request.param]
+    found.new_container()
+    return found
+
+
+async def fill(client: CloudClient) -> None:
+    await client.put_small(path("dir"), Kind.DIRECTORY, b"", META, None)
+    for name in (*INSIDE[1:], *BESIDE):
+        await store(client, name, name.encode() * 2000)
+
+
+async def look(client: CloudClient) -> dict[str, RemoteStat]:
+    return {stat.path.decode(): stat for stat in (await client.list_objects()).objects}
+
+
+def guard(stats: dict[str, RemoteStat], root: str = "dir") -> Guard:
+    names = sorted((name for name in stats if name == root or name.startswith(root + "/")), key=str.encode)
+    return guard_of((name[len(root) :].encode(), stats[name].tag.version) for name in names)
+
+
+async def cursor_now(client: CloudClient) -> Cursor:
+    found = (await client.list_objects()).cursor
+    assert found is not None
+    return found
+
+
+async def changes_since(client: CloudClient, since: Cursor, *, moves: bool) -> Changes:
+    found = await client.changes(since, moves=moves)
+    assert found is not None
+    return found
+
+
+def test_a_subtree_moves_as_one_and_its_versions_follow_from_the_first(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        assert EXTENSION_SUBTREES in (await client.container_info()).extensions
+        await fill(client)
+        before = await look(client)
+        requests = client.counters.requests
+        move = await client.move_subtree(path("dir"), path("some/where"), guard(before))
+        assert client.counters.requests == requests + 1
+        after = await look(client)
+        assert {name: after[name] for name in BESIDE} == {name: before[name] for name in BESIDE}
+        ranked = sorted(INSIDE, key=str.encode)
+        assert len(after) == len(before)
+        for rank, name in enumerate(ranked):
+            old, new = before[name], after["some/where" + name[3:]]
+            assert new.tag.version == version_of(move.first, rank)
+            assert (new.tag.uuid, new.content, new.kind, new.meta) == (old.tag.uuid, old.content, old.kind, old.meta)
+        assert (await client.list_objects()).max_version == move.last
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("what", ["edited", "added", "deleted", "root edited", "taken", "taken below", "no root"])
+def test_what_is_not_as_it_was_seen_does_not_move(remote: Remote, what: str) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await fill(client)
+        seen = guard(await look(client))
+        if what == "edited":
+            await store(client, "dir/a/deep", b"new", replace=await must_head(client, "dir/a/deep"))
+        elif what == "added":
+            await store(client, "dir/z", b"new")
+        elif what == "deleted":
+            await client.delete(path("dir/ü"), (await must_head(client, "dir/ü")).tag)
+        elif what == "root edited":
+            await client.set_meta(path("dir"), META, (await must_head(client, "dir")).tag)
+        elif what == "taken":
+            await store(client, "to", b"new")
+        elif what == "taken below":
+            await store(client, "to/x", b"new")
+        else:
+            await client.delete(path("dir"), (await must_head(client, "dir")).tag)
+            seen = guard({name: stat for name, stat in (await look(client)).items() if name != "dir"})
+        before = await client.list_objects()
+        with pytest.raises(ConflictOnRemoteError):
+            await client.move_subtree(path("dir"), path("to"), seen)
+        assert await client.list_objects() == before
+
+    run(remote, scenario)
+
+
+def test_changes_tell_a_move_as_one_and_what_changed_behind_it(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await fill(client)
+        since = await cursor_now(client)
+        before = await look(client)
+        await store(client, "early", b"1")
+        move = await client.move_subtree(path("dir"), path("to"), guard(before))
+        told = await changes_since(client, since, moves=True)
+        assert told.moves == [move]
+        assert [stat.path for stat in told.objects] == [b"early"]
+        assert told.deleted == []
+        await store(client, "to/a", b"edited", replace=await must_head(client, "to/a"))
+        await client.delete(path("to/ü"), (await must_head(client, "to/ü")).tag)
+        await store(client, "dir", b"another one")
+        told = await changes_since(client, since, moves=True)
+        assert told.moves == [move]
+        assert [stat.path for stat in told.objects] == [b"dir", b"early", b"to/a"]
+        assert told.deleted == ["to/ü".encode()]
+        plain = await changes_since(client, since, moves=False)
+        assert plain.moves == []
+        assert {stat.path for stat in plain.objects} == {
+            b"dir", b"early", b"to", b"to/a", b"to/a-b", b"to/a/deep"
+        }  # fmt: skip
+        assert set(plain.deleted) == {name.encode() for name in (*INSIDE[1:], "to/ü")}
+        assert (plain.cursor, plain.object_count) == (told.cursor, told.object_count)
+
+    run(remote, scenario)
+
+
+def test_moves_in_a_row_are_told_in_order(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await fill(client)
+        since = await cursor_now(client)
+        first = await client.move_subtree(path("dir"), path("b"), guard(await look(client)))
+        between = await cursor_now(client)
+        second = await client.move_subtree(path("b"), path("dir"), guard(await look(client), "b"))
+        told = await changes_since(client, since, moves=True)
+        assert (told.moves, told.objects, told.deleted) == ([first, second], [], [])
+        assert (await changes_since(client, between, moves=True)).moves == [second]
+        assert (await changes_since(client, told.cursor, moves=True)).moves == []
+
+    run(remote, scenario)
+
+
+def test_a_name_too_long_for_the_server_moves_nothing(remotes: dict[str, Remote]) -> None:
+    remotes["serve"].new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        await fill(client)
+        before = await client.list_objects()
+        target = RelPath(b"/".join([b"x" * 250] * 4) + b"/" + b"y" * 17)
+        with pytest.raises(UnsafeNameError):
+            await client.move_subtree(path("dir"), target, guard(await look(client)))
+        assert await client.list_objects() == before
+
+    run(remotes["serve"], scenario)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_a_lost_message_leaves_it_in_doubt_and_moves_at_most_once(remotes: dict[str, Remote], loss: Loss) -> None:
+    serve = remotes["serve"]
+    assert isinstance(serve, ServeRemote)
+    serve.new_container()
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            client, transport = lossy(serve)
+            await client.create_container()
+            await fill(client)
+            seen = guard(await look(client))
+            transport.lose(loss, 0)
+            with pytest.raises(ConflictOnRemoteError):
+                await client.move_subtree(path("dir"), path("to"), seen)
+            transport.lose(loss, None)
+            now = await look(client)
+            assert ("to/a" in now, "dir/a" in now) == ((False, True) if loss is Loss.BEFORE else (True, False))
+            await client.close()
+
+    trio.run(main)
+
+
+def test_a_plain_pithos_has_no_such_thing(remotes: dict[str, Remote]) -> None:
+    remotes["fake"].new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        assert EXTENSION_SUBTREES not in (await client.container_info()).extensions
+
+    run(remotes["fake"], scenario)
