@@ -18,7 +18,21 @@ from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, identify_local, identify_remote
 from syncer.core.ledger import BaseChange, Forgotten, Ledger
 from syncer.core.merge import Policy
-from syncer.core.model import Action, Content, Create, Kind, Nid, NoteKind, Plan, RelPath, RemoteStat, Side, Update
+from syncer.core.model import (
+    Action,
+    Content,
+    Create,
+    Kind,
+    Move,
+    Nid,
+    NoteKind,
+    Plan,
+    RelPath,
+    RemoteStat,
+    SetMeta,
+    Side,
+    Update,
+)
 from syncer.core.plan import make_plan
 from syncer.core.safety import ContainerIdentity, check_container, guard
 from syncer.engine.apply import LocalWorker
@@ -29,7 +43,7 @@ from syncer.engine.record import Recorder, State
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
 from syncer.engine.scoped import Scoping, look_at_part, remember
-from syncer.engine.sides import LocalFiles
+from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import BusyError, LocalRoot, Observation, Origin
@@ -285,6 +299,7 @@ class Cycle:
             # Another version of the same content, in the same place of its directory: true before that is moved here.
             await recorder.add(look.whole.retagged)
             await recorder.add(ledger.adoptions())
+            await self._remember_adopted(plan, files, look.base)
             if plan.remote:
                 await pusher.prepare()
             await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers)
@@ -303,6 +318,22 @@ class Cycle:
         for path in (*puller.copies, *late):
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
+
+    async def _remember_adopted(self, plan: Plan, files: LocalFiles, base: BaseIndex) -> None:
+        """Keep the block lists of files that were equal from the start: else their first change sends whole ones."""
+        least = MIN_KNOWN_BLOCKS * self._local.block_size
+        there = plan.remote_state.tree
+        changed = (action.nid for action in (*plan.local, *plan.remote) if isinstance(action, SetMeta | Move))
+        for nid in {*(adopt.nid for adopt in plan.adopt), *changed}:
+            stat, node = files.stat(nid), there.get(nid)
+            if stat is None or node is None or stat.content is None or stat.content != node.content:
+                continue
+            row = base.rows.get(nid)
+            if stat.content.size_bytes < least or (row is not None and row.node.content == stat.content):
+                continue
+            blocks = await self._local.known_list(stat.content, stat)
+            if blocks is not None:
+                await self._local.remember_list(stat.content, blocks)
 
     async def _beside(self, plan: Plan, look: Look) -> Mapping[Content, Sequence[Origin]]:
         """Files outside the part that is looked at, from which something could be taken that is to be pulled."""

@@ -1,7 +1,8 @@
 """Assemble a file in the temp folder from blocks of this root, and from elsewhere only what is nowhere here.
 
 Sources in this order: what a killed run left of the same temp file; a reflink of the old version; the old version and
-files of equal content, at the same index; the block directory; any file of the root that holds the block; the block
+files of equal content, at the same index, also those that this cycle replaced; the block directory; any file of the
+root (or that this cycle replaced) that holds the block; the block
 directories of this machine's other roots; the caller's `fetch`. Every block is hashed before it counts, wherever it
 comes from.
 """
@@ -9,6 +10,7 @@ comes from.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -53,6 +55,7 @@ class Sources:
         self._contents: list[Content] = []
         self._with_kept = False
         self._index: BlockIndex | None = None
+        self._displaced: dict[Content, list[Origin]] = {}
         self._indexing = threading.Lock()  # to build it once
 
     def know(self, contents: Iterable[Content], *, with_kept: bool = False) -> None:
@@ -83,6 +86,16 @@ class Sources:
                 contents = {*self._contents, *(self.lists.contents() if self._with_kept else ())}
                 self._index = BlockIndex(self.lists, _longest_first(contents))
             return self._index
+
+    def displacing(self, origin: Origin) -> None:
+        """Say where in the trash a file is about to be: of two that swap contents one is always replaced first."""
+        with self._indexing:
+            self._displaced.setdefault(origin.content, []).append(origin)
+
+    def displaced(self, content: Content) -> list[Origin]:
+        """Files with this content that this cycle put into the trash."""
+        with self._indexing:
+            return list(self._displaced.get(content, ()))
 
     def open(self, origin: Origin) -> int | None:
         """Open a file if it still is what it was; None if not."""
@@ -157,6 +170,8 @@ class Assembly:
         for origin in self._wanted.origins:
             if not any(self._left):
                 return []
+            self._copy_aligned(origin)
+        for origin in self._sources.displaced(self._wanted.content) if any(self._left) else ():
             self._copy_aligned(origin)
         return self._look_everywhere()
 
@@ -276,7 +291,9 @@ class Assembly:
     def _from_any_file(self, wanted: BlockId) -> bytes | None:
         size = self._wanted.blocks.block_size
         for content, index in self._sources.index.find(wanted):
-            for origin in trio.from_thread.run_sync(self._wanted.holders, content):
+            # The trash after the tree: what is no longer in its place by then has been told of.
+            holders = trio.from_thread.run_sync(self._wanted.holders, content)
+            for origin in itertools.chain(holders, self._lately_displaced(content)):
                 descriptor = self._sources.open(origin)
                 if descriptor is None:
                     continue
@@ -288,6 +305,9 @@ class Assembly:
                 if block_id(data) == wanted:
                     return data
         return None
+
+    def _lately_displaced(self, content: Content) -> Iterator[Origin]:
+        yield from self._sources.displaced(content)
 
     def _write(self, index: int, data: bytes) -> None:
         blocks = self._wanted.blocks

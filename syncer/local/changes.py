@@ -18,15 +18,17 @@ from typing import Final
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import LocalTag, Meta, RelPath
+from syncer.core.paths import PRIVATE
 from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS, look, parent_directory, same_but_ctime, same_inode, tag_of
-from syncer.local.private import PrivateFolder
+from syncer.local.private import TRASH, PrivateFolder
 from syncer.local.root import Applied
 from syncer.local.syscalls import rename_exchange, rename_noreplace, status
 from syncer.local.trash import ITEM, Trash
 from syncer.local.xattrs import keep, write
 
 _OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
+TRASH_FOLDER: Final = PRIVATE + b"/" + TRASH
 _DEFAULT_MODE: Final = 0o755  # of directories whose remote object carries no mode
 
 
@@ -75,7 +77,14 @@ class Changes:
             return Applied(tag=self._own_tag(directory, name, path, tag))
 
     def replace(
-        self, path: RelPath, temp: bytes, tag: LocalTag, expect: LocalTag, *, xattrs_set: bool = False
+        self,
+        path: RelPath,
+        temp: bytes,
+        tag: LocalTag,
+        expect: LocalTag,
+        *,
+        xattrs_set: bool = False,
+        displacing: Callable[[RelPath], None] | None = None,
     ) -> Applied:
         """Exchange a temp file with what it replaces, then look at that.
 
@@ -85,6 +94,7 @@ class Changes:
             tag: Its evidence.
             expect: That of what it replaces.
             xattrs_set: It has its extended attributes already; else it gets those of what it replaces.
+            displacing: Told where what it replaces will be, before it is there.
         """
         with parent_directory(self._root, path) as (directory, name):
             self._require_entry(directory, name, path, expect)
@@ -97,6 +107,8 @@ class Changes:
                 # whether its item is ours, the expected version, or one that nobody has seen.
                 os.rename(temp, ITEM, src_dir_fd=self._private.tmp, dst_dir_fd=folder)
                 self.step("moved to trash entry")
+                if displacing is not None:
+                    displacing(RelPath(b"/".join((TRASH_FOLDER, entry.name, ITEM))))
                 try:
                     rename_exchange(ITEM, folder, name, directory)
                 except FileNotFoundError:

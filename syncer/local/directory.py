@@ -47,6 +47,7 @@ from syncer.local.root import (
     CopyName,
     NoMemory,
     Observation,
+    Origin,
     Patterns,
     Problem,
     Staged,
@@ -75,8 +76,9 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class StagedFile:
     """A finished temp file of an ordinary directory."""
 
-    def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory, meta: Meta, lacking: str | None) -> None:
-        self.meta = meta
+    def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory, wanted: Wanted, lacking: str | None) -> None:
+        self.meta = wanted.meta
+        self.origins = wanted.origins
         self.lacking = lacking
         self.name = name
         self.tag = tag
@@ -369,7 +371,7 @@ class LocalDirectory:
 
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a temp file; what could not be fetched now is there for the next run."""
-        meta = self._own(wanted.meta)
+        wanted = replace(wanted, meta=self._own(wanted.meta))
         with self._temp(wanted) as name:
             assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
             try:
@@ -381,7 +383,7 @@ class LocalDirectory:
                 if missing:
                     await wanted.fetch(missing, deliver)
                 self.step("staged")
-                tag, lacking = await self._run(assembly.complete, meta)
+                tag, lacking = await self._run(assembly.complete, wanted.meta)
                 self.step("synced")
             except NoSpaceError:
                 await self._run(assembly.discard)  # a full disk is not helped by half a file
@@ -390,7 +392,7 @@ class LocalDirectory:
                 assembly.close()
         await self._run(self._lists.save, wanted.content, wanted.blocks)
         await self._run(self._sources.learn, wanted.content)
-        return StagedFile(name, tag, self, meta, lacking)
+        return StagedFile(name, tag, self, wanted, lacking)
 
     @contextmanager
     def _temp(self, wanted: Wanted) -> Iterator[bytes]:
@@ -421,8 +423,17 @@ class LocalDirectory:
         """Exchange, then look at what was displaced."""
         assert isinstance(staged, StagedFile)
         complete = staged.meta.xattrs is not None and staged.lacking is None
-        replaced = partial(self._changes.replace, path, staged.name, staged.tag, expect, xattrs_set=complete)
-        return _told(await self._run(replaced), staged)
+        old = [origin.content for origin in staged.origins if (origin.path, origin.tag) == (path, expect)]
+
+        def displacing(place: RelPath) -> None:
+            for content in old:
+                self._sources.displacing(Origin(path=place, tag=expect, content=content))
+
+        def work() -> Applied:
+            name, tag = staged.name, staged.tag
+            return self._changes.replace(path, name, tag, expect, xattrs_set=complete, displacing=displacing)
+
+        return _told(await self._run(work), staged)
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""

@@ -91,6 +91,27 @@ def test_a_change_of_a_long_file_costs_no_block_list(sync: Sync, pair: tuple[Pat
     sync.at_rest(first, second)
 
 
+def test_the_first_change_of_a_long_file_that_was_equal_from_the_start_costs_no_block_list(
+    sync: Sync, pair: tuple[Path, Path]
+) -> None:
+    for root in pair:
+        with (root / "image").open("wb") as file:
+            for index in range(2000):
+                file.seek(index * BLOCK)
+                file.write(b"%d" % (index % 7))
+            file.truncate(2000 * BLOCK)
+    settle(sync, *pair)
+    first, second = pair
+    for writer, reader in ((second, first), (first, second)):
+        with (writer / "image").open("r+b") as file:
+            file.seek(77 * BLOCK)
+            file.write(os.urandom(4096))
+        up, down = sync.reconcile(writer), sync.reconcile(reader)
+        assert up["bytes_sent"] <= 1.5 * BLOCK + 4096
+        assert down["bytes_received"] <= 1.5 * BLOCK + 4096
+    assert content(first) == content(second)
+
+
 def test_rename_and_clone_transfer_and_read_nothing(sync: Sync, pair: tuple[Path, Path]) -> None:
     first, second = pair
     (first / "d").mkdir()
