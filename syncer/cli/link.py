@@ -61,7 +61,7 @@ class _Choices:
 @click.option(
     "--open-files-interval",
     metavar="TIME",
-    help="`watch` pushes a volume's files that stay open this often; 0: never; default: 10m.",
+    help="`watch` pushes files that stay open for writing this often; 0: never; default: 10m.",
 )
 @click.option("--xattrs/--no-xattrs", default=None, help="Sync extended attributes (user.*), too; default: no.")
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")

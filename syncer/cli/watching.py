@@ -25,6 +25,7 @@ from syncer.local.directory import LocalDirectory
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
+from syncer.watch.dirt import EVERYTHING
 from syncer.watch.feeds import ServerFeed
 from syncer.watch.inotify_source import InotifySource
 from syncer.watch.portable_source import PortableSource
@@ -45,7 +46,7 @@ class Ports:
         self.uuid = linked.record.uuid
         self.path = linked.path
         interval_s = linked.record.open_files_interval_s
-        self.open_files_interval_s = interval_s if linked.record.folder is None and interval_s else None
+        self.open_files_interval_s = interval_s or None
         self._linked = linked
         self._watcher = watcher
 
@@ -66,9 +67,12 @@ class Ports:
         """See RootPorts."""
         return ServerFeed(remote)
 
-    async def has_writers(self) -> bool:
-        """See RootPorts."""
-        return await trio.to_thread.run_sync(has_writers, self.path)
+    async def open_files(self) -> Work:
+        """See RootPorts. Who writes to a folder can't be asked: it is looked at, by the evidence of its entries."""
+        if self._linked.record.folder is not None:
+            return Work(local=EVERYTHING)
+        writers = await trio.to_thread.run_sync(has_writers, self.path)
+        return Work(from_snapshot=writers)
 
     async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
         """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""

@@ -36,6 +36,9 @@ from syncer.watch.work import ALL, RootPorts, Work
 log = structlog.get_logger()
 
 _EXPECTED: Final = (SyncerError, BlockfsError, OSError)
+_LOOKING_SHARE: Final = 0.002
+"""Of the time, for looks at everything that only open files ask for: a root at rest must cost next to nothing."""
+
 _PHASES: Final[dict[Outcome, Phase]] = {
     Outcome.DONE: "idle",
     Outcome.PARTLY: "retrying",
@@ -80,6 +83,7 @@ class RootTask:
         self._poke = trio.Event()
         self._tried_to_watch = trio.Event()
         self._source: DirtySource | None = None
+        self._look_s = 0.0  # what the last look at everything took
         self._local_problem: str | None = None
         self._remote_problem: str | None = None
         self._log = log.bind(root=shown(ports.path))
@@ -208,16 +212,22 @@ class RootTask:
             self._wake()
 
     async def _push_open_files(self, interval_s: float) -> None:
-        """A running machine never closes its disk: push it as of one instant now and then."""
+        """A running machine never closes its disk: push it now and then."""
+        pause_s = interval_s
         while True:
-            await trio.sleep(interval_s)
+            await trio.sleep(pause_s)
+            pause_s = interval_s
             try:
-                if await self.ports.has_writers():
-                    self._work |= Work(from_snapshot=True)
-                    self._pacer.noticed(trio.current_time())
-                    self._wake()
+                work = await self.ports.open_files()
             except _EXPECTED as error:
                 self._log.debug("watch.not_asked", reason=str(error))
+                continue
+            if work:
+                self._work |= work
+                self._pacer.noticed(trio.current_time())
+                self._wake()
+            if work.local.everything:
+                pause_s = max(interval_s, self._look_s / _LOOKING_SHARE)
 
     # --- what acts
 
@@ -254,6 +264,8 @@ class RootTask:
         outcome, detail, report = await self._run(remote, work)
         await trio.to_thread.run_sync(give_back, before_bytes)
         now_s = trio.current_time()
+        if work.local.everything:
+            self._look_s = now_s - began_s
         if outcome is not Outcome.DONE:
             self._work = work | self._work  # the next cycle looks there, too
         self._pacer.ended(outcome, now_s, now_s - began_s, self._around.draw(), was_everything=everything)

@@ -64,8 +64,7 @@ class RootPorts(Protocol):
     Attributes:
         uuid: Names the root.
         path: Absolute path of ROOT.
-        open_files_interval_s: How often files that stay open for writing are pushed from a snapshot; None: they need no
-            snapshot (ordinary folders), or none is wanted.
+        open_files_interval_s: How often files that stay open for writing are pushed; None: when they are closed only.
     """
 
     uuid: str
@@ -92,6 +91,6 @@ class RootPorts(Protocol):
         """
         ...
 
-    async def has_writers(self) -> bool:
-        """Whether a file of a volume is open for writing."""
+    async def open_files(self) -> Work:
+        """What a cycle must look at so that files which stay open for writing are pushed; nothing if there are none."""
         ...

@@ -46,6 +46,19 @@ def test_changes_travel_both_ways_and_then_there_is_rest(daemon: Watching, pair:
     assert content(one) == content(two)
 
 
+def test_a_file_that_stays_open_is_pushed_all_the_same(sync: Sync, pair: tuple[Path, Path]) -> None:
+    one, two = pair
+    sync("link", one, sync.url, "--token-file", sync.token_file, "--open-files-interval", "2s")
+    with (one / "image").open("wb", buffering=0) as file:
+        file.write(b"first")
+        with watching(sync.home / "watch.log") as daemon:
+            daemon.until_there(two / "image", b"first")
+            daemon.until_root(one, *AT_REST)
+            file.seek(0)
+            file.write(b"later")  # of which inotify says nothing
+            daemon.until_there(two / "image", b"later")
+
+
 @pytest.mark.parametrize("watcher", ["inotify", "watchdog"])
 def test_both_watchers_serve(sync: Sync, pair: tuple[Path, Path], watcher: str) -> None:
     one, two = pair

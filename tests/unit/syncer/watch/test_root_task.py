@@ -94,7 +94,7 @@ class FakePorts:
         self.cycles: list[tuple[float, Work]] = []
         self.outcomes: deque[Exception | Report] = deque()
         self.seconds = 0.0
-        self.writers = False
+        self.open = Work()
 
     @property
     def local(self) -> FakeSource:
@@ -111,8 +111,8 @@ class FakePorts:
     def feed(self, remote: CloudClient) -> FakeFeed:
         return self.fed
 
-    async def has_writers(self) -> bool:
-        return self.writers
+    async def open_files(self) -> Work:
+        return self.open
 
     async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
         self.cycles.append((trio.current_time(), work))
@@ -382,10 +382,32 @@ def test_open_files_are_pushed_from_a_snapshot_now_and_then() -> None:
     async def scenario(stage: Stage) -> None:
         await stage.after(600)
         assert len(stage.works) == 1
-        ports.writers = True
+        ports.open = Work(from_snapshot=True)
         await stage.after(600)
         await stage.after(MIN_QUIET_S)
         assert [work.from_snapshot for work in stage.works] == [False, True]
+
+    staged(scenario, ports)
+
+
+def test_a_folder_whose_open_files_cant_be_asked_for_is_looked_at_as_often_as_that_costs_little() -> None:
+    ports = FakePorts()
+    ports.open_files_interval_s = 600.0
+    ports.open = Work(local=EVERYTHING)
+    ports.seconds = 2.0
+
+    async def scenario(stage: Stage) -> None:
+        await stage.after(2)  # the first look ends
+        await stage.after(598)
+        await stage.after(MAX_QUIET_S)
+        assert [work.local.everything for work in stage.works] == [True, True]
+        await stage.after(2)
+        await stage.after(990)  # 2 s are 0.2 % of 1000
+        await stage.after(MAX_QUIET_S)
+        assert len(stage.works) == 2
+        await stage.after(10)
+        await stage.after(MAX_QUIET_S)
+        assert [work.local.everything for work in stage.works] == [True, True, True]
 
     staged(scenario, ports)
 
