@@ -338,7 +338,7 @@ async def pretend_synced(linked: LinkedRoot) -> None:
                 rows = []
         books.record(rows)
         with books.rows() as reader:
-            found = local.surveyor(IgnoreRules()).settled(reader, None, await local.begin())
+            found = local.settled(IgnoreRules(), reader, None, await local.begin())
         books.set_digests(Digests().updated(found))
     await local.close()
     await remote.close()

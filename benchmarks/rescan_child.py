@@ -101,7 +101,7 @@ def finish(root: Path, state: Path, books: Books) -> None:
     books.set_container(_identity())
     local = _open(root, state)
     with books.rows() as reader:
-        settled = local.surveyor(IgnoreRules()).settled(reader, None, time.time_ns())
+        settled = local.settled(IgnoreRules(), reader, None, time.time_ns())
     books.set_digests(Digests().updated(settled))
     books.set_rules(IgnoreRules().dump())
     books.set_cursor(MemoryContainer(block_size=BLOCK).cursor)

@@ -19,7 +19,7 @@ from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks, find_mount
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.neighbours import Neighbours
-from syncer.local.root import ContentMemory, CopyName, LocalRoot, NoMemory
+from syncer.local.root import ContentMemory, CopyName, NoMemory
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -47,7 +47,7 @@ def open_local(
     *,
     from_snapshot: bool = False,
     only_looking: bool = False,
-) -> LocalRoot:
+) -> LocalDirectory | BlockfsRoot:
     """Open the local side.
 
     Args:

@@ -23,7 +23,6 @@ from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Report
 from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SafetyStopError, SyncerError
-from syncer.local.directory import LocalDirectory
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
@@ -138,7 +137,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
         settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
         remote = open_remote(linked.record.url, linked.token(), settings=settings)
         try:
-            scoping = Scoping(local=local, state=books) if isinstance(local, LocalDirectory) else None
+            scoping = Scoping(local=local, state=books)
             options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)
             if request.plan is not None:
                 options = replace(options, select=selection(request.plan, linked))

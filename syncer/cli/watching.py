@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import structlog
@@ -101,10 +102,9 @@ class Ports:
         try:
             if isinstance(local, BlockfsRoot) and work.local.everything and not work.from_snapshot:
                 await trio.to_thread.run_sync(drop_snapshot, self.path)
-            scoping = None
-            if isinstance(local, LocalDirectory):
-                dirt = None if work.local.everything else work.local.directories
-                scoping = Scoping(local=local, state=books, dirt=dirt, entries=work.local.entries)
+            scoping = Scoping(local=local, state=books, brief=not work.local.everything)
+            if isinstance(local, LocalDirectory) and not work.local.everything:
+                scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
             options = Options(policy=policy, scoping=scoping)
             await Cycle(local, remote, books, _Ears(moving), options, report).run()
         finally:

@@ -199,6 +199,11 @@ class Cycle:
         if not undone and look.seen.checkpoint is not None:
             # A later observation from here relies on it: everything seen so far is in the base rows.
             await trio.to_thread.run_sync(self._state.set_checkpoint, look.seen.checkpoint)
+        if self._options.scoping is not None and look.directories is not None and not undone:
+            # A look at everything forgets what is nowhere any more; this one knows only what it replaced.
+            before = {row.node.content for row in look.base.rows.values()}
+            gone = before - {node.content for node in plan.target.values()}
+            await self._options.scoping.local.supersede([content for content in gone if content is not None])
         if self._options.scoping is not None and look.cursor is not None:
             await remember(self._options.scoping, look.cursor, look.directories, complete=not undone)
             if look.seen.rules.concerned_by(plan.local):

@@ -20,12 +20,12 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.paths import split
-from syncer.core.scope import Scope, Scoped, UnscopableError
+from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
 from syncer.core.sieve import KnownRows, Sieve
-from syncer.engine.whole import Arrivals, Calm, SubtreeRows, Whole, subtrees_of
+from syncer.engine.whole import Arrivals, Calm, PartSurveyor, SubtreeRows, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
-from syncer.local.survey import Digests, Surveyor
+from syncer.local.survey import Digests
 from syncer.remote.client import Changes, CloudClient, Cursor
 
 _MIN_SHARE: Final = 2
@@ -37,8 +37,12 @@ _MIN_ROWS: Final = 1000  # below, everything costs some 30 ms
 class PartialRoot(Protocol):
     """A local root of which parts can be looked at."""
 
-    def surveyor(self, rules: IgnoreRules) -> Surveyor:
-        """Blocking looks at directories, at what these rules don't ignore."""
+    async def attend(self, state: PartialState) -> bool:
+        """Get ready to be looked at; False: only a look at everything will do."""
+        ...
+
+    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> PartSurveyor:
+        """Blocking looks at directories, at what these rules don't ignore. Valid as long as the rows are."""
         ...
 
     def patterns(self) -> Sequence[bytes]:
@@ -49,12 +53,22 @@ class PartialRoot(Protocol):
         """The filesystem's own time, before anything is looked at."""
         ...
 
+    def settled(
+        self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
+    ) -> Mapping[int, bytes | None]:
+        """See `Surveyor.settled`. Blocking."""
+        ...
+
     async def kept_contents(self) -> AbstractSet[Content]:
         """Contents whose block lists are at hand."""
         ...
 
     async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
         """Complete listed entries by their contents."""
+        ...
+
+    async def supersede(self, contents: Sequence[Content]) -> None:
+        """Forget the block lists of contents that both sides had and have no more. Others may go with them: a cache."""
         ...
 
 
@@ -67,6 +81,10 @@ class PartialState(Protocol):
 
     def rows(self) -> AbstractContextManager[BaseRows]:
         """The base rows one by one."""
+        ...
+
+    def checkpoint(self) -> bytes | None:
+        """Where the local observation may start (`Observation.checkpoint`)."""
         ...
 
     def cursor(self) -> Cursor | None:
@@ -107,12 +125,14 @@ class Scoping:
         state: What is remembered.
         dirt: Directories in which something may have changed; None: survey all.
         entries: Further paths that may have changed: themselves, not what lies beside or below them.
+        brief: One of many cycles between looks at everything: evidence that may once in a while be wrong counts.
     """
 
     local: PartialRoot
     state: PartialState
     dirt: Collection[RelPath] | None = None
     entries: Collection[RelPath] = ()
+    brief: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +160,7 @@ class _Found:
 
     scoped: Scoped
     directories: tuple[RelPath, ...]
-    surveyor: Surveyor
+    surveyor: PartSurveyor
     whole: Whole
 
 
@@ -159,6 +179,8 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     if cursor is None:
         return None
     clock_ns = await scoping.local.begin()
+    if not await scoping.local.attend(scoping.state):
+        return None
     try:
         # Moves that can't be seen as such are asked for one object at a time.
         part = await _part(scoping, remote, cursor, check, moves=True)
@@ -196,7 +218,7 @@ async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, mov
     """What changed on the server; None if it refuses the cursor."""
     if cursor.identity:
         return await remote.changes(cursor, moves=moves)
-    if scoping.dirt is None:
+    if not scoping.brief:
         # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing itself counts.
         cursor = replace(cursor, evidence=())
     return await remote.compare(lambda: Sieve(scoping.state.rows), cursor)
@@ -219,22 +241,22 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
     rules = _rules(scoping)
     if changes.moves and not rules.is_empty:
         raise UnscopableError  # what is ignored may be so no longer in another place
-    surveyor = scoping.local.surveyor(rules)
     deleted = [RelPath(path) for path in changes.deleted]
     if any(split(path)[1] == IGNORE_FILE for path in (*(each.path for each in changes.objects), *deleted)):
         raise UnscopableError
-    dirt = scoping.dirt
-    if dirt is None:
-        survey = surveyor.survey(scoping.state.digests())
-        if survey.parked:
-            raise UnscopableError
-        dirt = survey.dirty
     with scoping.state.rows() as known:
+        surveyor = scoping.local.surveyor(rules, known)
+        dirt, entries = scoping.dirt, scoping.entries
+        if dirt is None:
+            survey = surveyor.survey(scoping.state.digests())
+            if survey.parked:
+                raise UnscopableError
+            dirt, entries = survey.dirty, survey.names
         arrivals = Arrivals(known, changes)
         calm = Calm(surveyor, known, changes, arrivals, scoping.state.digests)
         scope = Scope(known, calm)
         arrivals.take_into(scope)
-        looked = _look_through(scoping, surveyor, scope, dirt)
+        looked = _look_through(surveyor, scope, dirt, entries)
         for name in deleted:  # what is not synced keeps its directory
             nid = scope.find(name)
             row = known.row(nid) if nid else None
@@ -253,10 +275,12 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
         )
 
 
-def _look_through(scoping: Scoping, surveyor: Surveyor, scope: Scope, dirt: Collection[RelPath]) -> dict[RelPath, None]:
+def _look_through(
+    surveyor: PartSurveyor, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+) -> dict[RelPath, None]:
     """Look where something may have changed; returns the directories that were listed."""
     looked: dict[RelPath, None] = {}
-    named = _by_directory(scoping)
+    named = _by_directory(entries)
     # Parents first, and what is new is listed whole at once: so nothing is listed twice.
     full = set(dirt)
     for path in sorted(full | named.keys()):
@@ -273,16 +297,16 @@ def _look_through(scoping: Scoping, surveyor: Surveyor, scope: Scope, dirt: Coll
     return looked
 
 
-def _by_directory(scoping: Scoping) -> dict[RelPath, list[bytes]]:
-    """The names that may have changed, where the directories are not looked at as a whole anyway."""
+def _by_directory(paths: Collection[RelPath]) -> dict[RelPath, list[bytes]]:
+    """Names by the directories that they are in."""
     found: dict[RelPath, list[bytes]] = {}
-    for path in scoping.entries if scoping.dirt is not None else ():
+    for path in paths:
         above, name = split(path)
         found.setdefault(above, []).append(name)
     return found
 
 
-def _look_at(surveyor: Surveyor, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
+def _look_at(surveyor: PartSurveyor, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
     """Some entries of a directory; returns what must be listed below it, or None: list the directory."""
     if path and scope.find(path) is None:
         return []  # see _exists
@@ -293,7 +317,7 @@ def _look_at(surveyor: Surveyor, scope: Scope, path: RelPath, names: list[bytes]
     return None if entries is None else scope.looked_at(path, names, entries)
 
 
-def _exists(surveyor: Surveyor, scope: Scope, path: RelPath) -> bool:
+def _exists(surveyor: PartSurveyor, scope: Scope, path: RelPath) -> bool:
     """A dirty directory that is gone by now, or that the base does not know, is told by the one above it."""
     return scope.find(path) is not None and surveyor.is_directory(path)
 
@@ -318,7 +342,7 @@ async def remember(
             with state.rows() as rows:
                 raw = state.rules()
                 rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
-                settled = scoping.local.surveyor(rules).settled(rows, directories, clock_ns)
+                settled = scoping.local.settled(rules, rows, directories, clock_ns)
             old = Digests() if directories is None else state.digests()
             new = old.updated(settled)
             if new.raw != old.raw or directories is None:

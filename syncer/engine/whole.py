@@ -5,20 +5,61 @@ Every doubt is an `UnscopableError` or a no: then things are looked at, and move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, FileStat, Kind, Nid, RelPath
 from syncer.core.paths import is_private, rel_path
 from syncer.core.scope import Rows, Scope, UnscopableError
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
-from syncer.local.survey import Digests, Surveyor
+from syncer.local.survey import Digests, Survey
 from syncer.protocol.headers import EXTENSION_SUBTREES
 from syncer.protocol.names import path_from_name
 from syncer.protocol.subtree import MAX_OBJECTS, disjoint
 from syncer.remote.client import Changes
+
+
+class PartSurveyor(Protocol):
+    """Looks at directories and entries. Blocking.
+
+    Attributes:
+        rules: What is ignored, as it was when everything was looked at the last time.
+        holding: Directories in which something was met that is not synced.
+    """
+
+    rules: IgnoreRules
+    holding: set[RelPath]
+
+    def survey(self, known: Digests) -> Survey:
+        """Where something may have changed."""
+        ...
+
+    def is_directory(self, path: RelPath) -> bool:
+        """Whether there is one now."""
+        ...
+
+    def listing(self, path: RelPath) -> list[FileStat]:
+        """One directory in full."""
+        ...
+
+    def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
+        """Some entries of a directory; None: list it.
+
+        Raises:
+            LocalChangedError: There is no such directory.
+        """
+        ...
+
+    def is_free(self, path: RelPath) -> bool:
+        """Whether nothing has this name now. False if that can't be told."""
+        ...
+
+    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:
+        """Whether a directory of the base, wherever it is now, and all below it is exactly as the base says."""
+        ...
 
 
 class SubtreeRows(Rows, Protocol):
@@ -107,7 +148,7 @@ class Calm:
 
     def __init__(
         self,
-        surveyor: Surveyor,
+        surveyor: PartSurveyor,
         rows: SubtreeRows,
         changes: Changes,
         arrivals: Arrivals,

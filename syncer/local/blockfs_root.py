@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import trio
 
@@ -27,7 +27,9 @@ from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.runtime.carried import Carried
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.neighbours import Neighbours
@@ -47,6 +49,7 @@ from syncer.local.trash import KEEP_S
 from syncer.local.trashcan import TrashCan
 from syncer.local.volume_changes import REASONS, VolumeChanges
 from syncer.local.volume_observer import Connection, VolumeObserver
+from syncer.local.volume_part import Journal, PlacedRows, VolumePart, knows
 from syncer.local.volume_tree import volume_tag
 
 P = ParamSpec("P")
@@ -106,6 +109,18 @@ class RemoteBlocks:
     neighbours: Neighbours | None = None
 
 
+class JournalState(Protocol):
+    """What is kept of a root between cycles, as far as a part of it is to be observed. Blocking."""
+
+    def rows(self) -> AbstractContextManager[PlacedRows]:
+        """The base rows one by one."""
+        ...
+
+    def checkpoint(self) -> bytes | None:
+        """See `Observation.checkpoint`."""
+        ...
+
+
 def find_mount(path: bytes) -> Mount | None:
     """The blocksync mount whose mount point is exactly `path`; None for anything else, also folders inside a mount."""
     mount = blocksync_mount_of(path)
@@ -162,6 +177,9 @@ class BlockfsRoot:
             raise
         self._lists = None if lists is None else BlockLists(lists, self._block_size)
         self._connection = Connection(self._control)
+        self._patterns = patterns
+        self._journal: Journal | None = None
+        self._part: VolumePart | None = None
         self._snapshot = SNAPSHOT if from_snapshot else None
         self._regrid: Regrid | None = None
         if remote is not None and remote.block_size != self._block_size:
@@ -205,6 +223,55 @@ class BlockfsRoot:
             agreed = [content for content in known if content is not None and content.size_bytes >= least]
             await self._run(self._lists.keep_only, agreed)
         return await self._run(self._observer.observe, base, checkpoint)
+
+    # --- observing a part (engine/scoped.py)
+
+    async def attend(self, state: JournalState) -> bool:
+        """Read the journal since the last checkpoint; False if only a full listing tells."""
+
+        def ask() -> Journal | None:
+            with state.rows() as rows:
+                return self._observer.journal(state.checkpoint(), lambda row: knows(rows, row))
+
+        self._journal = await self._run(ask)
+        return self._journal is not None
+
+    def surveyor(self, rules: IgnoreRules, rows: PlacedRows) -> VolumePart:
+        """Answers from journal and base; valid as long as the rows are."""
+        assert self._journal is not None
+        self._part = VolumePart(rows, self._journal, rules)
+        return self._part
+
+    def settled(
+        self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
+    ) -> dict[int, bytes | None]:
+        """No digests: the journal names what changed."""
+        del rules, rows, paths, clock_ns
+        return {}
+
+    def patterns(self) -> Sequence[bytes]:
+        """The root's own ignore patterns. Blocking."""
+        return self._patterns()
+
+    async def begin(self) -> int:
+        """No clock: content versions count every change."""
+        return 0
+
+    async def kept_contents(self) -> set[Content]:
+        """None: the volume's block directory finds blocks by their ids."""
+        return set()
+
+    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:  # noqa: ARG002 - see `begin`
+        """Complete what was looked at by its contents."""
+        assert self._part is not None
+        return await self._run(self._observer.observe_part, self._part, stats, base)
+
+    async def supersede(self, contents: Sequence[Content]) -> None:
+        """Forget the block lists of contents that both sides had and have no more."""
+        if self._regrid is not None:
+            await self._run(self._regrid.drop, contents)
+        elif self._lists is not None:
+            await self._run(self._lists.drop, contents)
 
     @property
     def bytes_read(self) -> int:

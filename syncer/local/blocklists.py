@@ -8,6 +8,7 @@ again before use.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -76,6 +77,12 @@ class BlockLists:
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in entries]
         return {content for name in names if (content := _parse(name)) is not None}
+
+    def drop(self, contents: Iterable[Content]) -> None:
+        """Forget the lists of these contents."""
+        for content in contents:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path(content))
 
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget every list that is not of one of these contents."""

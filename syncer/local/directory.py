@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
@@ -209,9 +210,23 @@ class LocalDirectory:
 
     # --- observing a part (engine/scoped.py)
 
-    def surveyor(self, rules: IgnoreRules) -> Surveyor:
+    async def attend(self, state: object) -> bool:  # noqa: ARG002 - a volume has a journal to read
+        """Always ready."""
+        return True
+
+    async def supersede(self, contents: Sequence[Content]) -> None:
+        """Forget the block lists of contents that both sides had and have no more."""
+        await self._run(self._lists.drop, contents)
+
+    def surveyor(self, rules: IgnoreRules, rows: object) -> Surveyor:  # noqa: ARG002 - see `attend`
         """Finds out where to look."""
         return Surveyor(self._root, rules, folds=self._folding.key is not None, with_xattrs=self._with_xattrs)
+
+    def settled(
+        self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
+    ) -> dict[int, bytes | None]:
+        """See Surveyor.settled. Blocking."""
+        return self.surveyor(rules, rows).settled(rows, paths, clock_ns)
 
     def patterns(self) -> Sequence[bytes]:
         """The root's own ignore patterns. Blocking."""

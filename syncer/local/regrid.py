@@ -107,6 +107,13 @@ class Regrid:
             while len(self._loaded) > _PAIRS:
                 self._loaded.pop(next(iter(self._loaded)))
 
+    def drop(self, contents: Iterable[Content]) -> None:
+        """Forget these."""
+        gone = list(contents)
+        self._near.drop(gone)
+        self._far.drop(gone)
+        self._index = None
+
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget all others."""
         wanted = set(contents)

@@ -86,11 +86,13 @@ class Survey:
         dirty: Directories to be looked at; what lies below them is not meant.
         entries: How many entries there are in all.
         parked: Something is in the park folder: a crash left it, and only a look at everything puts it right.
+        names: Single entries to be looked at; nothing beside or below them is meant.
     """
 
     dirty: list[RelPath]
     entries: int
     parked: bool
+    names: tuple[RelPath, ...] = ()
 
 
 class Surveyor:

@@ -20,11 +20,12 @@ from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import Content, FileStat, RelPath
+from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE, split
 from syncer.core.xattrs import MAX_BYTES, too_large
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.root import MAX_BLOCKS, Observation, Patterns, Problem, no_patterns
+from syncer.local.volume_part import Journal, VolumePart
 from syncer.local.volume_tree import (
     HIDDEN,
     ROOT_INO,
@@ -118,6 +119,7 @@ class VolumeObserver:
         self._name = name
         self._snapshot = snapshot
         self.folders: dict[bytes, int] = {}
+        self._reached: CursorMsg | None = None
         self._path = path
         self._root = root
         self._connection = connection
@@ -127,8 +129,55 @@ class VolumeObserver:
         """Journal since the checkpoint over the base, or everything."""
         return self._observe(base, _mark(checkpoint))
 
-    def _observe(self, base: BaseIndex, mark: _Mark | None) -> Observation:
-        cursor = mark.cursor if mark is not None else None
+    def journal(self, checkpoint: bytes | None, is_known: Callable[[NodeRow], bool]) -> Journal | None:
+        """What changed since the checkpoint; None if only a full listing tells. `observe_part` goes on from here.
+
+        Args:
+            checkpoint: See `observe`.
+            is_known: Whether the base has this content of a file.
+        """
+        mark = _mark(checkpoint)
+        if mark is None:
+            return None
+        full, rows, gone, reached = self._collect(mark.cursor, is_known)
+        if full:
+            return None
+        self._reached = reached
+        return Journal(
+            rows={row.ino: row for row in rows},
+            gone=frozenset(gone),
+            roots=self._roots(),
+            hidden=frozenset(mark.hidden),
+            rules=mark.rules,
+        )
+
+    def observe_part(self, part: VolumePart, stats: list[FileStat], base: BaseIndex) -> Observation:
+        """Complete what was looked at by its contents."""
+        problems = list(part.problems)
+        found: list[FileStat] = []
+        unnamed: dict[int, tuple[NodeRow, list[RelPath]]] = {}
+        for stat in stats:
+            row = part.changed(stat)
+            if stat.kind is Kind.FILE and stat.content is None and row is not None:
+                unnamed.setdefault(row.ino, (row, []))[1].append(stat.path)
+            else:
+                found.append(stat)
+        before = {ino: content for (ino, _), content in _known_contents(base).items()}
+        for stat in found:
+            reason = None if part.changed(stat) is None else reason_left_out(stat.meta.xattrs)
+            if reason is not None:
+                problems.append(Problem(path=stat.path, reason=reason))
+        complete = self._name_contents(list(unnamed.values()), before, found, problems)
+        complete &= not any(too_large(stat.meta.xattrs) for stat in found)  # to be told again in every cycle
+        assert self._reached is not None
+        mark = _Mark(cursor=self._reached, rules=part.rules.fingerprint, hidden=sorted(part.hidden))
+        checkpoint = msgspec.json.encode(mark) if complete else None
+        return Observation(stats=found, unknown=[], problems=problems, checkpoint=checkpoint)
+
+    def _collect(
+        self, cursor: CursorMsg | None, is_known: Callable[[NodeRow], bool]
+    ) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
+        """Ask the journal: full, rows, gone, where it goes on."""
         self._make_folders()
         # The kernel holds pages and times that the mount has not seen, the mount holds what it has not committed, and
         # the journal speaks of commits only: so in this order.
@@ -138,15 +187,20 @@ class VolumeObserver:
         else:
             self.drop_snapshot()
             self._connection.ask(self._connection.client.create_snapshot, b"", self._snapshot)
-        known = _known_contents(base)
-        full, rows, gone, reached = self._changes(cursor)
+        found = self._changes(cursor)
         for _ in range(_RELEASE_TRIES):
-            if not any(row.writers and (row.ino, row.content_version) not in known for row in rows):
+            if not any(row.writers and not is_known(row) for row in found[1]):
                 break
             # The kernel tells the mount of a close a little later than the program that closed: a file that was just
             # written and closed must not wait for the next cycle.
             time.sleep(_RELEASE_PAUSE_S)
-            full, rows, gone, reached = self._changes(cursor)
+            found = self._changes(cursor)
+        return found
+
+    def _observe(self, base: BaseIndex, mark: _Mark | None) -> Observation:
+        cursor = mark.cursor if mark is not None else None
+        known = _known_contents(base)
+        full, rows, gone, reached = self._collect(cursor, lambda row: (row.ino, row.content_version) in known)
         hidden = frozenset[int]() if full or mark is None else frozenset(mark.hidden).difference(gone)
         roots = {**self._roots(), **dict.fromkeys(hidden, HIDDEN)}
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from syncer.state.statedb import StateDB
 from tests.integration.syncing import BLOCK, Sync, command, content
 
 NOISE = random.Random(1).randbytes(40 * BLOCK)
@@ -156,6 +157,59 @@ def test_every_kind_of_change_arrives(sync: Sync, pair: tuple[Path, Path]) -> No
     assert os.stat(second / "sub").st_mode & 0o777 == 0o750
     assert len(list((second / ".blocksync/trash").iterdir())) == 5  # gone, file, link; a swap is two edits
     sync.at_rest(first, second)
+
+
+def test_the_base_is_not_read_as_a_whole(sync: Sync, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = pair
+    for number in range(9):
+        (first / f"d{number}").mkdir()
+        (first / f"d{number}" / "f").write_bytes(b"%d" % number)
+    settle(sync, first, second)
+    sync.at_rest(first, second)
+    monkeypatch.setattr(StateDB, "load_base", None)
+    (first / "d1/f").write_bytes(b"changed")
+    (first / "d2").rename(first / "d3" / "moved")
+    (first / "d3/moved/new").write_bytes(b"new")
+    (first / "d4/f").unlink()
+    (first / "d4").rmdir()
+    (first / "d5/f").rename(first / "d6" / "f")
+    os.link(first / "d7/f", first / "hard")
+    (second / "d8/f").write_bytes(b"theirs")
+    settle(sync, first, second, first)
+    assert content(first) == content(second)
+    sync.at_rest(first, second)
+
+
+def test_random_changes_leave_nothing_to_a_look_at_everything(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, second = pair
+    (first / "d/e").mkdir(parents=True)
+    settle(sync, first, second)
+    for seed in range(15):
+        rng = random.Random(seed)
+        device, other = rng.sample(pair, 2)
+        for _ in range(rng.randrange(1, 8)):
+            change(rng, device, seed)
+        settle(sync, device, other)
+        assert content(device) == content(other), seed
+    sync("verify", first)
+
+
+def change(rng: random.Random, root: Path, seed: int) -> None:
+    """One step of a user."""
+    folders = [folder for folder in (root, *root.rglob("*")) if folder.is_dir() and ".blocksync" not in folder.parts]
+    place, other, name = rng.choice(folders), rng.choice(folders), f"n{rng.randrange(5)}"
+    match rng.randrange(6):
+        case 0 | 1:
+            if not (place / name).is_dir():
+                (place / name).write_bytes(b"%d %d" % (seed, rng.randrange(100)))
+        case 2:
+            (place / f"d{name}").mkdir(exist_ok=True)
+        case 3 if (place / name).is_file():
+            (place / name).unlink()
+        case 4 if (place / name).is_file():
+            os.link(place / name, other / f"l{seed}-{rng.randrange(99999)}")
+        case _ if place != root and place not in (other, *other.parents) and not (other / place.name).exists():
+            place.rename(other / place.name)
 
 
 def test_both_sides_edit_and_both_contents_stay(sync: Sync, pair: tuple[Path, Path]) -> None:

@@ -194,7 +194,8 @@ class Device:
             root.step = step
         scoping = Scoping(local=root, state=self.state) if self.partly else None
         if entries is not None:
-            scoping = Scoping(local=root, state=self.state, dirt=(), entries=[RelPath(path) for path in entries])
+            names = [RelPath(path) for path in entries]
+            scoping = Scoping(local=root, state=self.state, dirt=(), entries=names, brief=True)
         options = Options(
             scoping=scoping,
             policy=Policy(host=self.name, utc="20260101T000000Z"),

@@ -54,6 +54,19 @@ def test_only_what_is_named_is_looked_at(pair: tuple[Device, Device], monkeypatc
     }
 
 
+def test_lists_of_what_both_sides_have_no_more_are_forgotten(pair: tuple[Device, Device]) -> None:
+    first, second = pair
+    first.write("f", bytes(3 * BLOCK - 1) + b"1")
+    first.write("other", bytes(3 * BLOCK - 1) + b"other")
+    settle(first, second)
+    for number in range(5):
+        first.write("f", bytes(3 * BLOCK - 1) + b"%d" % number)
+        first.reconcile(entries=[b"f"])
+        second.reconcile()
+    for device in pair:
+        assert len(list((device.place.state / "lists").iterdir())) == 2
+
+
 def test_all_names_of_a_hard_link_are_looked_at(pair: tuple[Device, Device]) -> None:
     first, second = pair
     first.write("d/one", b"1")
