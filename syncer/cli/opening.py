@@ -10,6 +10,7 @@ from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import NotFoundError as BlocksNotFoundError
+from blockfs.runtime.output import note, shown
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.core.conflict import conflict_name
 from syncer.core.merge import Policy
@@ -20,6 +21,8 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.neighbours import Neighbours
 from syncer.local.root import ContentMemory, CopyName, NoMemory
+from syncer.state.statedb import StateDB
+from syncer.watch import control
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -27,6 +30,23 @@ TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 def policy_now() -> Policy:
     """This host and this moment, as conflict copies name them."""
     return Policy(host=socket.gethostname(), utc=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"))
+
+
+def open_state(root: LinkedRoot) -> StateDB:
+    """The root's state, to work on. A cycle of the daemon is waited for: it began by itself, and ends by itself.
+
+    Raises:
+        LockedError: Another command works on it.
+    """
+
+    def is_the_daemon(holder: int | None) -> bool:
+        live = control.live(Registry(os.environ).socket)
+        if live is None or live.pid != holder:
+            return False
+        note(f"waiting for the cycle of `blocksync watch` on {shown(root.path)}")
+        return True
+
+    return StateDB.open(root.state, patience=is_the_daemon)
 
 
 def copy_name(policy: Policy) -> CopyName:

@@ -13,7 +13,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import note, shown
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
-from syncer.cli.opening import open_local, policy_now
+from syncer.cli.opening import open_local, open_state, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.savedplan import SavedPlan, read_plan, selection
 from syncer.cli.telling import Teller, worst
@@ -25,7 +25,6 @@ from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SafetyStopError, SyncerError
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
-from syncer.state.statedb import StateDB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
 
 
 def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) -> Report:
-    with StateDB.open(linked.state) as database, one_error():
+    with open_state(linked) as database, one_error():
         books = Books(database, xattrs=linked.record.xattrs)
         error: str | None = None
         code = int(ExitCode.UNEXPECTED)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import click
 
 from blockfs.runtime.output import note, shown
+from syncer.cli.opening import open_state
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError
 from syncer.local.identity import MARKER, read_marker
 from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.private import PrivateFolder
-from syncer.state.statedb import StateDB
 from syncer.watch import control
 
 
@@ -25,23 +27,26 @@ def command(root: bytes) -> None:
     """
     registry = Registry(os.environ)
     linked = registry.get(root)
-    _wait_for_nobody(linked)
-    _remove_marker(linked)
-    registry.remove(linked)
+    with _alone_on(linked):
+        _remove_marker(linked)
+        registry.remove(linked)
     control.reload(registry.socket)
     note(f"unlinked {shown(linked.path)} from {linked.record.url}")
 
 
-def _wait_for_nobody(linked: LinkedRoot) -> None:
-    """Make sure that no cycle is running.
+@contextmanager
+def _alone_on(linked: LinkedRoot) -> Iterator[None]:
+    """Make sure that no cycle runs or begins; one of the daemon is waited for.
 
     Raises:
-        LockedError: One is.
+        LockedError: Another command works on it.
     """
     try:
-        StateDB.open(linked.state).close()
+        database: AbstractContextManager[object] = open_state(linked)
     except (NotFoundError, CorruptionError, FormatTooNewError):
-        return  # there is nothing that could run on it
+        database = nullcontext()  # there is nothing that could run on it
+    with database:
+        yield
 
 
 def _remove_marker(linked: LinkedRoot) -> None:

@@ -57,6 +57,10 @@ _ADVICE: Final = (
 )
 
 
+Patience = Callable[[int | None], bool]
+"""Is told the pid of who holds a lock, as far as it is known; answers whether to wait for it."""
+
+
 class StateDB:
     """The state of one root, in a folder of its own. Methods may be called from any thread; each is one transaction."""
 
@@ -99,13 +103,21 @@ class StateDB:
         return cls._opened(path, lock, map_size_bytes, new=True)
 
     @classmethod
-    def open(cls, path: str, *, read_only: bool = False, map_size_bytes: int = MAP_SIZE_BYTES) -> StateDB:
+    def open(
+        cls,
+        path: str,
+        *,
+        read_only: bool = False,
+        map_size_bytes: int = MAP_SIZE_BYTES,
+        patience: Patience | None = None,
+    ) -> StateDB:
         """Open an existing state.
 
         Args:
             path: Its folder.
             read_only: For `status`: takes no lock, sees the last commit.
             map_size_bytes: Upper limit of the database.
+            patience: Whether to wait for who works on it.
 
         Raises:
             NotFoundError: No state there.
@@ -122,7 +134,7 @@ class StateDB:
             raise NotFoundError(f"{path} holds no state: link the root first") from None
         except PermissionError as error:
             raise NotAllowedError(data, error.strerror or "not allowed") from error
-        return cls._opened(path, None if read_only else _lock(path), map_size_bytes, new=False)
+        return cls._opened(path, None if read_only else _lock(path, patience), map_size_bytes, new=False)
 
     @classmethod
     def set_aside(cls, path: str) -> str | None:
@@ -433,19 +445,26 @@ def exclusive(path: str, what: str) -> Iterator[None]:
         os.close(lock)
 
 
-def _lock(path: str) -> int:
-    return _hold(os.path.join(path, "lock"), f"the state {path}")
+def _lock(path: str, patience: Patience | None = None) -> int:
+    return _hold(os.path.join(path, "lock"), f"the state {path}", patience)
 
 
-def _hold(path: str, what: str) -> int:
+def _hold(path: str, what: str, patience: Patience | None = None) -> int:
     """The right to write: a flock, which the kernel releases when the process ends, however it ends."""
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         digits = os.pread(lock, 32, 0).strip()
-        os.close(lock)
-        raise LockedError(what, int(digits) if digits.isdigit() else None) from None
+        holder = int(digits) if digits.isdigit() else None
+        try:
+            if patience is None or not patience(holder):
+                refused = LockedError(what, holder)
+                raise refused from None  # noqa: TRY301 - it is closed either way
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except BaseException:
+            os.close(lock)
+            raise
     os.ftruncate(lock, 0)
     os.pwrite(lock, b"%d\n" % os.getpid(), 0)
     return lock

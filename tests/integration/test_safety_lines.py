@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from syncer.cli.roots import Registry
 from syncer.state.statedb import StateDB
-from tests.integration.syncing import BLOCK, Sync, content
+from syncer.watch import control
+from syncer.watch.live import DaemonLive
+from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content
 
 
 def lines(sync: Sync, root: Path, kind: str, expect: int = 0) -> list[dict[str, Any]]:
@@ -81,6 +88,54 @@ def test_another_process_on_the_same_root_is_refused(commands: Sync, roots: tupl
         commands("reconcile", first, expect=11)
         assert f"process {os.getpid()}" in commands.err
         commands("unlink", first, expect=11)
+
+
+@contextmanager
+def a_daemon_at_work(root: Path) -> Iterator[StateDB]:
+    """This process seems to be a daemon in a cycle on `root`."""
+    registry = Registry(os.environ)
+    live = DaemonLive(pid=os.getpid(), started=0.0, roots=[])
+
+    def answer() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return  # shut down
+            with connection, connection.makefile("rb") as asked:
+                reply = live if b"live" in asked.readline() else control.Done(done=True)
+                connection.sendall(msgspec.json.encode(reply) + b"\n")
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(registry.socket)
+        listener.listen()
+        told = threading.Thread(target=answer)
+        told.start()
+        try:
+            with StateDB.open(registry.get(os.fsencode(root)).state) as database:
+                yield database
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            told.join()
+            os.unlink(registry.socket)
+
+
+@pytest.mark.parametrize("verb", ["reconcile", "unlink"])
+def test_a_cycle_of_the_daemon_is_waited_for(commands: Sync, roots: tuple[Path, Path], verb: str) -> None:
+    """A person can't know when the daemon works; another command's cycle was begun by somebody, who is told of."""
+    first, _ = roots
+    with a_daemon_at_work(first) as database:
+        with subprocess.Popen([BLOCKSYNC, verb, first], stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            told = process.stderr.readline()
+            still_there = process.poll() is None
+            database.close()
+            process.communicate()
+    assert told == f"waiting for the cycle of `blocksync watch` on {first}\n"
+    assert still_there
+    assert process.returncode == 0
+    if verb == "unlink":  # as the fixture wants to find it
+        commands("link", first, commands.url, "--token-file", commands.token_file)
 
 
 def test_roots_in_each_other_are_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
