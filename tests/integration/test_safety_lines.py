@@ -124,13 +124,15 @@ def a_daemon_at_work(root: Path) -> Iterator[StateDB]:
 def test_a_cycle_of_the_daemon_is_waited_for(commands: Sync, roots: tuple[Path, Path], verb: str) -> None:
     """A person can't know when the daemon works; another command's cycle was begun by somebody, who is told of."""
     first, _ = roots
-    with a_daemon_at_work(first) as database:
-        with subprocess.Popen([BLOCKSYNC, verb, first], stderr=subprocess.PIPE, text=True) as process:
-            assert process.stderr is not None
-            told = process.stderr.readline()
-            still_there = process.poll() is None
-            database.close()
-            process.communicate()
+    with (
+        a_daemon_at_work(first) as database,
+        subprocess.Popen([BLOCKSYNC, verb, first], stderr=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stderr is not None
+        told = process.stderr.readline()
+        still_there = process.poll() is None
+        database.close()
+        process.communicate()
     assert told == f"waiting for the cycle of `blocksync watch` on {first}\n"
     assert still_there
     assert process.returncode == 0
