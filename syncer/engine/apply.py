@@ -114,7 +114,8 @@ class LocalWorker:
                 applied = await self._local.create(path, staged)
             finally:
                 await staged.drop()
-        await self._local.remember_list(action.content, source.blocks)
+            await self._local.remember_list(action.content, source.blocks)
+        # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in this file.
         return applied
 
     async def _update(self, action: Update) -> Applied:
@@ -132,7 +133,8 @@ class LocalWorker:
                 applied = await self._local.replace(path, staged, expect)
             finally:
                 await staged.drop()
-        await self._local.remember_list(action.content, source.blocks)
+            await self._local.remember_list(action.content, source.blocks)
+        # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in this file.
         return applied
 
     async def _stage(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Staged:
