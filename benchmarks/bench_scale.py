@@ -36,7 +36,7 @@ def rescan() -> list[Result]:
     found = []
     for name, runs in (("warm", warm), ("cold", cold)):
         if runs:
-            notes = {key: max(run[key] for run in runs) for key in ("cpu_s", "rss_anon_bytes")}
+            notes = {key: max(run[key] for run in runs) for key in ("cpu_s", "rss_anon_bytes", "second_rss_bytes")}
             work = f"rescan of {FILES:,} unchanged files, {name}"
             found.append(
                 Result(work=work, subject=FOLDER, unit="s", values=[run["seconds"] for run in runs], notes=notes)

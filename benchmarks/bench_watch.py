@@ -353,7 +353,7 @@ def row_of(stat: FileStat, numbers: dict[RelPath, Nid], fresh: Callable[[], Nid]
     content = content_of(BlockList(block_size=65536, size_bytes=0, ids=b"")) if stat.kind is Kind.FILE else None
     node = Node(parent=numbers[above], name=name, kind=stat.kind, content=content, meta=stat.meta)
     tag = evidence(stat.kind, stat.tag)
-    remote = RemoteTag(uuid=f"00000000-0000-4000-8000-{nid:012x}", version=nid, etag="", size_bytes=0)
+    remote = RemoteTag(uuid=f"00000000-0000-4000-8000-{nid:012x}", version=0, etag="", size_bytes=0)
     return BaseRow(nid=nid, node=node, local=tag, remote=remote)  # type: ignore[arg-type] # a local tag
 
 
