@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import trio
 
-from blockfs.errors import CorruptionError as BlocksCorruptError
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, identify_local, identify_remote
 from syncer.core.ledger import BaseChange, Forgotten, Ledger
@@ -38,6 +38,7 @@ from syncer.core.safety import ContainerIdentity, check_container, guard
 from syncer.engine.apply import LocalWorker
 from syncer.engine.foreign import keep_beside
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
+from syncer.engine.performing import ONE_NODE, Performing
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder, State
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
@@ -45,22 +46,10 @@ from syncer.engine.schedule import run_actions
 from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
-from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnholdableError, UnsafeNameError
-from syncer.local.root import BusyError, LocalRoot, Observation, Origin
+from syncer.local.root import LocalRoot, Observation, Origin
 from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
 
 _WORKERS: Final = 16  # actions of one side at once: small files wait for round trips and fsyncs most of the time
-
-_ONE_NODE: Final = (
-    ConflictOnRemoteError,
-    LocalChangedError,
-    UnsafeNameError,
-    UnholdableError,
-    CorruptionError,
-    BlocksCorruptError,
-    OSError,
-)
-"""Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
 
 
 def _no_step(name: str) -> None:
@@ -307,7 +296,7 @@ class Cycle:
             await self._remember_adopted(plan, files, look.base)
             if plan.remote:
                 await pusher.prepare()
-            await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers)
+            await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers, pusher)
             await self._side(plan.local, plan, ledger, recorder, puller.perform, _WORKERS)
             await self._keep_foreign(pusher.foreign)
         finally:
@@ -356,6 +345,7 @@ class Cycle:
         recorder: Recorder,
         perform: Callable[[Action], Awaitable[list[BaseChange]]],
         workers: int,
+        pusher: RemoteWorker | None = None,
     ) -> None:
         """One side's actions; an action that fails takes only its own node, and what needs it, out of the cycle."""
 
@@ -363,35 +353,16 @@ class Cycle:
             node = plan.target.get(nid) or plan.local_state.tree.get(nid) or plan.remote_state.tree.get(nid)
             return node.kind if node is not None else None
 
-        async def do(action: Action) -> None:
-            obstacle = ledger.obstacle(action)
-            if obstacle is not None:
-                ledger.failed(action)
-                self._failed(action, obstacle)
-                return
-            try:
-                changes = await perform(action)
-            except BusyError as error:
-                ledger.failed(action)
-                self.report.undone = True
-                self.report.notes.append((action.path, error.reason))
-                self._listener.noted(action.path, error.reason)
-            except _ONE_NODE as error:
-                ledger.failed(action)
-                self._failed(action, _reason(error), _exit_code(error))
-            else:
-                self.report.count(action)
-                self._listener.done(action, action.path)
-                await recorder.add(changes)
-
-        await run_actions(actions, kind_of, do, workers)
+        run = Performing(ledger, recorder, self.report, self._listener, self._failed)
+        together = None if pusher is None else pusher.together(run)
+        await run_actions(actions, kind_of, partial(run.one, perform=perform), workers, together)
 
     async def _keep_foreign(self, foreign: Sequence[ForeignVersion]) -> None:
         """Versions of others that our writes replaced unseen (plain Pithos only) become conflict copies."""
         for version in foreign:
             try:
                 copy = await keep_beside(self._remote, version, self._options.policy)
-            except _ONE_NODE as error:
+            except ONE_NODE as error:
                 failure = Failure(path=version.path, reason=f"version {version.tag.version} was replaced: {error}")
                 self.report.failures.append(failure)
                 self._listener.failed(failure)
@@ -411,15 +382,3 @@ class Cycle:
 
 def _verb(action: Action) -> str:
     return type(action).__name__.lower()
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, LocalChangedError | UnsafeNameError | UnholdableError):
-        return error.reason
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return str(error)
-
-
-def _exit_code(error: Exception) -> int:
-    return 15 if isinstance(error, CorruptionError | BlocksCorruptError) else 3

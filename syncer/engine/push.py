@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -32,12 +33,15 @@ from syncer.core.model import (
 from syncer.core.subtrees import Retagged, Subtree
 from syncer.core.xattrs import XattrError
 from syncer.engine.lanes import Lanes
+from syncer.engine.performing import Performing
+from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import LocalRoot
+from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
 from syncer.protocol.headers import EXTENSION_BULK
-from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutResult
-from syncer.remote.upload import upload_file
+from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutOrder, PutResult
+from syncer.remote.upload import read_checked, upload_file
 
 LARGE_AT_ONCE: Final = 8
 _ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own
@@ -82,6 +86,7 @@ class RemoteWorker:
         self._ledger = ledger
         self._files = files
         self.workers = _ALONE_AT_ONCE
+        self._bulk = False
         self._step = step
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(LARGE_AT_ONCE)
@@ -91,6 +96,7 @@ class RemoteWorker:
         """Find out how many actions at once are of use."""
         info = await self._remote.container_info()
         if EXTENSION_BULK in info.extensions:
+            self._bulk = True
             self.workers = max(_ALONE_AT_ONCE, min(_SMALL_AT_ONCE, _SMALL_BYTES // info.block_size))
 
     async def perform(self, action: Action) -> list[BaseChange]:
@@ -112,6 +118,71 @@ class RemoteWorker:
         self.foreign += result.foreign
         self._step("remote changed")
         return self._ledger.applied(action, result.tag)
+
+    def together(self, run: Performing) -> Together | None:
+        """How small things are made by many; None if that is of no use."""
+        if not self._bulk:
+            return None
+
+        def bytes_of(action: Action) -> int:
+            return action.content.size_bytes if isinstance(action, Create) and action.content is not None else 0
+
+        return Together(
+            takes=self.takes,
+            perform=partial(run.some, perform=self.create_all),
+            size=MAX_OPERATIONS,
+            bytes_of=bytes_of,
+            most_bytes=MAX_CONTENT_BYTES,
+        )
+
+    def takes(self, action: Action) -> bool:
+        """Whether `create_all` does such an action: a directory, or a file of at most one block, of its own content."""
+        if isinstance(action, Mkdir):
+            return not action.meta.xattrs
+        if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
+            return False
+        stat = self._files.stat(action.nid)
+        small = action.content.size_bytes <= self._local.block_size and not action.meta.xattrs
+        return small and stat is not None and stat.content == action.content
+
+    async def create_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
+        """Make several small things that do not need each other, and book them.
+
+        Returns:
+            What `perform` would have returned or raised, one for each.
+        """
+        done: dict[int, list[BaseChange] | Exception] = {}
+        orders: dict[int, PutOrder] = {}
+        for at, action in enumerate(actions):
+            try:
+                orders[at] = await self._order(action)
+            except (LocalChangedError, UnholdableError, OSError) as error:
+                done[at] = error
+        results = await self._remote.put_all(list(orders.values())) if orders else []
+        for at, result in zip(orders, results, strict=True):
+            if isinstance(result, PutResult):
+                self.foreign += result.foreign
+                self._step("remote changed")
+                done[at] = self._ledger.applied(actions[at], result.tag)
+            else:
+                done[at] = result
+        return [done[at] for at in range(len(actions))]
+
+    async def _order(self, action: Action) -> PutOrder:
+        path = self._ledger.path_after(action)
+        if isinstance(action, Mkdir):
+            return PutOrder(path=path, kind=Kind.DIRECTORY, data=b"", meta=action.meta)
+        assert isinstance(action, Create)
+        stat = self._source(action)
+        assert stat.content is not None
+        self._step("before upload")
+        size_bytes = stat.content.size_bytes
+        data = b""
+        if size_bytes:
+            ids = bytes(stat.content.object_hash)
+            blocks = BlockList(block_size=self._local.block_size, size_bytes=size_bytes, ids=ids)
+            data = await read_checked(path, blocks, 0, lambda index, _: self._local.read_block(stat, blocks, index))
+        return PutOrder(path=path, kind=Kind.FILE, data=data[:size_bytes].ljust(size_bytes, b"\0"), meta=action.meta)
 
     async def _change(self, action: Action, path: RelPath) -> PutResult:
         match action:

@@ -7,7 +7,10 @@ depends only on what it names: its directory, an earlier action on the same node
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import trio
 
@@ -16,9 +19,34 @@ from syncer.remote.parallel import for_each
 
 Perform = Callable[[Action], Awaitable[None]]
 
+_PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """How many small things are made at once.
+
+    Attributes:
+        takes: Whether an action is small: a directory, or a file that needs nothing but its directory.
+        perform: Does some that do not need each other.
+        size: How many at a time.
+        bytes_of: What of an action's content is in memory meanwhile.
+        most_bytes: Of one time, except that one action is always allowed.
+    """
+
+    takes: Callable[[Action], bool]
+    perform: Callable[[Sequence[Action]], Awaitable[None]]
+    size: int
+    bytes_of: Callable[[Action], int]
+    most_bytes: int
+
 
 async def run_actions(
-    actions: Iterable[Action], kind_of: Callable[[Nid], Kind | None], perform: Perform, workers: int
+    actions: Iterable[Action],
+    kind_of: Callable[[Nid], Kind | None],
+    perform: Perform,
+    workers: int,
+    together: Together | None = None,
 ) -> None:
     """Perform all actions in an order that keeps the rules above.
 
@@ -27,9 +55,60 @@ async def run_actions(
         kind_of: What a node is.
         perform: Does one action. What concerns only that action it deals with itself; what it raises ends the run.
         workers: How many at once.
+        together: What is done by many.
     """
     for batch in batches(actions, kind_of):
+        if together is None:
+            await _run_batch(batch, perform, workers)
+        else:
+            await _run_together(batch, perform, workers, together)
+
+
+def portions(
+    batch: Sequence[Action], together: Together
+) -> tuple[list[list[Action]], list[list[Action]], list[Action]]:
+    """Take from a run what is made by many.
+
+    Returns:
+        Directories, to be made portion after portion; files, in any order after them; and the rest.
+    """
+    uses = Counter(action.nid for action in batch)
+    uses.update(action.after for action in batch if isinstance(action, Update) and action.after is not None)
+    small = [action for action in batch if uses[action.nid] == 1 and together.takes(action)]
+    levels: dict[int, list[Action]] = {}
+    for action in small:
+        if isinstance(action, Mkdir):
+            levels.setdefault(action.path.count(b"/"), []).append(action)
+    folders = [part for level in sorted(levels) for part in _cut(levels[level], together)]
+    files = _cut([action for action in small if not isinstance(action, Mkdir)], together)
+    taken = {action.nid for action in small}
+    return folders, files, [action for action in batch if action.nid not in taken]
+
+
+def _cut(actions: Iterable[Action], together: Together) -> list[list[Action]]:
+    found: list[list[Action]] = []
+    room = 0
+    for action in actions:
+        cost = together.bytes_of(action)
+        if not found or len(found[-1]) == together.size or cost > room:
+            found.append([])
+            room = together.most_bytes
+        found[-1].append(action)
+        room -= cost
+    return found
+
+
+async def _run_together(batch: Sequence[Action], perform: Perform, workers: int, together: Together) -> None:
+    folders, files, rest = portions(batch, together)
+    # A directory that is made the plain way would be needed by others of these: then all is done the plain way.
+    if not files or any(isinstance(action, Mkdir) for action in rest):
         await _run_batch(batch, perform, workers)
+        return
+    for portion in folders:
+        await together.perform(portion)
+    await for_each(iter(files), together.perform, min(_PORTIONS_AT_ONCE, len(files)))
+    if rest:
+        await _run_batch(rest, perform, workers)
 
 
 def batches(actions: Iterable[Action], kind_of: Callable[[Nid], Kind | None]) -> Iterator[list[Action]]:

@@ -20,6 +20,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.errors import SyncerError
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -279,6 +280,23 @@ class Sieve(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOrder:
+    """One of several objects to be made: see `CloudClient.put_small`.
+
+    Attributes:
+        path: Where; nothing may be there.
+        kind: What.
+        data: See `put_small`.
+        meta: Mode and mtime, stored with it.
+    """
+
+    path: RelPath
+    kind: Kind
+    data: bytes
+    meta: Meta
+
+
 class CloudClient(Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
@@ -430,6 +448,16 @@ class CloudClient(Protocol):
 
         Raises:
             ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
+        """
+        ...
+
+    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
+        """Make many small objects that have nothing to do with each other, each as `put_small` does.
+
+        Keep it to 1024 objects and 8 MiB: where the server can, they are one request.
+
+        Returns:
+            What became of each, in the order of `orders`; an error is what `put_small` would have raised.
         """
         ...
 

@@ -18,7 +18,7 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
-from syncer.errors import ConflictOnRemoteError, NotFoundError
+from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES
 from syncer.remote.client import (
     Changes,
@@ -32,11 +32,13 @@ from syncer.remote.client import (
     Moment,
     MoveOrder,
     OlderList,
+    PutOrder,
     PutResult,
     RefusedName,
     Sieve,
 )
 from syncer.remote.conditions import describe, require
+from syncer.remote.parallel import each_alone
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
 """Called with the method's name and its path (b"" for the container's). May wait, change the container, or raise."""
@@ -365,6 +367,10 @@ class MemoryClient:
         if kind is Kind.FILE and data:
             self.counters.blocks_sent += 1
         return await self._put("put_small", path, kind, self.container.store_all(data), meta)
+
+    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
+        """See CloudClient."""
+        return await each_alone(orders, self.put_small)
 
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """See CloudClient."""

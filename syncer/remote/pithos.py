@@ -16,7 +16,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.subtrees import Guard, SubtreeMove
-from syncer.errors import AuthError, RemoteUnavailableError
+from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
 from syncer.protocol import headers as wire
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.listing import MAX_ROWS, ObjectRow
@@ -32,6 +32,7 @@ from syncer.remote.client import (
     Moment,
     MoveOrder,
     OlderList,
+    PutOrder,
     PutResult,
     Sieve,
 )
@@ -206,6 +207,10 @@ class PithosClient:
     ) -> PutResult:
         """See CloudClient."""
         return await self._writer.put_small(path, kind, data, meta, expect)
+
+    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
+        """See CloudClient."""
+        return await self._writer.put_all(orders)
 
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """See CloudClient."""

@@ -33,10 +33,10 @@ from syncer.protocol.faults import decode_fault
 from syncer.protocol.hashmap_delta import delta_between
 from syncer.protocol.headers import ObjectState
 from syncer.remote.batch import Batcher, reply_of
-from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutResult
+from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
 from syncer.remote.conditions import describe, require
 from syncer.remote.http import BadReplyError, Reply, Request
-from syncer.remote.parallel import for_each
+from syncer.remote.parallel import each_alone, for_each
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_replies import Written, same_payload, tag_of
 from syncer.remote.pithos_requests import Guard, etag_guard, object_name, version_guard
@@ -137,10 +137,65 @@ class Writer:
         done: PutResult | MissingBlocks | _Refused = await self._guarded(path, name, payload, expect, send)
         return None if isinstance(done, _Refused) else done
 
+    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
+        """See CloudClient.put_all."""
+        info = await self._session.info()
+        if not info.atomic or wire.EXTENSION_BULK not in info.extensions or len(orders) == 1:
+            return await each_alone(orders, self.put_small, min(self._session.workers, max(1, len(orders))))
+        done: dict[int, PutResult | SyncerError] = {}
+        operations: dict[int, bulk.Put] = {}
+        for at, order in enumerate(orders):
+            assert len(order.data) <= info.block_size
+            try:
+                name = object_name(order.path)
+            except UnsafeNameError as error:
+                done[at] = error
+                continue
+            content_type, meta = wire.content_type_of(order.kind), wire.encode_meta(order.meta)
+            operations[at] = bulk.Put(name=name, data=order.data, content_type=content_type, meta=meta, if_version=0)
+        self._session.counters.blocks_sent += sum(1 for one in orders if one.kind is Kind.FILE and one.data)
+        if not operations:
+            return [done[at] for at in range(len(orders))]
+        try:
+            results = await self._send_many(list(operations.values()))
+        except SyncerError as error:
+            if not error.retryable:
+                raise
+            # Whether it was done is looked up, and made up for, one by one.
+            rest = [orders[at] for at in operations]
+            again = await each_alone(rest, partial(self._put_small, doubt=True), self._session.workers)
+            done.update(zip(operations, again, strict=True))
+        else:
+            for (at, operation), result in zip(operations.items(), results, strict=True):
+                done[at] = await self._made(orders[at], operation, result)
+        return [done[at] for at in range(len(orders))]
+
+    async def _made(self, order: PutOrder, operation: bulk.Put, result: bulk.Result) -> PutResult | SyncerError:
+        """What became of one of several."""
+        etag = block_id(order.data).hex()
+        if result.status == 201 and result.version and result.uuid and result.object_hash == etag:
+            size_bytes = len(order.data)
+            return PutResult(tag=RemoteTag(uuid=result.uuid, version=result.version, etag=etag, size_bytes=size_bytes))
+        make = partial(self._session.make.put_body, operation.name, order.kind, order.data, order.meta, {})
+        try:
+            written = self._read_small(make, reply_of(result), order.path, None)
+            tag = await self._tag(order.path, operation.name, written, None, etag, len(order.data))
+        except SyncerError as error:
+            return error
+        return PutResult(tag=tag)
+
     async def put_small(
         self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
     ) -> PutResult:
         """See CloudClient.put_small."""
+        if kind is Kind.FILE and data:
+            self._session.counters.blocks_sent += 1
+        return await self._put_small(path, kind, data, meta, expect)
+
+    async def _put_small(  # put_small's arguments
+        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None, *, doubt: bool = False
+    ) -> PutResult:
+        """See CloudClient.put_small; with `doubt` it may have been done already."""
         assert len(data) <= (await self._session.info()).block_size
         name = object_name(path)
         payload = _Payload(kind=kind, size_bytes=len(data), etag=block_id(data).hex(), meta=meta)
@@ -156,9 +211,7 @@ class Writer:
             make = partial(self._session.make.put_body, name, kind, data, meta, guard)
             return await self._send_small(make, operation, path, expect)
 
-        if kind is Kind.FILE and data:
-            self._session.counters.blocks_sent += 1
-        return await self._guarded(path, name, payload, expect, send)
+        return await self._guarded(path, name, payload, expect, send, doubt=doubt)
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
         """See CloudClient.set_meta."""
@@ -347,6 +400,8 @@ class Writer:
         payload: _Payload,
         expect: RemoteTag | None,
         send: Callable[[Guard], Awaitable[Written | T]],
+        *,
+        doubt: bool = False,
     ) -> PutResult | T:
         """Write under the condition `expect`, to a known end."""
         atomic = (await self._session.info()).atomic
@@ -365,7 +420,7 @@ class Writer:
             require(path, expect, found)
             return None
 
-        done = await self._session.retry.looking(attempt, look)
+        done = await self._session.retry.looking(attempt, look, doubt=doubt)
         if isinstance(done, Written):
             done = await self._tag(path, name, done, expect, payload.etag, payload.size_bytes)
         if not isinstance(done, RemoteTag):

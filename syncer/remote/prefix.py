@@ -16,7 +16,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.core.subtrees import Guard, SubtreeMove
-from syncer.errors import UnsafeNameError
+from syncer.errors import SyncerError, UnsafeNameError
 from syncer.remote.client import (
     Changes,
     CloudClient,
@@ -30,6 +30,7 @@ from syncer.remote.client import (
     Moment,
     MoveOrder,
     OlderList,
+    PutOrder,
     PutResult,
     RefusedName,
     Sieve,
@@ -174,6 +175,20 @@ class PrefixClient:
     ) -> PutResult:
         """See CloudClient."""
         return self._put(await self._inner.put_small(self._out(path), kind, data, meta, expect))
+
+    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
+        """See CloudClient."""
+        done: dict[int, PutResult | SyncerError] = {}
+        outside: dict[int, PutOrder] = {}
+        for at, order in enumerate(orders):
+            try:
+                outside[at] = replace(order, path=self._out(order.path))
+            except UnsafeNameError as error:
+                done[at] = error
+        results = await self._inner.put_all(list(outside.values()))
+        for at, result in zip(outside, results, strict=True):
+            done[at] = self._put(result) if isinstance(result, PutResult) else result
+        return [done[at] for at in range(len(orders))]
 
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """See CloudClient."""

@@ -81,7 +81,9 @@ class Retry:
 
         return await self.looking(call, no_doubt)
 
-    async def looking(self, attempt: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]]) -> T:
+    async def looking(
+        self, attempt: Callable[[], Awaitable[T]], look: Callable[[], Awaitable[T | None]], *, doubt: bool = False
+    ) -> T:
         """Run a conditional write to a known end.
 
         Args:
@@ -89,6 +91,7 @@ class Retry:
             look: Called after a lost reply, with retries of its own. Returns the result if the write turns out to be
                 done, None if it was not (then it is attempted again: its condition protects against a late first
                 one), raises if somebody else's change is there.
+            doubt: It may have been applied already, by an attempt before these.
 
         Raises:
             GaveUpError: Patience ended; whether the write happened is unknown.
@@ -96,7 +99,6 @@ class Retry:
         """
         last: SyncerError | None = None
         with trio.move_on_after(self.policy.deadline_s):
-            doubt = False  # an attempt of ours may have been applied
             for failures in range(1, self.policy.attempts + 1):
                 if doubt and (done := await look()) is not None:
                     return done

@@ -51,7 +51,7 @@ async def upload_file(
         LocalChangedError: `read` gave other bytes than the block list says. Nothing became visible.
     """
     if len(blocks) <= 1:
-        data = await _read_checked(path, blocks, 0, read) if len(blocks) else b""
+        data = await read_checked(path, blocks, 0, read) if len(blocks) else b""
         whole = data[: blocks.size_bytes].ljust(blocks.size_bytes, b"\0")
         return await client.put_small(path, Kind.FILE, whole, meta, expect)
     for _ in range(_ROUNDS):
@@ -94,7 +94,7 @@ async def send_blocks(
         raise BadReplyError(f"{path!r}: the server asks for blocks that the file does not have")
 
     async def send(batch: Sequence[int]) -> None:
-        await client.put_blocks([await _read_checked(path, blocks, index, read) for index in batch])
+        await client.put_blocks([await read_checked(path, blocks, index, read) for index in batch])
 
     await for_each(batches(sorted(places.values()), blocks.block_size), send, workers)
 
@@ -126,7 +126,7 @@ def batches(indexes: Sequence[int], block_size: int) -> Iterator[Sequence[int]]:
     return (indexes[at : at + step] for at in range(0, len(indexes), step))
 
 
-async def _read_checked(path: RelPath, blocks: BlockList, index: int, read: ReadBlock) -> bytes:
+async def read_checked(path: RelPath, blocks: BlockList, index: int, read: ReadBlock) -> bytes:
     """One block, compared with its id: a file that changes while it is sent must not become a mixture."""
     data = await read(index, blocks[index])
     if block_id(data) != blocks[index]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import trio
 
-from syncer.core.model import Kind, Meta
-from syncer.errors import ConflictOnRemoteError
-from syncer.remote.client import CloudClient, MoveOrder
+from syncer.core.model import Kind, Meta, RelPath
+from syncer.errors import ConflictOnRemoteError, SyncerError, UnsafeNameError
+from syncer.remote.client import CloudClient, MoveOrder, PutOrder, PutResult
 from tests.contract.remotes import (
     BLOCK,
     META,
@@ -194,6 +195,80 @@ def test_a_folder_moves_once_whatever_is_lost(remotes: dict[str, Remote], loss: 
                 order.target: result.tag for order, result in zip(orders, results, strict=True)
             }
             assert listing.max_version == max(order.expect.version for order in orders) + 60
+            await client.close()
+
+    trio.run(main)
+
+
+def orders_to_make(count: int) -> list[PutOrder]:
+    made = [PutOrder(path=path("d"), kind=Kind.DIRECTORY, data=b"", meta=Meta(mode=0o750))]
+    return made + [
+        PutOrder(path=path(f"d/{number}"), kind=Kind.FILE, data=b"%d" % number * (number % 3), meta=META)
+        for number in range(count)
+    ]
+
+
+async def expect_made(client: CloudClient, orders: list[PutOrder], results: list[PutResult | SyncerError]) -> None:
+    stats = {stat.path: await client.resolve(stat) for stat in (await client.list_objects()).objects}
+    assert len(stats) == len(orders) == len(results)
+    for order, result in zip(orders, results, strict=True):
+        stat = stats[order.path]
+        assert isinstance(result, PutResult)
+        assert (stat.tag, stat.kind, stat.meta) == (result.tag, order.kind, order.meta)
+        assert stat.tag.size_bytes == len(order.data)
+
+
+def test_many_small_objects_are_made_in_one_request(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await client.container_info()
+        before, orders = client.counters.snapshot(), orders_to_make(50)
+        results = await client.put_all(orders)
+        if remote.name == "serve":
+            assert client.counters.since(before).requests == 1
+        await expect_made(client, orders, results)
+        assert await client.put_all([]) == []
+
+    run(remote, scenario)
+
+
+def test_of_many_small_objects_each_has_its_own_fate(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        theirs = await client.put_small(path("d/7"), Kind.FILE, b"theirs", META, None)
+        orders = orders_to_make(10)
+        orders[3] = replace(orders[3], path=RelPath(b".blocksync/private"))
+        results = (
+            await client.put_all(orders)
+            if remote.name != "memory"
+            else await client.put_all([order for order in orders if order is not orders[3]])
+        )
+        told = [type(result) for result in results]
+        if remote.name != "memory":
+            assert issubclass(told.pop(3), UnsafeNameError)
+        assert [issubclass(each, ConflictOnRemoteError) for each in told] == [at == 7 for at in range(len(told))]
+        found = await client.head(path("d/7"))
+        assert found is not None
+        assert found.tag == theirs.tag
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_objects_are_made_once_whatever_is_lost(remotes: dict[str, Remote], loss: Loss) -> None:
+    serve = remotes["serve"]
+    assert isinstance(serve, ServeRemote)
+    serve.new_container()
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            client, transport = lossy(serve)
+            await client.create_container()
+            orders = orders_to_make(30)
+            transport.lose(loss, 0)
+            results = await client.put_all(orders)
+            transport.lose(loss, None)
+            await expect_made(client, orders, results)
+            versions = [result.tag.version for result in results if isinstance(result, PutResult)]
+            assert max(versions) - min(versions) == len(orders) - 1
             await client.close()
 
     trio.run(main)

@@ -33,7 +33,7 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
-from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES
+from syncer.protocol.headers import EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES
 from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
@@ -42,7 +42,7 @@ from tests.simulation.disk import MemoryRoot, blocks_of, payload_of, payloads
 from tests.simulation.watched import MemoryRows, PartialMemoryRoot, PartialMemoryState, Watcher, scoping
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
 
-_EXTENSIONS = {EXTENSION_CHANGES, EXTENSION_SUBTREES}
+_EXTENSIONS = {EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES}
 
 MAX_CYCLES = 40
 QUIET = 7  # from this cycle on nobody acts and nothing fails: now it must come to rest

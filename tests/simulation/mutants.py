@@ -29,6 +29,7 @@ _ORDER = (  # importers after what they import
     "engine.schedule",
     "engine.record",
     "engine.apply",
+    "engine.performing",
     "engine.push",
     "engine.scoped",
     "engine.cycle",
@@ -265,8 +266,8 @@ MUTANTS = (
     Mutant(
         "last-rows-are-lost",
         "cycle",
-        "            await recorder.flush()\n        late",
-        "            pass\n        late",
+        "            await recorder.flush()\n            if pusher",
+        "            pass\n            if pusher",
     ),
     Mutant(
         "old-evidence-is-booked-here",
@@ -282,15 +283,15 @@ MUTANTS = (
     ),
     Mutant(
         "a-failed-action-is-no-obstacle",
-        "cycle",
-        "            except _ONE_NODE as error:\n                ledger.failed(action)\n",
-        "            except _ONE_NODE as error:\n                await recorder.add(ledger.applied(action, None))\n",
+        "performing",
+        "        self._ledger.failed(action)\n        self._failed(action, _reason(error), _exit_code(error))\n",
+        "        self._ledger.applied(action, None)\n        self._failed(action, _reason(error), _exit_code(error))\n",
     ),
     Mutant(
         "obstacles-are-not-asked-for",
-        "cycle",
-        "            obstacle = ledger.obstacle(action)\n",
-        "            obstacle = None\n",
+        "performing",
+        "        obstacle = self._ledger.obstacle(action)\n",
+        "        obstacle = None\n",
     ),
     Mutant(
         "nothing-waits-for-directories", "schedule", "            nids.append(action.parent)\n", "            pass\n"

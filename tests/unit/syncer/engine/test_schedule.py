@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.core.model import ROOT, Action, Create, Kind, Meta, Mkdir, Move, Nid, RelPath, SetMeta, Side, Trash, Update
-from syncer.engine.schedule import batches, dependencies, is_barrier, run_actions
+from syncer.engine.schedule import Together, batches, dependencies, is_barrier, run_actions
 
 NO_META = Meta()
 
@@ -102,3 +105,54 @@ def test_an_error_of_one_action_ends_the_run_as_itself() -> None:
 
     with pytest.raises(ConnectionError):
         trio.run(run_actions, [create(1), create(3), create(5)], kind_of, perform, 3)
+
+
+@given(st.lists(one_action, max_size=20), st.lists(st.integers(0, 7), max_size=6), st.integers(1, 4), st.data())
+def test_what_is_made_by_many_follows_what_it_needs_too(
+    others: list[Action], tree: list[int], size: int, data: st.DataObject
+) -> None:
+    """Directories below each other, files in them, in the planner's order; whatever else is among the actions."""
+    folders: list[Action] = []
+    for number, above in enumerate(tree):
+        parent = folders[above % len(folders)] if folders and above else None
+        path = b"d" if parent is None else parent.path + b"/d"
+        nid = ROOT if parent is None else parent.nid
+        made = mkdir(100 + 2 * number, nid)
+        folders.append(replace(made, path=RelPath(path)))
+    files = [
+        create(201 + 2 * number, data.draw(st.sampled_from([0, *(each.nid for each in folders)])))
+        for number in range(data.draw(st.integers(0, 8)))
+    ]
+    actions = [*folders, *files, *(other for other in others if not is_barrier(other, kind_of))]
+    order = {id(action): number for number, action in enumerate(actions)}
+    ended: list[int] = []
+    sizes: list[int] = []
+
+    def check(action: Action) -> None:
+        for earlier in actions[: order[id(action)]]:
+            parent = action.parent if isinstance(action, Create | Mkdir) else None
+            needed = earlier.nid in (action.nid, parent) or (isinstance(action, Update) and earlier.nid == action.after)
+            assert not needed or order[id(earlier)] in ended
+
+    async def perform(action: Action) -> None:
+        check(action)
+        await trio.lowlevel.checkpoint()
+        ended.append(order[id(action)])
+
+    async def some(group: Sequence[Action]) -> None:
+        sizes.append(len(group))
+        for action in group:
+            check(action)
+        await trio.lowlevel.checkpoint()
+        ended.extend(order[id(action)] for action in group)
+
+    together = Together(
+        takes=lambda action: isinstance(action, Mkdir | Create) and action.nid >= 100,
+        perform=some,
+        size=size,
+        bytes_of=lambda action: action.nid % 5,
+        most_bytes=8,
+    )
+    trio.run(run_actions, actions, kind_of, perform, 3, together)
+    assert sorted(ended) == list(range(len(actions)))
+    assert all(each <= size for each in sizes)

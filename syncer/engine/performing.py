@@ -1,0 +1,106 @@
+"""One side's actions: one that fails takes only its own node, and what needs it, out of the cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from blockfs.errors import CorruptionError as BlocksCorruptError
+from syncer.core.ledger import BaseChange, Ledger
+from syncer.core.model import Action
+from syncer.engine.record import Recorder
+from syncer.engine.report import Listener, Report
+from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnholdableError, UnsafeNameError
+from syncer.local.root import BusyError
+
+ONE_NODE: Final = (
+    ConflictOnRemoteError,
+    LocalChangedError,
+    UnsafeNameError,
+    CorruptionError,
+    BlocksCorruptError,
+    OSError,
+    UnholdableError,
+)
+"""Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
+
+
+class Performing:
+    """Does actions and books them."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        recorder: Recorder,
+        report: Report,
+        listener: Listener,
+        failed: Callable[[Action, str, int], None],
+    ) -> None:
+        """Take the books of a cycle, and who is told of failures: action, reason, exit code."""
+        self._ledger = ledger
+        self._recorder = recorder
+        self._report = report
+        self._listener = listener
+        self._failed = failed
+
+    async def one(self, action: Action, perform: Callable[[Action], Awaitable[list[BaseChange]]]) -> None:
+        """Do one action."""
+        if not self._is_ready(action):
+            return
+        try:
+            changes = await perform(action)
+        except BusyError as error:
+            self._ledger.failed(action)
+            self._report.undone = True
+            self._report.notes.append((action.path, error.reason))
+            self._listener.noted(action.path, error.reason)
+        except ONE_NODE as error:
+            self._isolate(action, error)
+        else:
+            await self._book(action, changes)
+
+    async def some(
+        self,
+        actions: Sequence[Action],
+        perform: Callable[[Sequence[Action]], Awaitable[Sequence[list[BaseChange] | Exception]]],
+    ) -> None:
+        """Do several that do not need each other. An error that ends the cycle does so when the others are booked."""
+        ready = [action for action in actions if self._is_ready(action)]
+        fatal: Exception | None = None
+        for action, outcome in zip(ready, await perform(ready), strict=True):
+            if isinstance(outcome, ONE_NODE):
+                self._isolate(action, outcome)
+            elif isinstance(outcome, Exception):
+                fatal = outcome
+            else:
+                await self._book(action, outcome)
+        if fatal is not None:
+            raise fatal
+
+    def _is_ready(self, action: Action) -> bool:
+        obstacle = self._ledger.obstacle(action)
+        if obstacle is not None:
+            self._ledger.failed(action)
+            self._failed(action, obstacle, 3)
+        return obstacle is None
+
+    def _isolate(self, action: Action, error: Exception) -> None:
+        self._ledger.failed(action)
+        self._failed(action, _reason(error), _exit_code(error))
+
+    async def _book(self, action: Action, changes: Sequence[BaseChange]) -> None:
+        self._report.count(action)
+        self._listener.done(action, action.path)
+        await self._recorder.add(changes)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, LocalChangedError | UnsafeNameError | UnholdableError):
+        return error.reason
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)
+
+
+def _exit_code(error: Exception) -> int:
+    return 15 if isinstance(error, CorruptionError | BlocksCorruptError) else 3
