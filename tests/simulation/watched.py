@@ -17,7 +17,7 @@ from syncer.core.model import BaseRow, Content, FileStat, Kind, LocalTag, Nid, R
 from syncer.core.paths import PARK_FOLDER, join, split
 from syncer.core.scope import Rows, UnscopableError, is_unchanged
 from syncer.core.subtrees import Member, Subtree
-from syncer.engine.scoped import Scoping
+from syncer.engine.scoped import BaseRows, PartialState, Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests, Survey, Surveyor
@@ -138,8 +138,23 @@ class PartialMemoryRoot:
         self.root = root
         self.between = between
 
-    def surveyor(self, rules: IgnoreRules) -> Surveyor:
+    async def attend(self, state: PartialState) -> bool:
+        return True
+
+    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> Surveyor:
         return MemorySurveyor(self.root, self.between)
+
+    def settled(
+        self,
+        rules: IgnoreRules,
+        rows: Rows,
+        paths: Iterable[RelPath] | None,
+        clock_ns: int,
+    ) -> dict[int, bytes | None]:
+        return {}
+
+    async def supersede(self, contents: Sequence[Content]) -> None:
+        """It keeps no block lists."""
 
     def patterns(self) -> Sequence[bytes]:
         return ()
