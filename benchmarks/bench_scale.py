@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -71,6 +72,7 @@ def rename() -> list[Result]:
     with devices("rename") as here, serve(here.home / "server", here.environment) as url:
         first, second = here.link("first", url), here.link("second", url)
         make_files(first / "folder", RENAMED)
+        shutil.copytree(first / "folder", second / "folder")  # adopted as it is: pulling it is not what is measured
         for root in (first, second, first, second):
             here.reconcile(root)
         (first / "folder").rename(first / "renamed")
