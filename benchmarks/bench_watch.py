@@ -394,7 +394,7 @@ class _Answered(CloudClient):
     def __init__(self, found: Changes) -> None:
         self._found = found
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0) -> Changes | None:
+    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient."""
         return self._found
 
