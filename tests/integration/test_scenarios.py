@@ -1,7 +1,7 @@
 """Ring R3: random histories on real folders and real mounts, with a real server and SIGKILL.
 
-Two devices of one share. Users act, cycles run, one of them is killed at some fsync; then all comes to rest. Each seed
-is a test of its own, so a failure names it: `pytest tests/integration/test_scenarios.py -k SEED`. It tells what was done.
+Two devices of one share. Users act, cycles run, one of them is killed at some fsync; then all comes to rest. A failure
+names its seed, `pytest tests/integration/test_scenarios.py -k SEED`, and tells what was done.
 """
 
 from __future__ import annotations
