@@ -120,6 +120,10 @@ def small() -> list[Result]:
         elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(second))))
         work_pull = f"pull {count:,} x 1 KiB, loopback"
         found.append(Result(work=work_pull, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
+        third = here.link("third", there)
+        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(third))))
+        work_far = f"pull {count:,} x 1 KiB, {LINE}"
+        found.append(Result(work=work_far, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
     for subject, measure in (("rsync daemon", _rsync_small), ("rclone, webdav", _rclone_small)):
         with tempfile.TemporaryDirectory(prefix="blocksync-small-") as home:
             values = [measure(Path(home), count)]

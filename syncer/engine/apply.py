@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
+
+import trio
 
 from blockfs.blocks.blocklist import BlockList
 from syncer.core.ledger import BaseChange, Ledger
@@ -27,7 +31,11 @@ from syncer.engine.lanes import Lanes
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted
+from syncer.protocol.headers import EXTENSION_BULK_READ
 from syncer.remote.client import CloudClient, OlderList
+
+ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
+_SMALL_AT_ONCE: Final = 128  # an open temp file each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,8 @@ class LocalWorker:
     Attributes:
         copies: Conflict copies that became necessary while applying.
         lacking: Nodes whose metadata could not be set in full, and why.
+        workers: How many actions at once are of use: where small contents share requests, more. Only a few of them may
+            be large files.
     """
 
     def __init__(
@@ -56,8 +66,15 @@ class LocalWorker:
         self._files = files
         self._step = step
         self._lanes = Lanes()
+        self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
+        self.workers = ALONE_AT_ONCE
         self.copies: list[RelPath] = []
         self.lacking: list[tuple[RelPath, str]] = []
+
+    async def prepare(self) -> None:
+        """Find out how many actions at once are of use."""
+        if EXTENSION_BULK_READ in (await self._remote.container_info()).extensions:
+            self.workers = _SMALL_AT_ONCE
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.
@@ -108,7 +125,7 @@ class LocalWorker:
             return await self._local.make_symlink(path, action.target, None)
         assert action.content is not None
         source = await self._source(action)
-        async with self._lanes.lane(source.blocks):
+        async with self._room(action.content), self._lanes.lane(source.blocks):
             staged = await self._stage(action, path, source, ())
             try:
                 applied = await self._local.create(path, staged)
@@ -127,7 +144,7 @@ class LocalWorker:
         node = self._ledger.node(Side.LOCAL, action.nid)
         old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
         source = await self._source(action)
-        async with self._lanes.lane(source.blocks, source.older):
+        async with self._room(action.content), self._lanes.lane(source.blocks, source.older):
             staged = await self._stage(action, path, source, old)
             try:
                 applied = await self._local.replace(path, staged, expect)
@@ -136,6 +153,15 @@ class LocalWorker:
             await self._local.remember_list(action.content, source.blocks)
         # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in this file.
         return applied
+
+    @asynccontextmanager
+    async def _room(self, content: Content) -> AsyncIterator[None]:
+        """Only a few large files at once."""
+        if content.size_bytes <= self._local.block_size:
+            yield
+            return
+        async with self._large:
+            yield
 
     async def _stage(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Staged:
         assert action.content is not None

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
 
 import trio
 
@@ -48,8 +47,6 @@ from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
 from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
-
-_WORKERS: Final = 16  # actions of one side at once: small files wait for round trips and fsyncs most of the time
 
 
 def _no_step(name: str) -> None:
@@ -297,7 +294,9 @@ class Cycle:
             if plan.remote:
                 await pusher.prepare()
             await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers, pusher)
-            await self._side(plan.local, plan, ledger, recorder, puller.perform, _WORKERS)
+            if plan.local:
+                await puller.prepare()
+            await self._side(plan.local, plan, ledger, recorder, puller.perform, puller.workers)
             await self._keep_foreign(pusher.foreign)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a

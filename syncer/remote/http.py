@@ -63,6 +63,7 @@ class Request:
         max_reply_bytes: A longer reply body is refused as a protocol error.
         wait_s: How long the server may keep silent on purpose, on top of the usual time-out. Above 0 the request has a
             connection of its own, and cancelling it closes that.
+        only_reads: It changes nothing, whatever its method.
     """
 
     method: str
@@ -71,6 +72,7 @@ class Request:
     body: bytes = b""
     max_reply_bytes: int = MAX_SMALL_REPLY_BYTES
     wait_s: float = 0.0
+    only_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,7 @@ class HttpTransport:
         """See `Transport.send`. Cancelling abandons the thread, which ends with its own time-outs."""
         self._counters.requests += 1
         self._counters.bytes_sent += len(request.body)
-        if request.method not in _READ_ONLY:
+        if request.method not in _READ_ONLY and not request.only_reads:
             self._counters.mutating_requests += 1
         if self._up is not None and request.body:
             await self._up.spend(len(request.body))

@@ -23,6 +23,7 @@ from syncer.errors import (
 )
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import BulkError, Result, decode_results
+from syncer.protocol.bulk_read import BulkReadError, decode_contents
 from syncer.protocol.changes import ChangesPage, decode_changes
 from syncer.protocol.faults import CORRUPT_BLOCK, decode_fault
 from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
@@ -279,6 +280,13 @@ class Judge:
         try:
             return decode_results(reply.body, count)
         except BulkError as error:
+            self.bad(f"{self.container}: {error}")
+
+    def contents(self, reply: Reply, count: int) -> list[bytes | None]:
+        """Read several small contents."""
+        try:
+            return decode_contents(reply.body, count)
+        except BulkReadError as error:
             self.bad(f"{self.container}: {error}")
 
     def moved_subtree(self, reply: Reply, source: str, target: str, guard: SubtreeGuard) -> SubtreeMove:

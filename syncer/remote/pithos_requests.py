@@ -17,6 +17,7 @@ from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import Operation, encode_operations
+from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
 from syncer.protocol.byteranges import range_header, ranges_header
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.hashmap_delta import Delta, encode_delta
@@ -187,6 +188,17 @@ class Requests:
             headers={"Content-Type": _BULK_TYPE},
             body=encode_operations(operations),
             max_reply_bytes=_BYTES_PER_RESULT * (1 + len(operations)),
+        )
+
+    def bulk_read(self, wanted: Sequence[Wanted]) -> Request:
+        """Several small contents."""
+        return Request(
+            method="POST",
+            target=f"{self.url.container_path}?bulk-read",
+            headers={"Content-Type": _BULK_TYPE},
+            body=encode_wanted(wanted),
+            max_reply_bytes=2 * MAX_CONTENT_BYTES,
+            only_reads=True,
         )
 
     def set_meta(self, name: str, meta: Meta, guard: Guard) -> Request:

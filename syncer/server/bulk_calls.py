@@ -1,12 +1,14 @@
-"""HTTP for `?bulk`: translation only."""
+"""HTTP for `?bulk` and `?bulk-read`: translation only."""
 
 from __future__ import annotations
 
 from anyio import to_thread
 from starlette.responses import Response
 
-from syncer.protocol import bulk
+from syncer.protocol import bulk, bulk_read
 from syncer.protocol.bulk import BulkError, Result
+from syncer.protocol.bulk_read import BulkReadError
+from syncer.protocol.headers import FILE_TYPE
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.objects import Place
 from syncer.server.refusals import BadRequest
@@ -26,3 +28,19 @@ async def post_bulk(call: Call) -> Response:
         return call.store.bulk(at, operations)
 
     return reply(200, bulk.encode_results(await to_thread.run_sync(work)), content_type=JSON)
+
+
+async def post_bulk_read(call: Call) -> Response:
+    """POST /account/container?bulk-read: several small contents."""
+    at = Place(account=call.target.account, container=call.target.container, name="")
+    await to_thread.run_sync(call.store.container, at.account, at.container)
+    body = await call.body(bulk_read.MAX_REQUEST_BYTES)
+
+    def work() -> bytes:
+        try:
+            wanted = bulk_read.decode_wanted(body)
+        except BulkReadError as error:
+            raise BadRequest(str(error)) from None
+        return bulk_read.encode_contents(call.store.small_contents(at, wanted, bulk_read.MAX_CONTENT_BYTES))
+
+    return reply(200, await to_thread.run_sync(work), content_type=FILE_TYPE)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from syncer.protocol import hashmap, headers, listing, swift
 from syncer.protocol.metafilter import NO_FILTER, parse_filter
 from syncer.server import swift_bulk
-from syncer.server.bulk_calls import post_bulk
+from syncer.server.bulk_calls import post_bulk, post_bulk_read
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.changes_calls import get_changes
 from syncer.server.listings import Selection
@@ -22,7 +22,15 @@ MAX_POST_BYTES: Final = 64 << 20
 """Blocks of one POST: what a lost connection makes the client send again."""
 
 _EXTENSIONS: Final = ", ".join(
-    sorted({headers.EXTENSION_BULK, headers.EXTENSION_CHANGES, headers.EXTENSION_DELTA, headers.EXTENSION_SUBTREES})
+    sorted(
+        {
+            headers.EXTENSION_BULK,
+            headers.EXTENSION_BULK_READ,
+            headers.EXTENSION_CHANGES,
+            headers.EXTENSION_DELTA,
+            headers.EXTENSION_SUBTREES,
+        }
+    )
 )
 _POLICY_PREFIX: Final = "x-container-policy-"
 _POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
@@ -158,6 +166,8 @@ async def post_container(call: Call) -> Response:
     """POST /account/container: settings when there is no body, else blocks."""
     if "bulk" in call.target.parameters:
         return await post_bulk(call)
+    if "bulk-read" in call.target.parameters:
+        return await post_bulk_read(call)
     order = _settings_order(call, replaces_meta=not call.is_update)
     if call.is_empty and (call.header("Content-Type") != headers.FILE_TYPE or order != NO_SETTINGS):
         await to_thread.run_sync(call.store.set_container, call.target.account, call.target.container, order)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -12,15 +12,16 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.errors import BlockfsError
 from syncer.protocol.hashmap_delta import Splice
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import VersionRow
 from syncer.server import containers, contents, deltas, listings, objects
 from syncer.server.catalogue import Catalogue, Reading
-from syncer.server.conditions import Conditions, Verdict, judge_read
+from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_read
 from syncer.server.listings import Selection
 from syncer.server.objects import Place
-from syncer.server.refusals import NotModified, PreconditionFailed
+from syncer.server.refusals import NotModified, PreconditionFailed, Refusal
 from syncer.server.schema import VersionRecord
 
 _READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
@@ -174,6 +175,33 @@ class ObjectReader:
             block_id = BlockId(ids[at * ID_SIZE : (at + 1) * ID_SIZE])
             pieces.append(self._blocks.read(block_id, span.start, span.length))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def small_contents(self, at: Place, wanted: Sequence[tuple[str, int]], most_bytes: int) -> list[bytes | None]:
+        """Contents of at most a block each.
+
+        Args:
+            at: The container.
+            wanted: Names and versions.
+            most_bytes: In all (one may exceed it, if it is the first).
+
+        Returns:
+            In the order of `wanted`; None for what is not there, longer, not readable, or beyond `most_bytes`.
+        """
+        found: list[bytes | None] = []
+        left = most_bytes
+        for name, version in wanted:
+            data = self._small_content(replace(at, name=name), version) if left > 0 else None
+            left -= len(data or b"")
+            found.append(data)
+        return found
+
+    def _small_content(self, place: Place, version: int) -> bytes | None:
+        try:
+            opened = self.open_object(place, version=version, conditions=UNCONDITIONAL)
+            size = opened.state.size_bytes
+            return b"".join(self.content(opened, 0, size)) if size <= self.block_size else None
+        except (Refusal, BlockfsError):  # a request for it alone says what is wrong
+            return None
 
     def block_list(self, opened: ObjectView) -> BlockList:
         """An object's block list as a whole."""

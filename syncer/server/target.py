@@ -62,6 +62,7 @@ class Target:
 
 _ONLY_OF: Final = {
     "bulk": Level.CONTAINER,
+    "bulk-read": Level.CONTAINER,
     "changes": Level.CONTAINER,
     "base_version": Level.OBJECT,
     "since_version": Level.OBJECT,
