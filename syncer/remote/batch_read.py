@@ -19,7 +19,7 @@ from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS, Wanted
 ReadMany = Callable[[Sequence[Wanted]], Awaitable[Sequence[bytes | None]]]
 """Contents by one request; None for what it does not have."""
 
-_UNDER_WAY: Final = 4
+_UNDER_WAY: Final = 2  # what is read is then staged, which takes longer: more would mean smaller ones
 
 
 @dataclass(slots=True, eq=False)
