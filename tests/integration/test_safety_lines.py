@@ -107,7 +107,9 @@ def a_daemon_at_work(root: Path) -> Iterator[StateDB]:
                 connection.sendall(msgspec.json.encode(reply) + b"\n")
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(registry.socket)
+        folder = os.open(os.path.dirname(registry.socket), os.O_PATH)  # the whole path may be too long for an address
+        listener.bind(f"/proc/self/fd/{folder}/{os.path.basename(os.fsdecode(registry.socket))}")
+        os.close(folder)
         listener.listen()
         told = threading.Thread(target=answer)
         told.start()
