@@ -6,11 +6,14 @@ folder under the same name, or a server restored from an old backup.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from syncer.core.model import Deletions, Plan
+from syncer.core.model import BaseRow, Deletions, Plan, RemoteStat
 from syncer.errors import RootIdentityError, SafetyStopError
+
+_OLDER: Final = "an older backup?"
 
 MAX_DELETIONS: Final = 1000
 """More deletions than this on one side need consent."""
@@ -85,8 +88,37 @@ def check_container(linked: ContainerIdentity, found: ContainerIdentity) -> None
         )
     if found.version < linked.version:
         raise RootIdentityError(
-            "the container", f"version {linked.version} or later", f"version {found.version}: an older backup?"
+            "the container", f"version {linked.version} or later", f"version {found.version}: {_OLDER}"
         )
+
+
+def check_listing(rows: Iterable[BaseRow], objects: Iterable[RemoteStat], version: int) -> None:
+    """Refuse what the server tells if it is older than what is already known of its objects.
+
+    A replica that lags, or a restored backup, would make our own writes look like deletions by somebody else. What was
+    seen of the container (`check_container`) does not know what was written since; the base rows do.
+
+    Args:
+        rows: Base rows; all, or those in the scope of a cycle.
+        objects: What the server tells, or some of it.
+        version: Serial of the container's last change; 0 where the server does not tell (plain Pithos): there an object
+            that is known by a later version gives the age away.
+
+    Raises:
+        RootIdentityError: It is older.
+    """
+    known = [row.remote for row in rows if row.remote is not None]
+    if version:
+        newest = max((tag.version for tag in known), default=0)
+        if version < newest:
+            raise RootIdentityError("the container", f"version {newest} or later", f"version {version}: {_OLDER}")
+        return
+    versions = {tag.uuid: tag.version for tag in known if tag.uuid}
+    for stat in objects:
+        if stat.tag.version < (newest := versions.get(stat.tag.uuid, 0)):
+            name = stat.path.decode("utf-8", "backslashreplace")
+            expected = f"version {newest} of {name} or later"
+            raise RootIdentityError("the container", expected, f"version {stat.tag.version}: {_OLDER}")
 
 
 def guard(plan: Plan, consent: str | None = None) -> None:

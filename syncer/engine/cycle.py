@@ -33,7 +33,7 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.plan import make_plan
-from syncer.core.safety import ContainerIdentity, check_container, guard
+from syncer.core.safety import ContainerIdentity, check_container, check_listing, guard
 from syncer.engine.apply import LocalWorker
 from syncer.engine.foreign import keep_beside
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
@@ -46,7 +46,7 @@ from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
-from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, Listing, RefusedName
+from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, RefusedName
 
 
 def _no_step(name: str) -> None:
@@ -204,6 +204,7 @@ class Cycle:
             found = await look_at_part(scoping, self._remote, check=self._check)
         if found is None:
             return None
+        check_listing(found.scoped.base.rows.values(), found.changes.objects, found.changes.cursor.version)
         await self._keep_container(container_identity(found.changes.info, found.changes.cursor.version))
         return Look(
             base=found.scoped.base,
@@ -222,8 +223,11 @@ class Cycle:
 
     async def _whole(self) -> Look:
         """Both sides, all of them."""
-        listing = await self._list()
+        listing = await self._remote.list_objects()
+        self._check_container(container_identity(listing.info, listing.max_version))
         known = await trio.to_thread.run_sync(self._state.load_base)
+        check_listing(known.rows.values(), listing.objects, listing.max_version)
+        await self._keep_container(container_identity(listing.info, listing.max_version))
         seen = await self._local.observe(known, self._state.checkpoint())
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
@@ -244,14 +248,6 @@ class Cycle:
         # After the rows are gone, before anything else is recorded: a part is looked at by the rules of the last whole.
         if self._options.scoping is not None and look.directories is None:
             await trio.to_thread.run_sync(self._options.scoping.state.set_rules, look.seen.rules.dump())
-
-    async def _list(self) -> Listing:
-        """The complete remote side, from the container that was linked."""
-        listing = await self._remote.list_objects()
-        found = container_identity(listing.info, listing.max_version)
-        self._check_container(found)
-        await self._keep_container(found)
-        return listing
 
     async def _keep_container(self, found: ContainerIdentity) -> None:
         if found != self._state.container() and not self._options.dry_run:

@@ -72,6 +72,7 @@ class MemoryRoot:
         trashed: Payloads of files in the trash.
         log: Changes that were made.
         moments: The tree after each change since the last barrier, the durable one first.
+        watcher: Is shown the tree after each change.
     """
 
     CLOCK_NS = 1 << 62  # each change has a tick of its own here: nothing is racily clean
@@ -85,6 +86,7 @@ class MemoryRoot:
         self.trashed: set[int] = set()
         self.log: list[str] = []
         self.moments: list[dict[bytes, Entry]] = []
+        self.watcher: Callable[[dict[bytes, Entry]], None] = lambda _: None
         self.unknown: set[RelPath] = set()
         self.unstable: set[RelPath] = set()
         self.made = 1 << 20
@@ -100,7 +102,12 @@ class MemoryRoot:
 
     def changed(self, text: str) -> None:
         self.log.append(f"local {text}")
+        self.changed_by_somebody()
+
+    def changed_by_somebody(self) -> None:
+        """The tree is another one by now."""
         self.moments.append(self.snapshot())
+        self.watcher(self.moments[-1])
 
     def power_cut(self, kept: int) -> None:
         """Keep the first `kept` changes since the barrier."""

@@ -242,6 +242,7 @@ class EngineScenario:
         self.partial_root = PartialMemoryRoot(self.root, self._between)
         self.partial_state = PartialMemoryState(self.state.base, self._state_fault)
         self.watcher = Watcher(self.root, self.rng, self.actions)
+        self.root.watcher = self.watcher.see
         self.quiet = True
         self.settled = False  # the last cycle left nothing undone, and nobody acted since
         self.dead = False
@@ -260,7 +261,7 @@ class EngineScenario:
         if self._chance(self.trouble.users):
             if self.rng.random() < 0.5:
                 self.users.act(self.local)
-                self.root.moments.append(self.root.snapshot())
+                self.root.changed_by_somebody()
             else:
                 self.server.act(self.users)
         if self._chance(self.trouble.crash):
@@ -341,6 +342,7 @@ class EngineScenario:
                 for _ in range(self.rng.randrange(self.trouble.steps)) if number < QUIET else ():
                     if self.rng.random() < 0.5:
                         self.users.act(self.local)
+                        self.root.changed_by_somebody()
                     else:
                         self.server.act(self.users)
                 self.root.barrier_now()

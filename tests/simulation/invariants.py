@@ -185,6 +185,7 @@ def check_minimal(actions: tuple[Action, ...], tree: Tree, target: Tree) -> None
 def check_intent(base: Tree, local: Tree, remote: Tree, plan: Plan) -> None:
     """I5: what one side changed and the other did not is in the target, unless a note says why not."""
     notes = {note.kind for note in plan.notes}
+    acted_on = {action.nid for action in (*plan.local, *plan.remote)}
     back = {
         Side.LOCAL: _renumbered(local, plan.local_state.tree),
         Side.REMOTE: _renumbered(remote, plan.remote_state.tree),
@@ -204,7 +205,9 @@ def check_intent(base: Tree, local: Tree, remote: Tree, plan: Plan) -> None:
             require(nid in back[Side.LOCAL] or _twin(plan.target, here, there), "I5 intent: a kept node is missing")
             continue
         _check_fields(was, here, there, then)
-        _check_place(was, here, there, then, plan.target, notes)
+        # What waits for a name that can't be held stays where each side has it: no place is lost, whatever the target.
+        if NoteKind.UNHOLDABLE not in notes or nid in acted_on:
+            _check_place(was, here, there, then, plan.target, notes)
 
 
 def _renumbered(before: Tree, after: Tree) -> set[Nid]:

