@@ -17,6 +17,7 @@ from blockfs.runtime.output import note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.clouds import find_remote
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
+from syncer.cli.opening import open_state_of
 from syncer.cli.roots import FORMAT, OPEN_FILES_INTERVAL_S, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
@@ -196,7 +197,7 @@ def _link(
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
     state, data = registry.place(uuid)
     os.makedirs(state, mode=0o700, exist_ok=True)
-    with _fresh_state(state) as database:
+    with _fresh_state(path, state) as database:
         # Under the state's lock, so that no cycle runs meanwhile. The marker comes before the record that expects it.
         Books(database).forget_sides()
         folder = None if volume is not None else _mark(path, uuid)
@@ -235,10 +236,10 @@ def _choices(
     )
 
 
-def _fresh_state(state: str) -> StateDB:
+def _fresh_state(path: bytes, state: str) -> StateDB:
     """The root's StateDB, new, or the old one; a damaged one is put aside."""
     try:
-        return StateDB.open(state)
+        return open_state_of(path, state)
     except NotFoundError:
         return StateDB.create(state)
     except CorruptionError:

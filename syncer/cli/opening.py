@@ -33,7 +33,14 @@ def policy_now() -> Policy:
 
 
 def open_state(root: LinkedRoot) -> StateDB:
-    """The root's state, to work on. A cycle of the daemon is waited for: it began by itself, and ends by itself.
+    """The root's state, to work on; see `open_state_of`."""
+    return open_state_of(root.path, root.state)
+
+
+def open_state_of(path: bytes, state: str) -> StateDB:
+    """The state at `state` of the root at `path`, to work on.
+
+    A cycle of the daemon is waited for: it began by itself, and ends by itself.
 
     Raises:
         LockedError: Another command works on it.
@@ -43,10 +50,10 @@ def open_state(root: LinkedRoot) -> StateDB:
         live = control.live(Registry(os.environ).socket)
         if live is None or live.pid != holder:
             return False
-        note(f"waiting for the cycle of `blocksync watch` on {shown(root.path)}")
+        note(f"waiting for the cycle of `blocksync watch` on {shown(path)}")
         return True
 
-    return StateDB.open(root.state, patience=is_the_daemon)
+    return StateDB.open(state, patience=is_the_daemon)
 
 
 def copy_name(policy: Policy) -> CopyName:

@@ -122,13 +122,15 @@ def a_daemon_at_work(root: Path) -> Iterator[StateDB]:
             os.unlink(registry.socket)
 
 
-@pytest.mark.parametrize("verb", ["reconcile", "unlink"])
+@pytest.mark.parametrize("verb", ["reconcile", "unlink", "link"])
 def test_a_cycle_of_the_daemon_is_waited_for(commands: Sync, roots: tuple[Path, Path], verb: str) -> None:
     """A person can't know when the daemon works; another command's cycle was begun by somebody, who is told of."""
     first, _ = roots
+    linking = ("link", first, commands.url, "--token-file", commands.token_file)
+    words = (*linking, "--relink") if verb == "link" else (verb, first)
     with (
         a_daemon_at_work(first) as database,
-        subprocess.Popen([BLOCKSYNC, verb, first], stderr=subprocess.PIPE, text=True) as process,
+        subprocess.Popen([BLOCKSYNC, *words], stderr=subprocess.PIPE, text=True) as process,
     ):
         assert process.stderr is not None
         told = process.stderr.readline()
@@ -139,7 +141,7 @@ def test_a_cycle_of_the_daemon_is_waited_for(commands: Sync, roots: tuple[Path, 
     assert still_there
     assert process.returncode == 0
     if verb == "unlink":  # as the fixture wants to find it
-        commands("link", first, commands.url, "--token-file", commands.token_file)
+        commands(*linking)
 
 
 def test_roots_in_each_other_are_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
