@@ -34,7 +34,7 @@ bench:
 	@.venv/bin/pip install --quiet --constraint scripts/constraints.txt 'matplotlib>=3.9'
 	@.venv/bin/python -m benchmarks
 
-# An hour and a half: the harnesses of the tests at full count, docs/dev/soak.md.
+# Two hours: the harnesses of the tests at full count, docs/dev/soak.md.
 soak: test-bootstrap
 	@.venv/bin/python -m tests.soak
 
