@@ -1,8 +1,8 @@
 """Hostile writers on a mounted volume, while remote versions are installed by conditional changes.
 
-The sync does what the engine does in a cycle: stage a remote version, make the mount commit, ask what the files are, and
-install it on the condition that a file still is what was told. Every version that nobody but the sync can have taken
-away must be under its name or in the trash.
+The sync does what the engine does in a cycle: stage a remote version, make the mount commit, ask what the files are,
+and install it on the condition that a file still is what was told. Every version that nobody but the sync can have
+taken away must be under its name or in the trash.
 """
 
 from __future__ import annotations
