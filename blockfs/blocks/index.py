@@ -7,6 +7,7 @@ Databases (numbers are big endian, so that keys sort by value):
 | blocks | block id (32) | row (22), below |
 | segments | number (4) | state (1), rows (8), canonical bytes of these rows (8) |
 | free | segment (4), offset (4) | length (4): payload without a row, to be punched |
+| garbage | number (8) | places that sweeps freed, to be punched; see `garbage.py` |
 | pins | owner UUID (16), block id (32) | nothing |
 | meta | name | unsigned number (8), but `uuid`: 16 bytes |
 
@@ -40,6 +41,7 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 import lmdb
+from lmdb import _Database
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import close_environment, lmdb_error, open_databases, open_environment
@@ -202,6 +204,11 @@ class Index:
         except lmdb.Error as error:
             raise self.error(error) from error
 
+    def open_table(self, name: bytes) -> _Database:
+        """A table that only some of the index's users need; made if it is missing."""
+        with self.writing() as txn:
+            return self._environment.open_db(name, txn=txn)
+
     def last_transaction(self) -> int:
         """Number of the last commit."""
         return int(self._environment.info()["last_txnid"])
@@ -299,11 +306,38 @@ class Index:
             self.put_row(txn, block_id, row._replace(epoch=epoch))
         return True
 
-    def remove(self, txn: Writing, block_id: bytes, row: Row) -> None:
-        """Delete a block's row and list its payload as free."""
-        txn.delete(block_id, db=self._blocks)
-        self.count(txn, row, -1)
-        self.free(txn, row)
+    def remove_older(self, txn: Writing, ids: Iterable[bytes], epoch: int) -> list[Row]:
+        """Delete the rows of these blocks that are older than `epoch`; their payload is the caller's to list.
+
+        Args:
+            txn: The transaction.
+            ids: Ascending, so that neighbours are found without a search from the root. Unknown ones are left out.
+            epoch: Rows of this epoch and newer ones stay.
+
+        Returns:
+            What was deleted.
+        """
+        removed = []
+        with txn.cursor(db=self._blocks) as cursor:
+            for block_id in ids:
+                if not cursor.set_key(block_id):
+                    continue
+                row = self._decode(cursor.value())
+                if row.epoch < epoch:
+                    cursor.delete()
+                    removed.append(row)
+        self._count_out(txn, removed)
+        return removed
+
+    def _count_out(self, txn: Writing, rows: Iterable[Row]) -> None:
+        """`count` rows out, each segment once."""
+        by_segment: dict[int, list[Row]] = {}
+        for row in rows:
+            by_segment.setdefault(row.segment, []).append(row)
+        for number in sorted(by_segment):
+            gone = by_segment[number]
+            is_packed = any(row.codec != RAW for row in gone)
+            self._change(txn, number, -len(gone), -sum(row.length for row in gone), is_packed_gone=is_packed)
 
     def move(self, txn: Writing, block_id: bytes, old: Row, new: Row) -> None:
         """Let a block's row point to a copy of its payload, and list the place that is superfluous now as free."""
@@ -321,13 +355,24 @@ class Index:
         after = b""
         while True:
             with self.reading() as txn, txn.cursor(db=self._blocks) as cursor:
-                start = cursor.set_range(after + b"\0") if after else cursor.first()
-                raw = list(islice(cursor, SCAN_ROWS)) if start else []
+                raw = list(islice(cursor, SCAN_ROWS)) if _go_behind(cursor, after) else []
             if not raw:
                 return
             after = raw[-1][0]
             rows = [(BlockId(key), self._decode(value)) for key, value in raw]
             yield rows if keep is None else [(key, row) for key, row in rows if keep(key, row)]
+
+    def scan_ids(self) -> Iterator[list[bytes]]:
+        """All ids, ascending, in lists, as `scan`; quarantined ones too."""
+        after = b""
+        while True:
+            with self.reading() as txn, txn.cursor(db=self._blocks) as cursor:
+                keys = cursor.iternext(keys=True, values=False)
+                ids = list(islice(keys, SCAN_ROWS)) if _go_behind(cursor, after) else []
+            if not ids:
+                return
+            yield ids
+            after = ids[-1]
 
     # --- segments
 
@@ -352,13 +397,18 @@ class Index:
 
     def count(self, txn: Writing, row: Row, sign: int) -> None:
         """Count a row in (+1) or out (-1) of its segment."""
-        found = self.segment(txn, row.segment) or SegmentRow(SegmentState.GROWING, 0, 0)
-        if sign < 0 and row.codec != RAW and found.state is SegmentState.SETTLED:
-            found = found._replace(state=SegmentState.SEALED)  # pages that it shares with other dead payloads
-        rows, length_bytes = found.rows + sign, found.length_bytes + sign * row.length
-        if rows < 0 or length_bytes < 0:
-            raise CorruptionError(f"{self.path}: wrong counters of segment {row.segment}; {REPAIR_ADVICE}")
-        self.set_segment(txn, row.segment, SegmentRow(found.state, rows, length_bytes))
+        is_packed_gone = sign < 0 and row.codec != RAW
+        self._change(txn, row.segment, sign, sign * row.length, is_packed_gone=is_packed_gone)
+
+    def _change(self, txn: Writing, number: int, rows: int, length_bytes: int, *, is_packed_gone: bool) -> None:
+        found = self.segment(txn, number) or SegmentRow(SegmentState.GROWING, 0, 0)
+        state = found.state
+        if is_packed_gone and state is SegmentState.SETTLED:
+            state = SegmentState.SEALED  # pages that it shares with other dead payloads
+        changed = SegmentRow(state, found.rows + rows, found.length_bytes + length_bytes)
+        if changed.rows < 0 or changed.length_bytes < 0:
+            raise CorruptionError(f"{self.path}: wrong counters of segment {number}; {REPAIR_ADVICE}")
+        self.set_segment(txn, number, changed)
 
     def _decode_segment(self, value: bytes) -> SegmentRow:
         try:
@@ -388,6 +438,11 @@ class Index:
         """Drop entries of `free` that were punched."""
         for segment, offset, _ in entries:
             txn.delete(_PLACE.pack(segment, offset), db=self._free)
+
+
+def _go_behind(cursor: lmdb.Cursor[bytes], key: bytes) -> bool:
+    """Go to the first entry behind `key`, b"" for the first of all; False if there is none."""
+    return cursor.set_range(key + b"\0") if key else cursor.first()
 
 
 def cut_ids(ids: bytes) -> Iterator[BlockId]:

@@ -12,12 +12,14 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 from typing import Final
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
-from blockfs.blocks.index import Index, Reading, SegmentRow, SegmentState
+from blockfs.blocks.garbage import Garbage
+from blockfs.blocks.index import BATCH_ROWS, Index, Reading, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
 from blockfs.blocks.segment import (
     RECORD_BYTES,
@@ -31,6 +33,9 @@ from blockfs.blocks.segment import (
 )
 
 _BATCH: Final = 8192  # freed payloads per wait for readers
+_SWEPT: Final = 1 << 18
+"""Swept ones, which come sorted by id: so many that each segment is opened seldom and neighbours are punched in one
+call. They take 16 MB of memory, for as long as the collector has them."""
 _SIDECAR_READ_BYTES: Final = 4096 * RECORD_BYTES
 _WASTE_SHARE: Final = 8
 _WASTE_BYTES: Final = 64 << 10
@@ -81,6 +86,22 @@ class Reclaimer:
                 freed_bytes += self._punch_ranges(segment, ranges)
             with self._index.writing() as txn:
                 self._index.forget_freed(txn, entries)
+
+    def punch_swept(self, garbage: Garbage, pause: Callable[[], None]) -> int:
+        """The same for what sweeps have listed. Only for the collector."""
+        freed_bytes = 0
+        while True:
+            with self._index.reading() as txn:
+                snapshot = txn.id()
+                listed = garbage.first(txn, _SWEPT)
+            if not listed.keys:
+                return freed_bytes
+            self.wait_for_readers(snapshot, pause)
+            for segment, ranges in _by_segment(listed.places()):
+                freed_bytes += self._punch_ranges(segment, ranges)
+            for at in range(0, len(listed.keys), BATCH_ROWS):
+                with self._index.writing() as txn:
+                    garbage.forget(txn, listed.keys[at : at + BATCH_ROWS])
 
     def wait_for_readers(self, snapshot: int, pause: Callable[[], None] | None) -> bool:
         """Wait until no process reads from a state before commit `snapshot`; False if `pause` is None and one does."""
@@ -221,11 +242,10 @@ def read_sidecar(layout: Layout, number: int) -> Iterator[Record]:
         return
 
 
-def _by_segment(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-    found: dict[int, list[tuple[int, int]]] = {}
-    for segment, offset, length in entries:
-        found.setdefault(segment, []).append((offset, length))
-    yield from found.items()
+def _by_segment(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, Iterator[tuple[int, int]]]]:
+    """(Segment, offset, length), ascending, as segments with their ranges."""
+    for segment, found in groupby(entries, itemgetter(0)):
+        yield segment, ((offset, length) for _, offset, length in found)
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
