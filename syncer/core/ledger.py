@@ -82,10 +82,10 @@ class Ledger:
 
     def __init__(self, base: BaseIndex, plan: Plan) -> None:
         self._plan = plan
-        self._rows = base.rows
-        self._base = dict(base.tree)
-        self._recorded = set(base.rows)
+        self._index = base
+        self._base = dict(base.tree)  # as recorded by now
         self._waiting: dict[Nid, set[Nid]] = {}
+        self._keeping: dict[Nid, set[Nid]] = {}
         self._sides = {
             Side.LOCAL: _SideState(plan.local_state),
             Side.REMOTE: _SideState(plan.remote_state),
@@ -99,7 +99,7 @@ class Ledger:
 
     def base_row(self, nid: Nid) -> BaseRow | None:
         """What both sides agreed on before this cycle."""
-        return self._rows.get(nid)
+        return self._index.rows.get(nid)
 
     def path_after(self, action: Action) -> RelPath:
         """Where the node will be when `action` is done now (`Trash`: where it is)."""
@@ -163,12 +163,13 @@ class Ledger:
         """The plan's `untrack`, `adopt` and `forget` as base changes: what needs no action at all."""
         changes: list[BaseChange] = []
         for nid in self._plan.untrack:
-            self._recorded.discard(nid)
             self._base.pop(nid, None)
             changes.append(Forgotten(nid=nid))
         for adopt in self._plan.adopt:
             changes += self._judge(adopt.nid)
-        for nid in self._plan.forget:
+        paths = self._index.paths
+        # What is below goes first: see `_keeps`.
+        for nid in sorted(self._plan.forget, key=lambda nid: paths.get(nid, b"").count(b"/"), reverse=True):
             changes += self._judge(nid)
         return changes
 
@@ -180,21 +181,47 @@ class Ledger:
             nid = queue.pop()
             here, there = local.tree.get(nid), remote.tree.get(nid)
             if here is None and there is None:
-                if nid in self._recorded:
-                    self._recorded.discard(nid)
+                if nid in self._base and not self._keeps(nid):
+                    above = self._base.pop(nid).parent
                     yield Forgotten(nid=nid)
+                    queue += self._left(nid, above)
             elif here is not None and there is not None and nid not in remote.markerless:
                 node = agreed(self._base.get(nid), here, there)
                 if node is None:
                     continue
-                if node.parent != ROOT and node.parent not in self._recorded:
+                if node.parent != ROOT and node.parent not in self._base:
                     # A row whose parent has none would have no path after a crash: it waits for the parent's.
                     self._waiting.setdefault(node.parent, set()).add(nid)
                     continue
-                self._recorded.add(nid)
+                old = self._base.get(nid)
                 self._base[nid] = node
                 yield self._row(nid, node)
                 queue += sorted(self._waiting.pop(nid, ()))
+                if old is not None and old.parent != node.parent:
+                    queue += self._left(nid, old.parent)
+
+    def _keeps(self, nid: Nid) -> bool:
+        """Whether the row of a directory that is gone must wait for rows that would have no path without it.
+
+        They are of nodes that have left it and are not where they belong on both sides yet. Should the cycle end first
+        and somebody delete them, then no change that a later cycle is told of would lead to a row without a path.
+        """
+        sides = self._sides.values()
+        below = [child for child in self._index.children.get(nid, ()) if child in self._base]
+        there = {child for child in below if child in self._keeping or any(child in side.tree for side in sides)}
+        kept = {child for child in there if self._base[child].parent == nid}
+        if kept:
+            self._keeping[nid] = kept
+        return bool(kept)
+
+    def _left(self, nid: Nid, above: Nid) -> list[Nid]:
+        """A row is no longer in a directory: returns the directory if its row waited for that only."""
+        kept = self._keeping.get(above, set())
+        kept.discard(nid)
+        if kept or above not in self._keeping:
+            return []
+        del self._keeping[above]
+        return [above]
 
     def _row(self, nid: Nid, node: Node) -> BaseRow:
         local, remote = self.tag(Side.LOCAL, nid), self.tag(Side.REMOTE, nid)

@@ -193,8 +193,8 @@ class Cycle:
         if self._options.scoping is not None and look.cursor is not None:
             await remember(self._options.scoping, look.cursor, look.directories, complete=not undone)
             if look.seen.rules.concerned_by(plan.local):
-                # The next look must be at everything: what is in the base and what is ignored may be other things now.
-                await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
+                # What is in the base and what is ignored may be other things now.
+                await self._distrust_parts()
 
     async def _part(self) -> Look | None:
         """Both sides where something may have changed; None if that can't be told."""
@@ -285,6 +285,9 @@ class Cycle:
         try:
             # Another version of the same content, in the same place of its directory: true before that is moved here.
             await recorder.add(look.whole.retagged)
+            if plan.untrack:
+                # Rows of what was below have no path until it is here again. Who looks at a part may never find them.
+                await self._distrust_parts()
             await recorder.add(ledger.adoptions())
             await self._remember_adopted(plan, files, look.base)
             if plan.remote:
@@ -298,15 +301,20 @@ class Cycle:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             await recorder.flush()
-            if pusher.doubtful and self._options.scoping is not None:
+            if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.
-                await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
+                await self._distrust_parts()
         late = await self._local.finish()
         for path, reason in puller.lacking:
             self._isolated(Failure(path=path, reason=reason))
         for path in (*puller.copies, *late):
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
+
+    async def _distrust_parts(self) -> None:
+        """The next look must be at everything."""
+        if self._options.scoping is not None:
+            await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
 
     async def _remember_adopted(self, plan: Plan, files: LocalFiles, base: BaseIndex) -> None:
         """Keep the block lists of files that were equal from the start: else their first change sends whole ones."""

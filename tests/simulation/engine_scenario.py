@@ -397,6 +397,7 @@ class EngineScenario:
             error = _meaning(group)
         except Crash as crash:
             error = crash
+        self._check_paths()
         if error is not None:
             if self.quiet and not isinstance(error, SafetyStopError):
                 raise invariants.ViolationError(f"I2 termination: a cycle without trouble ended with {error!r}")
@@ -419,6 +420,12 @@ class EngineScenario:
         if quiet and self.quiet and after[0] == before[0] and after[3] == before[3]:
             return after[1] == before[1]
         return False
+
+    def _check_paths(self) -> None:
+        """A look at a part may never find a row without a path: only a look at everything may be next."""
+        pathless = self.state.base.keys() - BaseIndex(self.state.base.values()).paths.keys()
+        found = not pathless or self.partial_state.kept_cursor is None
+        invariants.require(found, f"I3 convergence: base rows {sorted(pathless)} have no path")
 
     def _dirt(self, number: int) -> Dirt:
         """What the watcher tells; after a start, now and then, and once it gets quiet, everything is looked at."""

@@ -41,17 +41,22 @@ _WATCHED = frozenset({"scope"})  # pure, but at work only in cycles that look at
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one module's source. `old` must occur in it exactly once."""
+    """One change of one module's source. `old` must occur in it exactly once.
+
+    Attributes:
+        in_parts: It matters only to cycles that look at a part.
+    """
 
     name: str
     module: str
     old: str
     new: str
+    in_parts: bool = False
 
     @property
     def ring(self) -> str:
         """Who kills it: the planner alone, or the engine with its faults."""
-        return "R2" if self.package == "engine" or self.module in _WATCHED else "R0"
+        return "R2" if self.package == "engine" or self.module in _WATCHED or self.in_parts else "R0"
 
     @property
     def package(self) -> str:
@@ -346,6 +351,13 @@ MUTANTS = (
         "scoped",
         "        if complete and cursor != state.cursor():\n",
         "        if cursor != state.cursor():\n",
+    ),
+    Mutant(
+        "rows-lose-the-directory-above",
+        "ledger",
+        "                if nid in self._base and not self._keeps(nid):\n",
+        "                if nid in self._base:\n",
+        in_parts=True,
     ),
 )
 

@@ -56,6 +56,30 @@ def test_a_row_goes_when_both_sides_are_without_the_node() -> None:
     assert book(BASE, plan(BASE, {1: BASE[1]}, {1: BASE[1]})).adoptions() == [Forgotten(nid=Nid(2))]
 
 
+def test_the_row_of_a_directory_that_is_gone_stays_until_no_other_has_its_path_by_it() -> None:
+    """Deleted here, while the file in it was moved on the server: the cycle may end before the file is here again."""
+    made = plan(BASE, {}, {1: BASE[1], 2: file("a", 1)})
+    ledger = book(BASE, made)
+    assert ledger.applied(only(made.remote, Trash), None) == []
+    row = BaseRow(nid=Nid(2), node=file("a", 1), local=local_tag(7), remote=remote_tag(2))
+    assert ledger.applied(only(made.local, Create), local_tag(7)) == [row, Forgotten(nid=Nid(1))]
+
+
+def test_directories_that_are_gone_keep_the_rows_above_them_and_go_with_the_last_file() -> None:
+    base: Nodes = {1: folder("d"), 2: folder("e", parent=1), 3: file("f", 1, parent=2), 4: file("g", 2, parent=2)}
+    made = plan(base, {}, {3: file("f", 1), 4: file("g", 2)})
+    ledger = book(base, made)
+    assert ledger.adoptions() == []
+    first, last = made.local
+    assert [change.nid for change in ledger.applied(first, local_tag(7))] == [3]
+    assert [change.nid for change in ledger.applied(last, local_tag(8))] == [4, 2, 1]
+
+
+def test_directories_that_are_in_one_another_since_a_crash_do_not_keep_each_other() -> None:
+    base: Nodes = {1: folder("d", parent=2), 2: folder("e", parent=1)}
+    assert {change.nid for change in book(base, plan(base, {}, {})).adoptions()} == {1, 2}
+
+
 def test_what_agrees_already_is_adopted_without_an_action() -> None:
     edited: Nodes = {1: BASE[1], 2: file("f", 5, parent=1)}
     made = plan(BASE, edited, edited)
