@@ -203,13 +203,14 @@ class Ledger:
     def _keeps(self, nid: Nid) -> bool:
         """Whether the row of a directory that is gone must wait for rows that would have no path without it.
 
-        They are of nodes that have left it and are not where they belong on both sides yet. Should the cycle end first
-        and somebody delete them, then no change that a later cycle is told of would lead to a row without a path.
+        They are of nodes that have left it and are not where they belong on both sides yet, or are left alone. Should
+        the cycle end like that and somebody delete them, then no change that a later cycle is told of would lead to a
+        row without a path.
         """
-        sides = self._sides.values()
-        below = [child for child in self._index.children.get(nid, ()) if child in self._base]
-        there = {child for child in below if child in self._keeping or any(child in side.tree for side in sides)}
-        kept = {child for child in there if self._base[child].parent == nid}
+        if nid not in self._index.paths:
+            return False  # since a crash; it may even be above itself
+        below = (child for child in self._index.children.get(nid, ()) if child in self._base)
+        kept = {child for child in below if self._base[child].parent == nid}
         if kept:
             self._keeping[nid] = kept
         return bool(kept)

@@ -7,14 +7,12 @@ from tests.simulation.engine_scenario import Trouble, failure_of, run_seed
 
 SCENARIOS = 10_000
 FIRST_SEED = 0  # fixed: a run that fails here fails everywhere
-KNOWN_FAILURES: set[str] = set()
-"""Faults of the engine that are found, not mended yet (docs/design/hazards.md): each fails, or leaves the set."""
 
 
 def test_no_seed_violates_an_invariant() -> None:
     """Each line names a seed; replay it, or shrink it: `python -m tests.simulation engine-shrink SEED`."""
     lines = workers.by_core("engine", FIRST_SEED, SCENARIOS)
-    failures = [line for line in lines if line.startswith("failed") and line.split()[1] not in KNOWN_FAILURES]
+    failures = [line for line in lines if line.startswith("failed")]
     if failures and failures[0].split()[1].isdigit():
         failures += workers.run(("engine-shrink", failures[0].split()[1]))
     assert not failures, "\n".join(failures)
