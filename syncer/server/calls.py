@@ -149,12 +149,13 @@ class Call:
         """
         match = self.header("If-Match")
         none_match = self.header("If-None-Match")
-        since = self.header("If-Unmodified-Since")
+        unmodified, modified = self.header("If-Unmodified-Since"), self.header("If-Modified-Since")
         return Conditions(
             if_match=None if match is None else headers.parse_etags(match),
             if_none_match=None if none_match is None else headers.parse_etags(none_match),
             if_version=self.number(headers.IF_OBJECT_VERSION),
-            if_unmodified_since=None if since is None else headers.parse_http_date(since),
+            if_unmodified_since=None if unmodified is None else headers.parse_http_date(unmodified),
+            if_modified_since=None if modified is None else headers.parse_http_date(modified),
             by_md5=self.is_swift,
         )
 

@@ -17,7 +17,7 @@ from syncer.protocol.byteranges import RangeError
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.subtree import SubtreeError
 from syncer.server.calls import JSON, Call, reply
-from syncer.server.conditions import Conditions
+from syncer.server.conditions import Conditions, range_fits
 from syncer.server.incoming import Incoming
 from syncer.server.objects import Place, Source, TransferOrder
 from syncer.server.reading import ObjectView
@@ -286,7 +286,7 @@ def _first_pieces(body: Iterator[bytes]) -> list[bytes]:
 def _content(call: Call, opened: ObjectView) -> tuple[int, dict[str, str], Iterator[bytes]]:
     """Status, header fields and body of a reply with the object, or with the parts of it that are wanted."""
     size = opened.state.size_bytes
-    if not _wants_part(call):
+    if not _wants_part(call, opened):
         return 200, {"Content-Length": str(size)}, call.store.content(opened, 0, size)
     parts = _ranges(call, size)
     if len(parts) == 1:
@@ -305,9 +305,14 @@ def _ranges(call: Call, size_bytes: int) -> list[range]:
         raise RangeNotSatisfiable(str(error), {"Content-Range": f"bytes */{size_bytes}"}) from None
 
 
-def _wants_part(call: Call) -> bool:
-    """Whether a range is to be answered. With If-Range the whole is: our ETag can't promise that parts fit together."""
-    return call.header("Range") is not None and call.header("If-Range") is None
+def _wants_part(call: Call, opened: ObjectView) -> bool:
+    """Whether a range is to be answered, or the whole. A joined object has no ETag of what its segments hold."""
+    if call.header("Range") is None:
+        return False
+    if_range = call.header("If-Range")
+    if if_range is None:
+        return True
+    return not opened.segments and range_fits(if_range, call.conditions().tag_of(opened.state) or "")
 
 
 async def _put_content(call: Call) -> Response:

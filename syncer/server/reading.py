@@ -75,6 +75,8 @@ class ObjectReader:
         with self._catalogue.reading() as view:
             serial, record = objects.read_version(view, place, version)
             state = objects.state_of(serial, record)
+            if joins and record.manifest:  # its time says nothing of its segments
+                conditions = replace(conditions, if_modified_since=None)
             verdict = judge_read(conditions, state)
             if verdict is Verdict.FAILED:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")

@@ -420,10 +420,42 @@ def test_a_number_beyond_all_sizes_is_no_failure_of_the_server(alice: Client, c:
     assert alice("HEAD", f"/{c}/f", If_Unmodified_Since="Mon, 01 Jan 99999999999 00:00:00 GMT").status == 200
 
 
-def test_a_range_with_if_range_gets_the_whole_object(alice: Client, c: str) -> None:
-    etag = alice("PUT", f"/{c}/f", b"1234").headers["ETag"]
+def test_a_range_with_if_range_gets_a_part_of_what_the_client_has_and_else_the_whole(alice: Client, c: str) -> None:
+    put = alice("PUT", f"/{c}/f", b"1234")
+    etag = put.headers["ETag"]
+    part = alice("GET", f"/{c}/f", Range="bytes=1-2", If_Range=etag)
+    assert (part.status, part.body, part.headers["Content-Range"]) == (206, b"23", "bytes 1-2/4")
+    assert alice("GET", f"/{c}/f", Range="bytes=9-", If_Range=etag).status == 416
+    for other in ('"0123"', f"W/{etag}", put.headers["Last-Modified"]):
+        reply = alice("GET", f"/{c}/f", Range="bytes=1-2", If_Range=other)
+        assert (reply.status, reply.body) == (200, b"1234"), other
+    assert alice("GET", f"/{c}/f", Range="bytes=9-", If_Range='"0123"').status == 200
+    alice("PUT", f"/{c}/f", b"5678")
     reply = alice("GET", f"/{c}/f", Range="bytes=1-2", If_Range=etag)
-    assert (reply.status, reply.body) == (200, b"1234")
+    assert (reply.status, reply.body) == (200, b"5678")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_objects_are_read_by_the_time_of_their_change(alice: Client, c: str, method: str) -> None:
+    put = alice("PUT", f"/{c}/f", b"1234")
+    etag, at = put.headers["ETag"], put.headers["Last-Modified"]
+    long_ago, nonsense = "Thu, 01 Jan 1970 00:00:00 GMT", "yesterday"
+
+    def status(**conditions: str) -> int:
+        reply = alice(method, f"/{c}/f", **conditions)
+        assert reply.status == 200 or not reply.body or reply.status == 412
+        return reply.status
+
+    assert status(If_Modified_Since=at) == 304
+    assert alice(method, f"/{c}/f", If_Modified_Since=at).headers["ETag"] == etag
+    assert status(If_Modified_Since=long_ago) == 200
+    assert status(If_Modified_Since=nonsense) == 200
+    assert status(If_Modified_Since=at, If_None_Match='"0123"') == 200, "the tag counts, not the time"
+    assert status(If_Unmodified_Since=at) == 200
+    assert status(If_Unmodified_Since=long_ago) == 412
+    assert status(If_Unmodified_Since=nonsense) == 200
+    assert status(If_Unmodified_Since=long_ago, If_Match=etag) == 200, "the tag counts, not the time"
+    assert alice("PUT", f"/{c}/f", b"5678", If_Modified_Since=at).status == 201, "of reads only"
 
 
 def test_versions_can_be_listed_and_read(alice: Client, c: str) -> None:

@@ -16,6 +16,7 @@ from syncer.server.conditions import (
     judge_read,
     judge_write,
     listing_is_unchanged,
+    range_fits,
     settled_time,
 )
 
@@ -68,10 +69,26 @@ def test_a_write_goes_on_only_if_all_its_conditions_hold(
         (Conditions(if_none_match=BB), Verdict.GO_ON),
         (Conditions(if_match=BB, if_none_match=AA), Verdict.FAILED),
         (Conditions(if_version=8), Verdict.FAILED),
+        (Conditions(if_modified_since=4), Verdict.GO_ON),
+        (Conditions(if_modified_since=5), Verdict.NOT_MODIFIED),
+        (Conditions(if_modified_since=5, if_none_match=BB), Verdict.GO_ON),
+        (Conditions(if_modified_since=4, if_none_match=AA), Verdict.NOT_MODIFIED),
+        (Conditions(if_modified_since=5, if_unmodified_since=4), Verdict.FAILED),
+        (Conditions(if_unmodified_since=4, if_match=AA), Verdict.GO_ON),
+        (Conditions(if_unmodified_since=5, if_match=BB), Verdict.FAILED),
     ],
 )
 def test_a_read_is_spared_what_the_client_has(conditions: Conditions, verdict: Verdict) -> None:
     assert judge_read(conditions, NOW) is verdict
+
+
+@pytest.mark.parametrize(
+    ("if_range", "fits"),
+    [('"aa"', True), ("aa", True), ('W/"aa"', False), ('"bb"', False), ("Thu, 01 Jan 1970 00:00:05 GMT", False)],
+)
+def test_a_part_is_sent_only_to_who_has_parts_of_the_same_content(if_range: str, fits: bool) -> None:
+    assert range_fits(if_range, "aa") == fits
+    assert not range_fits('""', "")
 
 
 @given(shown_us=st.integers(0, 5_000_000), floor_us=st.integers(0, 5_000_000), later_us=st.integers(0, 5_000_000))
