@@ -36,7 +36,7 @@ from syncer.remote.client import (
     PutResult,
     Sieve,
 )
-from syncer.remote.http import HttpSettings, HttpTransport, Transport
+from syncer.remote.http import BadReplyError, HttpSettings, HttpTransport, Transport
 from syncer.remote.pithos_pages import Pages
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_read import Reader
@@ -48,7 +48,7 @@ from syncer.remote.retry import Retry, RetryPolicy
 from syncer.remote.url import RemoteUrl, parse_url
 
 _LISTING_TRIES: Final = 5
-"""How often a listing of several pages is begun anew because the container changed under it."""
+"""How often a listing is begun anew because the container changed under it, or has more objects than it names."""
 
 
 class PithosClient:
@@ -107,6 +107,7 @@ class PithosClient:
 
     async def _listed(self, begin: Callable[[], Pages]) -> tuple[ContainerInfo, Stamp, Pages]:
         """All pages, if the container did not change meanwhile; and the container before them."""
+        short = -1  # rows of a listing that had not all of the container
         for _ in range(_LISTING_TRIES):
             info, before = await self._session.look_at_container()
             pages = begin()
@@ -119,12 +120,25 @@ class PithosClient:
                 request = self._session.make.list_page(pages.last, whole=not info.atomic)
                 reply = await self._session.ask(request, 200)
                 count = await trio.to_thread.run_sync(pages.take, self._session.judge, reply)
-            if pages.count > 1 and (await self._session.look_at_container())[1] != before:
+            lacking = self._may_tell_all(info) and pages.rows < before.objects
+            if (pages.count > 1 or lacking) and (await self._session.look_at_container())[1] != before:
+                continue
+            if lacking and (info.atomic or pages.rows != short):
+                # It ended early, which would look like deletions. Synnefo's count may be wrong for good: there a second
+                # listing that ends at the same place is believed.
+                short = pages.rows
                 continue
             if pages.found.hidden and not info.atomic:
                 await PlainServer(self._session).finish_deletes(pages.found.hidden)
             return info, before, pages
-        raise RemoteUnavailableError(f"{self._session.judge.container} keeps changing while it is being listed")
+        container = self._session.judge.container
+        if short >= 0:
+            raise BadReplyError(f"{container} has more objects than the {short} that its listing names")
+        raise RemoteUnavailableError(f"{container} keeps changing while it is being listed")
+
+    def _may_tell_all(self, info: ContainerInfo) -> bool:
+        """Whether the whole container is listed, and not a folder of it (`Requests.list_page`)."""
+        return not info.atomic or not self._session.make.url.prefix
 
     async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""

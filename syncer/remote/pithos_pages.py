@@ -15,6 +15,7 @@ class Pages:
         sieve: What knows; None: nothing is known.
         last: The last name, where the next page begins.
         count: Pages with rows.
+        rows: Rows on all of them.
     """
 
     def __init__(self, sieve: Sieve | None = None) -> None:
@@ -22,6 +23,7 @@ class Pages:
         self.sieve = sieve
         self.last = ""
         self.count = 0
+        self.rows = 0
         self._names: set[str] = set()
 
     def take(self, judge: Judge, reply: Reply) -> int:
@@ -46,4 +48,5 @@ class Pages:
         self.found.hidden.extend(page.hidden)
         self.last = rows[-1].name
         self.count += 1
+        self.rows += len(rows)
         return len(rows)

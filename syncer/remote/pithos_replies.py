@@ -72,12 +72,14 @@ class Stamp:
         evidence: What plain Pithos has instead: time of the last change (full seconds), objects, bytes.
         settled: The reply is so much later than the last change that any further one will have another time.
         cursor: The same moment for `changes`, where the server has that.
+        objects: How many it says are in the container; 0 if it does not.
     """
 
     version: int
     evidence: tuple[str, ...]
     settled: bool = field(default=True, compare=False)
     cursor: Cursor | None = field(default=None, compare=False)
+    objects: int = field(default=0, compare=False)
 
     @property
     def place(self) -> Cursor:
@@ -181,6 +183,7 @@ class Judge:
             evidence=tuple(reply.headers.get(name, "") for name in names),
             settled=version is not None or _is_settled(reply),
             cursor=self._cursor(reply, version),
+            objects=_serial(reply.headers.get(wire.CONTAINER_OBJECT_COUNT.lower(), "")) or 0,
         )
 
     def _cursor(self, reply: Reply, version: int | None) -> Cursor | None:

@@ -15,6 +15,8 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind, Meta, RemoteStat
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.remote.client import CloudClient, MissingBlocks, PutResult
+from syncer.remote.http import BadReplyError
+from syncer.remote.pithos_replies import Judge
 from syncer.remote.upload import upload_file
 from tests.contract.remotes import (
     BLOCK,
@@ -584,3 +586,21 @@ def test_a_moment_is_another_after_a_change_and_the_same_without(remote: Remote)
             assert found.cursor == now.cursor
 
     run(remote, scenario)
+
+
+def test_our_servers_count_is_exact_and_a_listing_that_has_less_is_refused(
+    remotes: dict[str, Remote], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is between may have lost rows: they must not look like deletions."""
+    remotes["serve"].new_container()
+    all_rows = Judge.rows
+
+    async def scenario(client: CloudClient) -> None:
+        for name in ("a", "b"):
+            await store(client, name, b"data")
+        assert len((await client.list_objects()).objects) == 2
+        monkeypatch.setattr(Judge, "rows", lambda judge, reply: all_rows(judge, reply)[:1])
+        with pytest.raises(BadReplyError, match="more objects than the 1 that its listing names"):
+            await client.list_objects()
+
+    run(remotes["serve"], scenario)

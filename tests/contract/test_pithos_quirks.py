@@ -458,6 +458,40 @@ def test_a_page_that_never_comes_is_an_error_and_no_listing(synnefo: FakeRemote)
         synnefo.server.listing_limit = limit
 
 
+@pytest.mark.parametrize("page", ["limit=", "marker=b", "marker=d"], ids=["first", "second", "third"])
+def test_a_listing_that_ends_early_without_saying_so_is_begun_anew(synnefo: FakeRemote, page: str) -> None:
+    """It would look like deletions of everything behind."""
+
+    async def scenario(client: PithosClient) -> None:
+        for name in "abcde":
+            write(synnefo, name, b"")
+        synnefo.server.inject(Fault(FaultKind.SHORT_LISTING, method="GET", containing=page))
+        assert len((await client.list_objects()).objects) == 5
+
+    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
+    try:
+        play(synnefo, scenario)
+    finally:
+        synnefo.server.listing_limit = limit
+
+
+def test_a_count_that_is_wrong_for_good_does_not_end_the_sync(synnefo: FakeRemote) -> None:
+    """Synnefo keeps it beside the objects; a second listing that says the same is believed."""
+
+    async def scenario(client: PithosClient) -> None:
+        for name in "abc":
+            write(synnefo, name, b"")
+        synnefo.server.inject(Fault(FaultKind.SHORT_LISTING, method="GET", containing="marker=b", times=100))
+        assert [stat.path for stat in (await client.list_objects()).objects] == [b"a", b"b"]
+        synnefo.server.clear_faults()
+
+    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
+    try:
+        play(synnefo, scenario)
+    finally:
+        synnefo.server.listing_limit = limit
+
+
 def test_metadata_of_a_listing_without_any_are_fetched_on_demand(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         await store(client, "file", b"data")

@@ -36,6 +36,7 @@ class FaultKind(Enum):
     TRUNCATE = auto()  # half of the body, then the connection closes
     WRONG_BYTES = auto()  # first byte of the body flipped
     WRONG_HASHMAP = auto()  # a hashmap with two blocks swapped or one replaced
+    SHORT_LISTING = auto()  # it ends before its end, and does not say so
     STALE_LISTING = auto()  # the listing as it was when the fault was injected
     FORGET_BLOCKS = auto()  # POSTed blocks are answered with 202 and their ids but not kept: a second 409 follows
     EMPTY_BODY = auto()  # what Synnefo answers to a block POST with a content type that it doesn't like
@@ -404,8 +405,8 @@ def _damaged(answer: Answer, kind: FaultKind | None) -> Answer:
         form = json.loads(answer.body)
         form["hashes"][0] = "ab" * 32
         return Answer(answer.status, answer.headers, json.dumps(form).encode())
-    if kind is FaultKind.EMPTY_BODY:
-        return Answer(answer.status, answer.headers)
+    if kind in (FaultKind.EMPTY_BODY, FaultKind.SHORT_LISTING):
+        return Answer(answer.status, answer.headers, b"[]" if kind is FaultKind.SHORT_LISTING else b"")
     if kind is FaultKind.WRONG_IDS:
         return Answer(answer.status, answer.headers, json.dumps(["ab" * 32] * len(json.loads(answer.body))).encode())
     if kind is FaultKind.NOT_JSON:
