@@ -10,6 +10,7 @@ from typing import Final
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
+from blockfs.tree.check_frozen import freeze, keep_apart, originals_of
 from blockfs.tree.check_rows import SIZE_LIMIT
 from blockfs.tree.draft import Draft
 from blockfs.tree.findings import Problem
@@ -131,6 +132,7 @@ def check_names(draft: Draft) -> None:
     _follow_reverse_rows(draft)
     _remove_dangling(draft)
     _add_reverse_rows(draft)
+    keep_apart(draft)
     directories = _Directories(draft)
     directories.keep_one_name_each()
     _check_orphans(draft)
@@ -258,16 +260,22 @@ class _Directories:
             self._states[self._rank(top)] = _REACHED
         for ino in self._inos:
             self._climb(ino)
-        for inode in all_inodes(draft):
-            ino = inode.ino
-            if (
-                ino not in TOP_INOS
-                and next(draft.places(ino), None) is None
-                and draft.rows.get(Table.ORPHANS, u64(ino)) is None
-            ):
-                path = draft.reconnect(ino)
-                draft.found(Problem.UNREACHABLE, ino, "no name, and not an orphan", f"reconnected as {path}")
-                draft.lost(ino, "its name")
+        nameless = [inode.ino for inode in all_inodes(draft) if self._is_lost(inode.ino)]
+        originals = originals_of(draft, set(nameless))
+        for ino in nameless:
+            inode = draft.inode(ino)
+            assert inode is not None
+            if ino in originals and not inode.is_frozen:
+                freeze(draft, inode, originals[ino])
+            path = draft.reconnect(ino)
+            draft.found(Problem.UNREACHABLE, ino, "no name, and not an orphan", f"reconnected as {path}")
+            draft.lost(ino, "its name")
+
+    def _is_lost(self, ino: int) -> bool:
+        """Whether it has no name, and is not meant to have none."""
+        if ino in TOP_INOS or next(self._draft.places(ino), None) is not None:
+            return False
+        return self._draft.rows.get(Table.ORPHANS, u64(ino)) is None
 
     def _climb(self, ino: int) -> None:
         """Follow the names upwards to a directory of which is known that it leads to the root; cut a cycle."""

@@ -156,6 +156,12 @@ class Draft(TreeReader):
         self.rows.put(Table.INODES, u64(inode.ino), encode_inode(stored))
         self.rows.put(Table.JOURNAL, u64(version), u64(inode.ino))
 
+    def freeze(self, inode: Inode, origin: int) -> None:
+        """Make a live inode the copy of another one, in a snapshot. It leaves the journal."""
+        if self.rows.get(Table.JOURNAL, u64(inode.version)) == u64(inode.ino):
+            self.rows.delete(Table.JOURNAL, u64(inode.version))
+        self.rows.put(Table.INODES, u64(inode.ino), encode_inode(replace(inode, origin=origin)))
+
     def new_inode(self, ino: int, kind: Kind, *, mode: int, size_bytes: int = 0) -> None:
         """Make an inode that belongs to the superuser."""
         now = self.world.now_ns

@@ -45,6 +45,8 @@ class Problem(Enum):
     """Staged data that the tree does not name, on a volume that was unmounted cleanly or is damaged."""
     STRAY_ROW = "stray-row"
     """A symlink target, xattr or staging generation of no inode, or of the wrong kind of inode."""
+    SNAPSHOT = "snapshot"
+    """An inode in a snapshot that could be changed or is not recorded as a copy, or a read-only one outside."""
     SYMLINK = "symlink"
     """A symlink without a target, or whose size is not the target's length."""
     JOURNAL = "journal"

@@ -13,7 +13,7 @@ import pytest
 
 from blockfs.blocks.environment import close_environment
 from blockfs.tree.environment import open_tables, open_tree_environment
-from blockfs.tree.schema import FORMAT, META_FORMAT, Table, encode_format
+from blockfs.tree.schema import FORMAT, META_FORMAT, Table, encode_format, u64
 from syncer.cli import main as entry
 from tests.conftest import Mounted
 from tests.system.machines import Machines
@@ -125,6 +125,39 @@ def test_lost_blocks_are_named_with_their_bytes_and_stay_unreadable(filled: Moun
         file.seek(40 * block)
         file.write(DATA[40 * block : 41 * block])
     filled.umount("--seal")
+    assert fsck(filled)["clean"] is True
+    assert whole(filled)
+
+
+def test_what_is_repaired_in_a_snapshot_stays_read_only_and_in_it(filled: Mounted) -> None:
+    filled.remount()
+    filled.run("snapshot", "create", filled.path, "kept")
+    kept = filled.path / ".snapshots" / "kept" / "folder"
+    lost = [kept.stat().st_ino, (kept / "large").stat().st_ino]
+    filled.umount()
+    path = os.fsencode(filled.volume / "tree")
+    environment = open_tree_environment(path)
+    inodes = open_tables(environment, path)[Table.INODES]
+    with environment.begin(write=True) as transaction:
+        for ino in lost:
+            assert transaction.delete(u64(ino), db=inodes)
+    close_environment(environment)
+    found = fsck(filled, "--repair", expect=15)
+    assert {entry["path"] for entry in found["lost"]} == {".snapshots/kept/folder", ".snapshots/kept/folder/large"}  # type: ignore[attr-defined]
+    assert fsck(filled)["clean"] is True
+    filled.remount()
+    assert [kept.stat().st_ino, (kept / "large").stat().st_ino] == lost
+    assert (kept / "large").read_bytes() == DATA
+    for change in (
+        lambda: (kept / "large").open("r+b"),
+        lambda: (kept / "large").chmod(0o777),
+        (kept / "new").touch,
+        (kept / "large").unlink,
+    ):
+        with pytest.raises(OSError, match="Read-only"):
+            change()
+    filled.run("snapshot", "delete", filled.path, "kept")
+    filled.umount()
     assert fsck(filled)["clean"] is True
     assert whole(filled)
 

@@ -271,6 +271,8 @@ def damage_and_repair(sound: Path, changes: list[Edit]) -> None:
         assert {found.detail for found in again.findings} <= {found.detail for found in done.findings}
 
         names_after, after = contents(path)
+        for name, ino in names_after.items():
+            assert after[ino].inode.is_frozen == (name.split(b"/")[0] == SNAPSHOTS_NAME), name
         told = {loss.ino for loss in done.losses} | {found.ino for found in done.findings}
         counted = any(found.problem is Problem.LEAF_COUNT for found in done.findings)
         for ino, file in before.items():
