@@ -17,8 +17,8 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from syncer.core.model import Nid, RelPath
 from syncer.core.paths import ancestors
@@ -97,8 +97,7 @@ def guard_of(entries: Iterable[tuple[bytes, int]]) -> Guard:
     return Guard(count=count, digest=hasher.hexdigest())
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One node of a subtree.
 
     Attributes:
@@ -128,24 +127,44 @@ class Retagged:
 
 
 class Subtree:
-    """The nodes at and below a directory, by what the base says."""
+    """The nodes at and below a directory, by what the base says. Not an object for each: there may be a million.
 
-    def __init__(self, members: Iterable[Member]) -> None:
-        """Take them in any order."""
-        self.members: Sequence[Member] = sorted(members, key=lambda member: member.rest)
+    Attributes:
+        rests: What is behind the root's path in each one's, in byte order (`Member.rest`).
+        nids: Which nodes, in the same order.
+        versions: Theirs, in the same order.
+    """
+
+    def __init__(self, rests: Sequence[bytes], nids: Sequence[Nid], versions: Sequence[int]) -> None:
+        """Take over what the attributes hold."""
+        self.rests, self.nids, self.versions = rests, nids, versions
+
+    @classmethod
+    def of(cls, members: Iterable[Member]) -> Subtree:
+        """Made of nodes in any order."""
+        ordered = sorted(members)
+        return cls(
+            [member.rest for member in ordered],
+            [member.nid for member in ordered],
+            [member.version for member in ordered],
+        )
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.nids)
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """One by one, in byte order."""
+        return list(map(Member, self.rests, self.nids, self.versions))
 
     @property
     def guard(self) -> Guard:
         """What the server must have."""
-        return guard_of((member.rest, member.version) for member in self.members)
+        return guard_of(zip(self.rests, self.versions, strict=True))
 
     def after(self, move: SubtreeMove) -> Subtree:
         """The same after it was moved."""
-        ranked = enumerate(self.members)
-        return Subtree(replace(member, version=version_of(move.first, rank)) for rank, member in ranked)
+        return Subtree(self.rests, self.nids, _versions(move.first, len(self)))
 
     def is_after(self, move: SubtreeMove, *, root: bool) -> bool:
         """Whether the versions are those that a move gave out.
@@ -154,10 +173,15 @@ class Subtree:
             move: The move.
             root: Look at the root, too: its row is written apart from the others'.
         """
-        if len(self) != move.guard.count:
-            return False
-        ranked = list(enumerate(self.members))[0 if root else 1 :]
-        return all(member.version == version_of(move.first, rank) for rank, member in ranked)
+        least = 0 if root else 1
+        return len(self) == move.guard.count and list(self.versions[least:]) == list(
+            _versions(move.first, len(self))[least:]
+        )
+
+
+def _versions(first: int, count: int) -> range:
+    """`version_of` for all ranks."""
+    return range(version_of(first, 0), version_of(first, count), 2)
 
 
 def touches(path: RelPath, roots: frozenset[RelPath]) -> bool:

@@ -256,6 +256,7 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
         calm = Calm(surveyor, known, changes, arrivals, scoping.state.digests)
         scope = Scope(known, calm)
         arrivals.take_into(scope)
+        dirt, entries = arrivals.without_echoes(surveyor, scope, dirt, entries)
         looked = _look_through(surveyor, scope, dirt, entries)
         for name in deleted:  # what is not synced keeps its directory
             nid = scope.find(name)
@@ -269,7 +270,7 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
         subtrees = subtrees_of(known, scoped.whole, arrivals.subtrees)
         return _Found(
             scoped=scoped,
-            directories=(*looked, *calm.looked),
+            directories=(*looked, *calm.looked, *arrivals.looked),
             surveyor=surveyor,
             whole=Whole(subtrees=subtrees, retagged=tuple(arrivals.retagged)),
         )

@@ -5,14 +5,14 @@ Every doubt is an `UnscopableError` or a no: then things are looked at, and move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import BaseRow, FileStat, Kind, Nid, RelPath
-from syncer.core.paths import is_private, rel_path
-from syncer.core.scope import Rows, Scope, UnscopableError
+from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
+from syncer.core.paths import is_private, rel_path, split
+from syncer.core.scope import Rows, Scope, UnscopableError, is_unchanged
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
 from syncer.local.survey import Digests, Survey
@@ -89,7 +89,13 @@ class Whole:
 
 
 class Arrivals:
-    """Takes the moves on the server into a scope."""
+    """Takes the moves on the server into a scope.
+
+    Attributes:
+        subtrees: See `Whole`.
+        retagged: See `Whole`.
+        looked: Directories that are as the base says, by where they will be after the moves.
+    """
 
     def __init__(self, rows: SubtreeRows, changes: Changes) -> None:
         """Look at the moves.
@@ -102,6 +108,8 @@ class Arrivals:
         self._changed = [*(each.path for each in changes.objects), *map(RelPath, changes.deleted)]
         self.subtrees: dict[Nid, Subtree] = {}
         self.retagged: list[Retagged] = []
+        self.looked: list[RelPath] = []
+        self._arriving: list[tuple[RelPath, RelPath]] = []
         if not disjoint([name for move in changes.moves for name in (move.source, move.target)]):
             raise UnscopableError
 
@@ -131,7 +139,38 @@ class Arrivals:
         elif not subtree.is_after(move, root=False):  # else it was recorded before a crash
             raise UnscopableError(target)
         self.subtrees[nid] = subtree.after(move)
+        self._arriving.append((source, target))
+        self.looked.append(target)
         scope.moved(row, target, replace(row.remote, version=move.root_version))
+
+    def without_echoes(
+        self, surveyor: PartSurveyor, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+    ) -> tuple[Collection[RelPath], Collection[RelPath]]:
+        """Leave out what is told of an arriving directory, but is as the base says: what was done here before.
+
+        Args:
+            surveyor: Looks at it.
+            scope: Of which the directory is a part.
+            dirt: Directories in which something may have changed.
+            entries: Further paths that may have changed.
+
+        Returns:
+            The rest of them.
+
+        Raises:
+            UnscopableError: Something below it is not so.
+        """
+        for source, target in self._arriving:
+            roots = frozenset((source,))
+            told = {path for path in (*dirt, *(split(path)[0] for path in entries)) if touches(path, roots)}
+            for path in told:
+                nid = scope.find(path)
+                if nid is None or not _is_as_known(surveyor, self._rows, path, nid):
+                    raise UnscopableError(path)
+                self.looked.append(RelPath(target + path[len(source) :]))
+            dirt = [path for path in dirt if path not in told]
+            entries = [path for path in entries if split(path)[0] not in told]
+        return dirt, entries
 
     def allows(self, source: RelPath) -> bool:
         """Whether no move but one of this very directory concerns it."""
@@ -156,7 +195,8 @@ class Calm:
     ) -> None:
         self._surveyor = surveyor
         self._rows = rows
-        self._changed = [*(each.path for each in changes.objects), *map(RelPath, changes.deleted)]
+        self._changed: dict[RelPath, RemoteTag | None] = {each.path: each.tag for each in changes.objects}
+        self._changed.update(dict.fromkeys(map(RelPath, changes.deleted)))
         self._able = EXTENSION_SUBTREES in changes.info.extensions and surveyor.rules.is_empty
         self._arrivals = arrivals
         self._digests = digests
@@ -168,12 +208,18 @@ class Calm:
         if old is None or not self._surveyor.is_free(old):
             return False
         roots = frozenset((old, stat.path))
-        if not self._arrivals.allows(old) or any(touches(path, roots) for path in self._changed):
+        changed = [path for path in self._changed if touches(path, roots)]
+        if not self._arrivals.allows(old) or not all(map(self._is_echo, changed)):
             return False
         if not self._surveyor.is_as_known(self._rows, stat.path, row.nid, self._digests()):
             return False
         self.looked.append(stat.path)
         return True
+
+    def _is_echo(self, path: RelPath) -> bool:
+        """Whether the base has what the server tells of a path: what was written or deleted from here."""
+        tag, rows = self._changed[path], _at(self._rows, path)
+        return not rows if tag is None else [row.remote for row in rows] == [tag]
 
 
 def subtrees_of(rows: SubtreeRows, whole: frozenset[Nid], arrived: Mapping[Nid, Subtree]) -> dict[Nid, Subtree]:
@@ -186,6 +232,25 @@ def subtrees_of(rows: SubtreeRows, whole: frozenset[Nid], arrived: Mapping[Nid, 
     if any(len(subtree) > MAX_OBJECTS for subtree in found.values()):
         raise UnscopableError
     return found
+
+
+def _is_as_known(surveyor: PartSurveyor, rows: SubtreeRows, path: RelPath, nid: Nid) -> bool:
+    """Whether all entries of a directory, though not what is below them, are exactly as the base says."""
+    if not surveyor.is_directory(path):
+        return False
+    children = rows.children(nid)
+    known = {row.node.name: row for row in children}
+    stats = {split(stat.path)[1]: stat for stat in surveyor.listing(path)}
+    return len(children) == len(known) == len(stats) and all(
+        name in known and is_unchanged(known[name], stat) for name, stat in stats.items()
+    )
+
+
+def _at(rows: SubtreeRows, path: RelPath) -> Sequence[BaseRow]:
+    """The base rows at a path."""
+    above, name = split(path)
+    parents = [row.nid for row in _at(rows, above)] if above else [ROOT]
+    return [row for parent in parents for row in rows.at(parent, name)]
 
 
 def _path(name: str) -> RelPath:

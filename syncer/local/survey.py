@@ -119,6 +119,9 @@ class Surveyor:
         self.holding: set[RelPath] = set()
         self._folds = folds
         self._root = root
+        # Of directories that seem to have moved: those below with the digest of before, and the directories in them.
+        self._moved: dict[RelPath, list[RelPath]] = {}
+        self._below_moved: set[RelPath] = set()  # to be judged yet
         self._home = status(b"", root).device
 
     def survey(self, known: Digests, *, share_from: int = MIN_ENTRIES) -> Survey:
@@ -148,11 +151,21 @@ class Surveyor:
                 for path, (is_dirty, count, below) in found:
                     entries += count
                     pending.extend(below)
+                    above = split(path)[0] if path else None
+                    self._note_moved(path, below, is_dirty=is_dirty, above_is_dirty=above in dirty)
                     if is_dirty:
                         dirty[path] = None
-                        if self._with_xattrs and path:
+                        if self._with_xattrs and above is not None:
                             # Its own attributes are told by the directory above, whose digest does not know of them.
-                            dirty[split(path)[0]] = None
+                            dirty[above] = None
+
+    def _note_moved(self, path: RelPath, below: list[RelPath], *, is_dirty: bool, above_is_dirty: bool) -> None:
+        """Keep what is below a directory that may have moved: a rename changes its ctime, and the one that it is in."""
+        if path in self._below_moved or (is_dirty and above_is_dirty):
+            self._below_moved.discard(path)
+            self._below_moved.update(below)
+            if not is_dirty:
+                self._moved[path] = below
 
     def judge(self, path: RelPath, known: Digests) -> Found:
         """Compare one directory with its digest."""
@@ -160,8 +173,7 @@ class Surveyor:
             ino, changed_ns, found = self._entries(path)
         except (OSError, LocalChangedError):
             return True, 0, []
-        below = [join(path, os.fsencode(entry[0])) for entry in found if stat.S_ISDIR(entry[1])]
-        return known.get(ino) != _digest(changed_ns, found), len(found), below
+        return known.get(ino) != _digest(changed_ns, found), len(found), _directories(path, found)
 
     def is_free(self, path: RelPath) -> bool:
         """Whether nothing has this name now. False if that can't be told."""
@@ -194,22 +206,24 @@ class Surveyor:
         pending = [(path, nid)]
         while pending:
             at, number = pending.pop()
-            try:
-                ino, changed_ns, entries = self._entries(at)
-            except (OSError, LocalChangedError):
-                return False
-            if known.get(ino) != _digest(changed_ns, entries):
-                children = {os.fsdecode(row.node.name): row for row in rows.children(number)}
-                if not _all_agree(children, entries):
+            below = self._moved.get(at)  # the survey has looked at it just now
+            if below is None:
+                try:
+                    ino, changed_ns, entries = self._entries(at)
+                except (OSError, LocalChangedError):
                     return False
-                if self._with_xattrs and not self._xattrs_agree(at, rows.row(number), children):
-                    return False
-            for entry in entries:
-                if stat.S_ISDIR(entry[1]):
-                    found = rows.at(number, os.fsencode(entry[0]))
-                    if len(found) != 1:
+                if known.get(ino) != _digest(changed_ns, entries):
+                    children = {os.fsdecode(row.node.name): row for row in rows.children(number)}
+                    if not _all_agree(children, entries):
                         return False
-                    pending.append((join(at, found[0].node.name), found[0].nid))
+                    if self._with_xattrs and not self._xattrs_agree(at, rows.row(number), children):
+                        return False
+                below = _directories(at, entries)
+            for each in below:
+                found = rows.at(number, split(each)[1])
+                if len(found) != 1:
+                    return False
+                pending.append((each, found[0].nid))
         return True
 
     def is_directory(self, path: RelPath) -> bool:
@@ -378,6 +392,11 @@ def _digest(changed_ns: int, entries: list[_Entry]) -> bytes:
     and its removal would not be seen.
     """
     return hashlib.blake2b(marshal.dumps((changed_ns, entries), _PLAIN_MARSHAL), digest_size=_DIGEST_BYTES).digest()
+
+
+def _directories(path: RelPath, entries: list[_Entry]) -> list[RelPath]:
+    """Those among the entries of a directory."""
+    return [join(path, os.fsencode(entry[0])) for entry in entries if stat.S_ISDIR(entry[1])]
 
 
 def _all_agree(children: Mapping[str, BaseRow], entries: list[_Entry]) -> bool:

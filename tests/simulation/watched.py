@@ -63,7 +63,7 @@ class MemoryRows:
                 row = self.rows[nid]
                 members[nid] = Member(rest, nid, 0 if row.remote is None else row.remote.version)
                 pending += [(rest + b"/" + below.node.name, below.nid) for below in self.children(nid)]
-        return Subtree(members.values())
+        return Subtree.of(members.values())
 
 
 class MemorySurveyor(Surveyor):

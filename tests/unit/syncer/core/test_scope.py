@@ -83,7 +83,7 @@ class MemoryRows:
             members.append(Member(rest, nid, 0 if row.remote is None else row.remote.version))
             below = [each for each in self.rows.values() if each.node.parent == nid]
             pending += [(rest + b"/" + each.node.name, each.nid) for each in below]
-        return Subtree(members)
+        return Subtree.of(members)
 
     def _give(self, found: object) -> list[BaseRow]:
         rows = list(found)  # type: ignore[call-overload] # a generator of rows

@@ -299,3 +299,42 @@ def test_a_file_that_is_written_through_an_open_descriptor_meanwhile_is_found(pa
     os.close(descriptor)
     settle(first, second)
     assert (first.path / "renamed" / "a").read_bytes().startswith(b"late")
+
+
+def until_the_clock_ticks(device: Device) -> None:
+    """A write from now on has a later time stamp than those before."""
+    probe = device.path.parent / "probe"
+    probe.touch()
+    before = probe.stat().st_ctime_ns
+    while probe.stat().st_ctime_ns == before:
+        probe.touch()
+
+
+def test_what_came_into_a_folder_before_does_not_keep_it_from_moving_as_a_whole(pair: tuple[Device, Device]) -> None:
+    """Changes that were made here by the sync leave other time stamps of directories than the digests know."""
+    first, second = pair
+    for old, new in (("folder", "b"), ("b", "c"), ("c", "d")):
+        first.write(f"{old}/deep/er/file", old.encode())
+        until_the_clock_ticks(first)
+        first.reconcile()
+        until_the_clock_ticks(second)
+        second.reconcile()
+        until_the_clock_ticks(second)  # what was pulled must not look racily clean either
+        (first.path / old).rename(first.path / new)
+        assert "move_subtree" in cycle(first)
+        calls = cycle(second)
+        assert not {"list_objects", "block_list", "read_block", "move"} & set(calls)
+        assert [type(action) for action in second.ears.actions].count(Move) == 1
+    assert_at_rest(first, second)
+
+
+def test_what_an_arriving_folder_was_told_of_under_watch_is_looked_at(pair: tuple[Device, Device]) -> None:
+    first, second = pair
+    (first.path / "folder").rename(first.path / "renamed")
+    cycle(first)
+    calls: list[str] = []
+    told = [b"folder/deep/er/file", b"folder/a"]  # as events of our own doing are, when they come late
+    assert not second.reconcile(client=called(second, calls), entries=told).failures
+    assert "list_objects" not in calls
+    assert (second.path / "renamed" / "deep" / "er" / "file").exists()
+    settle(first, second)

@@ -313,3 +313,21 @@ def test_a_name_in_a_directory_that_can_not_be_read_is_not_free(tmp_path: Path) 
         assert not surveyor.is_free(RelPath(b"file"))
         assert surveyor.is_free(RelPath(b"file/below"))
         assert surveyor.is_free(RelPath(b"none/below"))
+
+
+@pytest.mark.parametrize("renames", [[], [("new/deep/two", "new/deep/2")]])
+def test_what_a_survey_found_in_a_moved_directory_needs_no_second_look(
+    tree: Path, renames: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = MemoryRows(rows_of(tree))
+    nid = next(nid for nid, row in known.rows.items() if row.node.name == b"a")
+    with surveyor_of(tree) as surveyor:
+        digests = settled(tree, surveyor)
+        for old, new in [("a", "new"), *renames]:
+            (tree / old).rename(tree / new)
+        surveyor.survey(digests)
+        looked: list[RelPath] = []
+        entries = surveyor._entries
+        monkeypatch.setattr(surveyor, "_entries", lambda path: looked.append(path) or entries(path))
+        assert surveyor.is_as_known(known, RelPath(b"new"), nid, digests) == (not renames)
+        assert looked == [b"new", *([b"new/deep"] if renames else [])]
