@@ -103,10 +103,11 @@ def working(root: int, known: bytes, rules: IgnoreRules) -> Iterator[Worker | No
         ours.close()
         yield None
         return
-    worker = Worker(process, Connection(ours.detach()))
+    connection = Connection(ours.detach())
+    worker = Worker(process, connection)
     try:
         with suppress(OSError):  # whoever gives it something finds out
-            worker._connection.send_bytes(marshal.dumps((known, rules.dump())))  # noqa: SLF001 - of this module
+            connection.send_bytes(marshal.dumps((known, rules.dump())))
         yield worker
     finally:
         worker.close()

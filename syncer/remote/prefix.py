@@ -41,39 +41,54 @@ from syncer.remote.retry import RetryPolicy
 from syncer.remote.url import parse_url
 
 
-class PrefixClient:
-    """`CloudClient` of the folder `prefix` of another one's container."""
+class _Names:
+    """Names in the folder, and in the container."""
 
-    def __init__(self, inner: CloudClient, prefix: RelPath) -> None:
-        self._inner = inner
-        self._prefix = rel_path(prefix)
-        self._below = prefix + b"/"
-        self.counters: Counters = inner.counters
+    def __init__(self, prefix: RelPath) -> None:
+        self._below = rel_path(prefix) + b"/"
 
-    # --- names
-
-    def _out(self, path: RelPath) -> RelPath:
+    def out(self, path: RelPath) -> RelPath:
+        """The path in the container."""
         if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
             raise UnsafeNameError(path, "it is reserved for blocksync")
         return RelPath(self._below + rel_path(path))
 
-    def _in(self, path: bytes) -> RelPath | None:
+    def into(self, path: bytes) -> RelPath | None:
         """The path in the folder; None for what is elsewhere, or is not to be told."""
         if not path.startswith(self._below):
             return None
         inside = RelPath(path[len(self._below) :])
         return None if not inside or (is_private(inside) and not inside.startswith(PARK_FOLDER + b"/")) else inside
 
-    def _stats(self, stats: Iterable[RemoteStat]) -> list[RemoteStat]:
-        return [replace(stat, path=inside) for stat in stats if (inside := self._in(stat.path)) is not None]
+    def touch(self, path: bytes) -> bool:
+        """Whether what happens to a path of the container may be seen in the folder."""
+        return path.startswith(self._below) or self._below.startswith(path + b"/")
 
-    def _refused(self, refused: Iterable[RefusedName]) -> list[RefusedName]:
+    def stats(self, stats: Iterable[RemoteStat]) -> list[RemoteStat]:
+        """What is in the folder, by its paths there."""
+        return [replace(stat, path=inside) for stat in stats if (inside := self.into(stat.path)) is not None]
+
+    def refused(self, refused: Iterable[RefusedName]) -> list[RefusedName]:
+        """What of refused names is in the folder."""
         below = self._below.decode()
-        return [replace(one, name=one.name.removeprefix(below)) for one in refused if one.name.startswith(below)]
+        return [replace(one, name=self.without(one.name)) for one in refused if one.name.startswith(below)]
+
+    def without(self, name: str) -> str:
+        """A name of the container without the folder's, if it has that."""
+        return name.removeprefix(self._below.decode())
+
+
+class PrefixClient:
+    """`CloudClient` of the folder `prefix` of another one's container."""
+
+    def __init__(self, inner: CloudClient, prefix: RelPath) -> None:
+        self._inner = inner
+        self._names = _Names(prefix)
+        self.counters: Counters = inner.counters
 
     def _put(self, result: PutResult) -> PutResult:
         """Versions of others that were at the same name."""
-        foreign = [(one, self._in(one.path)) for one in result.foreign]
+        foreign = [(one, self._names.into(one.path)) for one in result.foreign]
         return replace(result, foreign=tuple(replace(one, path=path) for one, path in foreign if path is not None))
 
     # --- the container
@@ -93,7 +108,7 @@ class PrefixClient:
     async def list_objects(self) -> Listing:
         """See CloudClient."""
         found = await self._inner.list_objects()
-        return replace(found, objects=self._stats(found.objects), refused=self._refused(found.refused))
+        return replace(found, objects=self._names.stats(found.objects), refused=self._names.refused(found.refused))
 
     async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient. The wait ends with any change of the container; then there may be none to tell."""
@@ -105,28 +120,28 @@ class PrefixClient:
     def _crosses(self, move: SubtreeMove) -> bool:
         """Whether a move is neither within the folder nor beside it."""
         names = (move.source.encode(), move.target.encode())
-        inside = [self._in(name) is not None for name in names]
-        near = [name.startswith(self._below) or self._below.startswith(name + b"/") for name in names]
+        inside = [self._names.into(name) is not None for name in names]
+        near = [self._names.touch(name) for name in names]
         return any(near) and not all(inside)
 
     async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
         """See CloudClient."""
-        return self._changes(await self._inner.compare(lambda: _View(self, known()), since))
+        return self._changes(await self._inner.compare(lambda: _View(self._names, known()), since))
 
     def _changes(self, found: Changes) -> Changes:
-        deleted = [inside for name in found.deleted if (inside := self._in(name)) is not None]
+        deleted = [inside for name in found.deleted if (inside := self._names.into(name)) is not None]
         return replace(
             found,
-            objects=self._stats(found.objects),
+            objects=self._names.stats(found.objects),
             deleted=list(deleted),
-            refused=self._refused(found.refused),
-            moves=[self._move(move) for move in found.moves if self._in(move.source.encode()) is not None],
+            refused=self._names.refused(found.refused),
+            moves=[self._move(move) for move in found.moves if self._names.into(move.source.encode()) is not None],
         )
 
     def _move(self, move: SubtreeMove) -> SubtreeMove:
         """A move within the folder, by the names there. What it moved is named from its root on: the guard stays."""
-        below = self._below.decode()
-        return replace(move, source=move.source.removeprefix(below), target=move.target.removeprefix(below))
+        names = self._names
+        return replace(move, source=names.without(move.source), target=names.without(move.target))
 
     async def close(self) -> None:
         """See CloudClient."""
@@ -136,26 +151,26 @@ class PrefixClient:
 
     async def resolve(self, stat: RemoteStat) -> RemoteStat:
         """See CloudClient."""
-        return replace(await self._inner.resolve(replace(stat, path=self._out(stat.path))), path=stat.path)
+        return replace(await self._inner.resolve(replace(stat, path=self._names.out(stat.path))), path=stat.path)
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient."""
-        found = await self._inner.head(self._out(path))
+        found = await self._inner.head(self._names.out(path))
         return None if found is None else replace(found, path=path)
 
     async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
         """See CloudClient."""
-        return await self._inner.block_list(self._out(path), tag, older)
+        return await self._inner.block_list(self._names.out(path), tag, older)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""
-        return await self._inner.read_block(self._out(path), tag, blocks, index)
+        return await self._inner.read_block(self._names.out(path), tag, blocks, index)
 
     async def read_blocks(
         self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
     ) -> None:
         """See CloudClient."""
-        await self._inner.read_blocks(self._out(path), tag, blocks, indexes, deliver)
+        await self._inner.read_blocks(self._names.out(path), tag, blocks, indexes, deliver)
 
     # --- writing
 
@@ -167,14 +182,14 @@ class PrefixClient:
         self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
     ) -> PutResult | MissingBlocks:
         """See CloudClient."""
-        done = await self._inner.put_object(self._out(path), blocks, meta, expect, base)
+        done = await self._inner.put_object(self._names.out(path), blocks, meta, expect, base)
         return done if isinstance(done, MissingBlocks) else self._put(done)
 
     async def put_small(
         self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
     ) -> PutResult:
         """See CloudClient."""
-        return self._put(await self._inner.put_small(self._out(path), kind, data, meta, expect))
+        return self._put(await self._inner.put_small(self._names.out(path), kind, data, meta, expect))
 
     async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
         """See CloudClient."""
@@ -182,7 +197,7 @@ class PrefixClient:
         outside: dict[int, PutOrder] = {}
         for at, order in enumerate(orders):
             try:
-                outside[at] = replace(order, path=self._out(order.path))
+                outside[at] = replace(order, path=self._names.out(order.path))
             except UnsafeNameError as error:
                 done[at] = error
         results = await self._inner.put_all(list(outside.values()))
@@ -192,41 +207,43 @@ class PrefixClient:
 
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """See CloudClient."""
-        return self._put(await self._inner.move(self._out(source), self._out(target), expect))
+        return self._put(await self._inner.move(self._names.out(source), self._names.out(target), expect))
 
     async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
         """See CloudClient."""
-        outside = [replace(one, source=self._out(one.source), target=self._out(one.target)) for one in orders]
+        outside = [
+            replace(one, source=self._names.out(one.source), target=self._names.out(one.target)) for one in orders
+        ]
         return [self._put(done) for done in await self._inner.move_all(outside)]
 
     async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
         """See CloudClient."""
-        return self._move(await self._inner.move_subtree(self._out(source), self._out(target), guard))
+        return self._move(await self._inner.move_subtree(self._names.out(source), self._names.out(target), guard))
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """See CloudClient."""
-        await self._inner.delete(self._out(path), expect)
+        await self._inner.delete(self._names.out(path), expect)
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
         """See CloudClient."""
-        return self._put(await self._inner.set_meta(self._out(path), meta, expect))
+        return self._put(await self._inner.set_meta(self._names.out(path), meta, expect))
 
 
 class _View:
     """A sieve of the folder's names as one of the container's."""
 
-    def __init__(self, client: PrefixClient, sieve: Sieve) -> None:
-        self._client = client
+    def __init__(self, names: _Names, sieve: Sieve) -> None:
+        self._names = names
         self._sieve = sieve
 
     def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
         """See Sieve."""
-        inside = self._sieve.sift(self._client._stats(objects))  # noqa: SLF001 - a part of it
-        return [replace(stat, path=self._client._out(stat.path)) for stat in inside]  # noqa: SLF001
+        inside = self._sieve.sift(self._names.stats(objects))
+        return [replace(stat, path=self._names.out(stat.path)) for stat in inside]
 
     def missing(self) -> list[RelPath]:
         """See Sieve."""
-        return [self._client._out(path) for path in self._sieve.missing()]  # noqa: SLF001
+        return [self._names.out(path) for path in self._sieve.missing()]
 
 
 def open_remote(
