@@ -46,6 +46,7 @@ from syncer.remote.upload import read_checked, upload_file
 LARGE_AT_ONCE: Final = 8
 _ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own
 _SMALL_AT_ONCE: Final = 1024  # small changes that share requests
+_ALONE_BYTES: Final = 256 << 10  # of a file whose request gains nothing from those of others
 _SMALL_BYTES: Final = 64 << 20  # in memory, of small files on their way
 
 
@@ -86,7 +87,8 @@ class RemoteWorker:
         self._ledger = ledger
         self._files = files
         self.workers = _ALONE_AT_ONCE
-        self._bulk = False
+        self._many = False
+        self._many_bytes = local.block_size
         self._step = step
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(LARGE_AT_ONCE)
@@ -95,8 +97,11 @@ class RemoteWorker:
     async def prepare(self) -> None:
         """Find out how many actions at once are of use."""
         info = await self._remote.container_info()
-        if EXTENSION_BULK in info.extensions:
-            self._bulk = True
+        # A server whose conditions are not atomic must be asked what became of a write: of many by one listing.
+        self._many = EXTENSION_BULK in info.extensions or not info.atomic
+        if EXTENSION_BULK not in info.extensions:
+            self._many_bytes = min(self._many_bytes, _ALONE_BYTES)
+        else:
             self.workers = max(_ALONE_AT_ONCE, min(_SMALL_AT_ONCE, _SMALL_BYTES // info.block_size))
 
     async def perform(self, action: Action) -> list[BaseChange]:
@@ -121,7 +126,7 @@ class RemoteWorker:
 
     def together(self, run: Performing) -> Together | None:
         """How small things are made by many; None if that is of no use."""
-        if not self._bulk:
+        if not self._many:
             return None
 
         def bytes_of(action: Action) -> int:
@@ -142,7 +147,7 @@ class RemoteWorker:
         if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
             return False
         stat = self._files.stat(action.nid)
-        small = action.content.size_bytes <= self._local.block_size and not action.meta.xattrs
+        small = action.content.size_bytes <= self._many_bytes and not action.meta.xattrs
         return small and stat is not None and stat.content == action.content
 
     async def create_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:

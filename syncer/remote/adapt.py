@@ -12,8 +12,10 @@ from typing import Final
 STEPS: Final = (4, 6, 8, 12, 16)
 _WINDOW_S: Final = 1.0  # long enough that one slow reply does not decide
 _WINDOW_REPLIES: Final = 8
+_SHORT_WINDOW_S: Final = 0.25  # of small requests, so many that none of them decides
+_SHORT_WINDOW_REPLIES: Final = 32
 _GAIN: Final = 1.05  # a step up must bring this much, or it is taken back
-_REST_WINDOWS: Final = 20  # after a step back, for so long the number stays: links change, but not every second
+_REST_S: Final = 20.0  # after a step back, for so long the number stays: links change, but not every second
 _REPLY_COST_BYTES: Final = 16 << 10  # what a reply counts beside its bytes: small requests are work, too
 
 
@@ -38,7 +40,7 @@ class Concurrency:
         self._work = self._replies = 0
         self._busy = True
         self._before: float | None = None
-        self._rest = 0
+        self._rest_until_s = 0.0
 
     def replied(self, size_bytes: int, now_s: float, *, saturated: bool) -> int:
         """Note a finished request.
@@ -58,21 +60,21 @@ class Concurrency:
         self._replies += 1
         self._busy = self._busy and saturated
         elapsed = now_s - self._began_s
-        if elapsed >= _WINDOW_S and self._replies >= _WINDOW_REPLIES:
+        short = elapsed >= _SHORT_WINDOW_S and self._replies >= _SHORT_WINDOW_REPLIES
+        if short or (elapsed >= _WINDOW_S and self._replies >= _WINDOW_REPLIES):
             if self._busy:
-                self._judge(self._work / elapsed)
+                self._judge(self._work / elapsed, now_s)
             else:
                 self._before = None
             self._began_s, self._work, self._replies, self._busy = now_s, 0, 0, True
         return self.now
 
-    def _judge(self, rate: float) -> None:
-        if self._rest:
-            self._rest -= 1
+    def _judge(self, rate: float, now_s: float) -> None:
+        if now_s < self._rest_until_s:
             return
         if self._before is not None and rate < self._before * _GAIN:
             self._at = max(0, self._at - 1)
-            self._before, self._rest = None, _REST_WINDOWS
+            self._before, self._rest_until_s = None, now_s + _REST_S
         elif self._at + 1 < len(self._steps):
             self._at += 1
             self._before = rate

@@ -63,15 +63,16 @@ class Requests:
         """201 new, 202 exists."""
         return Request(method="PUT", target=self.url.container_path)
 
-    def list_page(self, marker: str, *, whole: bool = True) -> Request:
+    def list_page(self, marker: str, *, whole: bool = True, limit: int = MAX_ROWS) -> Request:
         """Rows after `marker` (exclusive); reserved names are sorted out by the caller.
 
         Args:
             marker: A name, or "".
             whole: Of the whole container, also if the URL names a folder of it.
+            limit: So many rows at most.
         """
         below = "" if whole or not self.url.prefix else f"{self.url.prefix}/"
-        query = {"format": "json", "limit": str(MAX_ROWS), **({"marker": marker} if marker else {})}
+        query = {"format": "json", "limit": str(min(limit, MAX_ROWS)), **({"marker": marker} if marker else {})}
         query |= {"prefix": below} if below else {}
         return Request(
             method="GET",

@@ -37,6 +37,7 @@ from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, 
 from syncer.remote.conditions import describe, require
 from syncer.remote.http import BadReplyError, Reply, Request
 from syncer.remote.parallel import each_alone, for_each
+from syncer.remote.pithos_creates import Creator, OwnSerials
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_replies import Written, same_payload, tag_of
 from syncer.remote.pithos_requests import Guard, etag_guard, object_name, version_guard
@@ -71,6 +72,7 @@ class Writer:
         self._session = session
         self._plain = PlainServer(session)
         self._batcher = Batcher(self._send_many)
+        self._creator = Creator(session, OwnSerials(), self._create, self._create_in_doubt, self._created)
 
     async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
         """See CloudClient.put_blocks."""
@@ -140,7 +142,10 @@ class Writer:
     async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
         """See CloudClient.put_all."""
         info = await self._session.info()
-        if not info.atomic or wire.EXTENSION_BULK not in info.extensions or len(orders) == 1:
+        if not info.atomic:
+            self._session.counters.blocks_sent += sum(1 for one in orders if one.kind is Kind.FILE and one.data)
+            return await self._creator.make(orders)
+        if wire.EXTENSION_BULK not in info.extensions or len(orders) == 1:
             return await each_alone(orders, self.put_small, min(self._session.workers, max(1, len(orders))))
         done: dict[int, PutResult | SyncerError] = {}
         operations: dict[int, bulk.Put] = {}
@@ -169,6 +174,22 @@ class Writer:
             for (at, operation), result in zip(operations.items(), results, strict=True):
                 done[at] = await self._made(orders[at], operation, result)
         return [done[at] for at in range(len(orders))]
+
+    async def _create(self, order: PutOrder) -> Written:
+        """Send one of several once, on a server that takes them one by one."""
+        name = object_name(order.path)
+        request = self._session.make.put_body(name, order.kind, order.data, order.meta, etag_guard(None))
+        return self._read_small(lambda: request, await self._session.send(request), order.path, None)
+
+    async def _create_in_doubt(self, order: PutOrder) -> PutResult:
+        return await self._put_small(order.path, order.kind, order.data, order.meta, None, doubt=True)
+
+    async def _created(self, order: PutOrder, written: Written, tag: RemoteTag | None) -> PutResult:
+        """Look at what has become of one that was sent."""
+        name = object_name(order.path)
+        if tag is None:
+            tag = await self._tag(order.path, name, written, None, block_id(order.data).hex(), len(order.data))
+        return PutResult(tag=tag, foreign=await self._plain.foreign(order.path, name, None, tag))
 
     async def _made(self, order: PutOrder, operation: bulk.Put, result: bulk.Result) -> PutResult | SyncerError:
         """What became of one of several."""

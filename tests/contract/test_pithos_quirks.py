@@ -13,8 +13,10 @@ from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
     RemoteUnavailableError,
+    SyncerError,
 )
 from syncer.protocol.headers import encode_meta
+from syncer.remote.client import PutOrder, PutResult
 from syncer.remote.http import BadReplyError
 from syncer.remote.pithos import PithosClient
 from tests.contract.remotes import (
@@ -65,6 +67,77 @@ def test_a_create_that_slipped_in_is_reported(synnefo: FakeRemote) -> None:
         (foreign,) = done.foreign
         assert foreign.tag.etag == block_id(b"theirs").hex()
         assert foreign.tag.version < done.tag.version
+
+    play(synnefo, scenario)
+
+
+def small_files(count: int) -> list[PutOrder]:
+    return [
+        PutOrder(path=path(f"d/{number:03}"), kind=Kind.FILE, data=b"%d" % number, meta=META) for number in range(count)
+    ]
+
+
+async def expect_made(client: PithosClient, orders: list[PutOrder], results: list[PutResult | SyncerError]) -> None:
+    for order, result in zip(orders, results, strict=True):
+        assert isinstance(result, PutResult)
+        assert result.tag == (await must_head(client, order.path.decode())).tag
+
+
+def test_most_of_many_small_files_take_one_request_each(synnefo: FakeRemote) -> None:
+    async def scenario(client: PithosClient) -> None:
+        orders = small_files(300)
+        await client.container_info()
+        before = client.counters.snapshot()
+        results = await client.put_all(orders)
+        assert client.counters.since(before).requests < 300 + 20  # the first ones can't know who else writes; a listing
+        assert client.counters.since(before).blocks_sent == 300
+        await expect_made(client, orders, results)
+
+    play(synnefo, scenario)
+
+
+@pytest.mark.parametrize("victims", [1, 40])
+def test_of_many_creates_one_that_slipped_in_is_reported(synnefo: FakeRemote, victims: int) -> None:
+    async def scenario(client: PithosClient) -> None:
+        orders = small_files(100)
+        names = {order.path.decode() for order in orders[-victims:]}
+
+        def between(name: str) -> None:
+            if name in names:
+                write(synnefo, name, b"theirs")
+            synnefo.server.store.between = between  # it is called once
+
+        synnefo.server.store.between = between
+        results = await client.put_all(orders)
+        await expect_made(client, orders, results)
+        foreign = [each.path for result in results if isinstance(result, PutResult) for each in result.foreign]
+        assert foreign == [order.path for order in orders[-victims:]]
+
+    play(synnefo, scenario)
+
+
+@pytest.mark.parametrize("kind", [FaultKind.DROP_BEFORE, FaultKind.DROP_AFTER, FaultKind.STATUS_AFTER])
+@pytest.mark.parametrize("target", ["/d", "limit="])
+def test_many_creates_are_made_once_whatever_is_lost(synnefo: FakeRemote, kind: FaultKind, target: str) -> None:
+    async def scenario(client: PithosClient) -> None:
+        orders = small_files(50)
+        await client.container_info()
+        synnefo.server.inject(Fault(kind, containing=target, times=5))
+        results = await client.put_all(orders)
+        synnefo.server.clear_faults()
+        await expect_made(client, orders, results)
+        assert all(len(versions) == 1 for versions in box(synnefo).history.values())
+
+    play(synnefo, scenario)
+
+
+def test_many_creates_among_names_of_others(synnefo: FakeRemote) -> None:
+    async def scenario(client: PithosClient) -> None:
+        orders = small_files(40)
+        for number in range(1000):
+            write(synnefo, f"d/{number % 10:03}-{number}", b"")
+        results = await client.put_all(orders)
+        await expect_made(client, orders, results)
 
     play(synnefo, scenario)
 

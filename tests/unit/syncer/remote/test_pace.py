@@ -63,6 +63,14 @@ def test_it_goes_back_when_nothing_is_gained() -> None:
     assert seen[-1] == 8
 
 
+def test_many_small_requests_tell_soon() -> None:
+    concurrency, now = Concurrency(), 0.0
+    while concurrency.now < STEPS[-1]:
+        now += 0.05 / concurrency.now  # a round trip of 50 ms
+        concurrency.replied(1024, now, saturated=True)
+    assert now < 2
+
+
 def test_a_limit_is_kept() -> None:
     assert max(rates(Concurrency(8), {step: step * 1e7 for step in STEPS}, 20)) == 8
     assert Concurrency(2).now == 2

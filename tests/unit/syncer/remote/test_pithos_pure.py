@@ -15,6 +15,7 @@ from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.errors import CorruptionError, NoSpaceError, UnsafeNameError
 from syncer.remote.conditions import same_version, slipped_in
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
+from syncer.remote.pithos_creates import OwnSerials
 from syncer.remote.pithos_replies import Judge
 from syncer.remote.pithos_requests import (
     Requests,
@@ -233,3 +234,27 @@ def test_a_damaged_block_of_the_server_is_no_reason_to_try_again() -> None:
     assert "A block is damaged" in str(damaged)
     other = JUDGE.failure(ASKED, reply(500, b'{"internalServerError":{"message":"x","code":500,"details":""}}'))
     assert isinstance(other, ReplyLostError)
+
+
+@given(
+    steps=st.lists(st.booleans(), max_size=30),
+    since=st.integers(0, 30),
+    version=st.integers(0, 30),
+)
+def test_all_versions_between_two_are_ours_only_if_each_is(steps: list[bool], since: int, version: int) -> None:
+    serials, ours = OwnSerials(), set()
+    for at, is_ours in enumerate(steps, 1):
+        if is_ours:
+            serials.got(at)
+            ours.add(at)
+    assert serials.newest == max(ours, default=0)
+    expected = 0 < since < version and all(serial in ours for serial in range(since + 1, version))
+    assert serials.all_between(since, version) == expected
+
+
+def test_versions_that_are_forgotten_count_as_those_of_others() -> None:
+    serials = OwnSerials()
+    for version in range(1, 200_000):
+        serials.got(version)
+    assert not serials.all_between(1, 199_999)
+    assert serials.all_between(199_000, 199_999)

@@ -1,0 +1,162 @@
+"""Many new small objects on a server whose conditions are not atomic: one request each, where it can be.
+
+Such a server names neither an object's uuid in its reply, nor whether somebody else wrote the name in the same instant
+(`pithos_plain`). The uuids come from a listing of the names, afterwards, for all of them. Who slipped in is told by the
+serials of versions: the server has one counter for all, and writes in a container come one after the other, each with
+the next number (protocol note 3). So a version of somebody else that our condition did not see lies between the newest
+one that we knew when the request was sent and ours; if all numbers there are ours, there was none. Other writers on
+the server, in other containers too, leave numbers that are not ours: that costs the look at the object's versions
+which it would take anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from blockfs.blocks.hashing import block_id
+from syncer.core.model import RemoteTag
+from syncer.errors import SyncerError
+from syncer.protocol.headers import ObjectState
+from syncer.remote.client import PutOrder, PutResult
+from syncer.remote.parallel import for_each
+from syncer.remote.pithos_replies import Written, tag_of
+from syncer.remote.pithos_requests import object_name
+from syncer.remote.pithos_session import Session
+
+_MOST_KNOWN: Final = 1 << 16  # serials in memory; half of them are forgotten then
+_MARGIN: Final = 64  # rows of a page beyond the names that are looked for
+_USEFUL: Final = 8  # of so many rows of a page one must be looked for; else a HEAD each is less
+
+
+class OwnSerials:
+    """Which versions of a server are ours, as far as its replies said so.
+
+    Attributes:
+        newest: The last of them, 0 before the first. Whatever was written before it was there for every request that
+            was sent since.
+    """
+
+    def __init__(self) -> None:
+        self.newest = 0
+        self._ours: set[int] = set()
+
+    def got(self, version: int) -> None:
+        """Take a version from a reply."""
+        self._ours.add(version)
+        self.newest = max(self.newest, version)
+        if len(self._ours) > _MOST_KNOWN:
+            self._ours = set(sorted(self._ours)[_MOST_KNOWN // 2 :])
+
+    def all_between(self, since: int, version: int) -> bool:
+        """Whether every version after one that was ours, and before another, is known to be ours."""
+        return 0 < since < version and all(serial in self._ours for serial in range(since + 1, version))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """An object that the server says it has made.
+
+    Attributes:
+        name: Its name.
+        written: The reply.
+        since: The newest version that we knew when the request was sent.
+    """
+
+    name: str
+    written: Written
+    since: int
+
+
+class Creator:
+    """Makes new objects on such a server."""
+
+    def __init__(
+        self,
+        session: Session,
+        serials: OwnSerials,
+        put: Callable[[PutOrder], Awaitable[Written]],
+        repeat: Callable[[PutOrder], Awaitable[PutResult]],
+        finish: Callable[[PutOrder, Written, RemoteTag | None], Awaitable[PutResult]],
+    ) -> None:
+        """Take what is needed.
+
+        Args:
+            session: The container.
+            serials: What is known of other writes of ours.
+            put: Sends an order once.
+            repeat: Brings an order to its end that may have been done.
+            finish: Looks at what has become of one: its tag, if that is not known, and who slipped in.
+        """
+        self._session = session
+        self._serials = serials
+        self._put = put
+        self._repeat = repeat
+        self._finish = finish
+
+    async def make(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
+        """See CloudClient.put_all."""
+        done: dict[int, PutResult | SyncerError] = {}
+        sent: dict[int, _Sent] = {}
+
+        async def send(at: int) -> None:
+            order, since = orders[at], self._serials.newest
+            try:
+                name = object_name(order.path)
+                written = await self._put(order)
+            except SyncerError as error:
+                done[at] = await self._again(order) if error.retryable else error
+                return
+            if written.version is not None:
+                self._serials.got(written.version)
+            sent[at] = _Sent(name=name, written=written, since=since)
+
+        workers = max(1, min(self._session.workers, len(orders)))
+        await for_each(iter(range(len(orders))), send, workers)
+        states = await self._listed([one.name for one in sent.values()])
+
+        async def finish(at: int) -> None:
+            done[at] = await self._finished(orders[at], sent[at], states.get(sent[at].name))
+
+        await for_each(iter(list(sent)), finish, workers)
+        return [done[at] for at in range(len(orders))]
+
+    async def _again(self, order: PutOrder) -> PutResult | SyncerError:
+        try:
+            return await self._repeat(order)
+        except SyncerError as error:
+            return error
+
+    async def _finished(self, order: PutOrder, sent: _Sent, state: ObjectState | None) -> PutResult | SyncerError:
+        version = sent.written.version
+        tag = None
+        if state is not None and state.version == version and state.size_bytes == len(order.data):
+            tag = tag_of(state) if state.etag == block_id(order.data).hex() else None
+        if tag is not None and version is not None and self._serials.all_between(sent.since, version):
+            return PutResult(tag=tag)
+        try:
+            return await self._finish(order, sent.written, tag)
+        except SyncerError as error:
+            return error
+
+    async def _listed(self, names: Sequence[str]) -> Mapping[str, ObjectState]:
+        """What a listing says of some objects; of those that it does not name soon, nothing."""
+        found: dict[str, ObjectState] = {}
+        if len(names) < _USEFUL:
+            return found
+        wanted, last = set(names), max(names)
+        marker = min(names)[:-1]  # a marker is not listed itself
+        try:
+            while wanted and marker < last:
+                request = self._session.make.list_page(marker, limit=len(wanted) + _MARGIN)
+                rows = self._session.judge.rows(await self._session.ask(request, 200, 204))
+                here = {row.name: row.state for row in rows if row.name in wanted}
+                found.update(here)
+                wanted -= here.keys()
+                if not rows or len(here) * _USEFUL < len(rows) or rows[-1].name <= marker:
+                    break
+                marker = rows[-1].name
+        except SyncerError:
+            pass  # each is looked at by itself
+        return found
