@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 from benchmarks.bench_sync import BLOCKSYNC, rsync_daemon, serve, write
@@ -20,7 +21,7 @@ from benchmarks.harness import Result, seconds
 from benchmarks.plots import plot
 from benchmarks.proxy import slow_line
 
-FOLDER = "blocksync, folder"
+FOLDER, PLAIN = "blocksync, folder", "blocksync, folder, plain Pithos"
 RTT_MS, MBIT_S = 50.0, 100.0
 LINE = f"{RTT_MS:g} ms, {MBIT_S:g} Mbit/s"
 CONNECTIONS = (1, 2, 4, 8, 16)
@@ -124,11 +125,45 @@ def small() -> list[Result]:
         elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(third))))
         work_far = f"pull {count:,} x 1 KiB, {LINE}"
         found.append(Result(work=work_far, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
+    with devices("plain") as here, plain_pithos(here) as url, slowly(url) as there:
+        root = here.link("first", there)
+        _many(root, count)
+        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(root))))
+        found.append(Result(work=work, subject=PLAIN, unit="s", values=[elapsed], notes=dict(notes)))
     for subject, measure in (("rsync daemon", _rsync_small), ("rclone, webdav", _rclone_small)):
         with tempfile.TemporaryDirectory(prefix="blocksync-small-") as home:
             values = [measure(Path(home), count)]
         found.append(Result(work=work, subject=subject, unit="s", values=values))
     return found
+
+
+@contextmanager
+def plain_pithos(here: Devices) -> Iterator[str]:
+    """A server without any extension: the one of the tests, which behaves as Synnefo's; yields the URL of a container.
+
+    It stands in for a server that is not to be had as a package. It keeps everything in memory, so the client and the
+    line are what is measured.
+    """
+    process = subprocess.Popen([sys.executable, "-c", PLAIN_SERVER], stdin=PIPE, stdout=PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    url, token = process.stdout.readline().split()
+    (here.home / "server").mkdir()
+    (here.home / "server" / "token").write_text(token)
+    try:
+        yield url
+    finally:
+        process.stdin.close()  # which ends it
+        process.wait(30)
+
+
+PLAIN_SERVER = """
+import sys
+from tests.fakes.pithos import FakePithos
+with FakePithos(block_size=4 << 20) as server:
+    print(server.url(), server.token, flush=True)
+    sys.stdin.read()
+"""
 
 
 def _many(root: Path, count: int) -> None:

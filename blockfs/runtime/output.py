@@ -17,10 +17,18 @@ JSON_VERSION: Final = 1
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
 
-def json_line(kind: str, fields: Mapping[str, JsonValue]) -> None:
-    """Print one JSON object on stdout: {"type": kind, "version": 1, …}."""
+def json_line(kind: str, fields: Mapping[str, JsonValue], *, flush: bool = True) -> None:
+    """Print one JSON object on stdout: {"type": kind, "version": 1, …}.
+
+    Args:
+        kind: Its type.
+        fields: The rest.
+        flush: Now; else with the next line that is, at the latest.
+    """
     line: dict[str, JsonValue] = {"type": kind, "version": JSON_VERSION, **fields}
-    click.echo(msgspec.json.encode(line).decode())
+    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")  # click.echo looks at the stream anew for each line
+    if flush:
+        sys.stdout.flush()
 
 
 def table(rows: Iterable[tuple[str, str]]) -> None:

@@ -21,6 +21,7 @@ from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.remote.client import Counters
 
+_FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
 _FIRST_HARD: Final = 10  # exit codes from here on say that a root's cycle was broken off
 
 
@@ -51,6 +52,7 @@ class Teller:
         self._dry_run = dry_run
         self._progress: Progress | None = None
         self._latest = ""
+        self._told_s = 0.0
 
     @contextmanager
     def working(self, counters: Counters) -> Iterator[None]:
@@ -135,12 +137,16 @@ class Teller:
     def _action(self, action: Action, path: RelPath) -> None:
         kind = type(action).__name__.lower()
         if self._json:
-            self._line("action", {"side": action.side.value, "action": kind, "path": shown(path)})
+            # Ten thousand small files come in a second or two: not a system call for each.
+            now_s = time.monotonic()
+            due = now_s - self._told_s > _FLUSH_S
+            self._told_s = now_s if due else self._told_s
+            self._line("action", {"side": action.side.value, "action": kind, "path": shown(path)}, flush=due)
         elif self._dry_run:
             note(f"{action.side.value}: {kind} {shown(path)}")
 
-    def _line(self, kind: str, fields: Mapping[str, JsonValue]) -> None:
-        json_line(kind, {"root": self._root, **fields})
+    def _line(self, kind: str, fields: Mapping[str, JsonValue], *, flush: bool = True) -> None:
+        json_line(kind, {"root": self._root, **fields}, flush=flush)
 
 
 def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, str]]:
