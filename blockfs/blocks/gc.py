@@ -28,6 +28,10 @@ to 3.1 % of cases, and then stays until the next run, whose bits are others. 1 T
 
 _PAUSE_S: Final = 0.01  # between looks at flocks and readers: they end in milliseconds, or wait for a commit of seconds
 
+_REGION_SHIFT: Final = 15
+_REGION_MASK: Final = (1 << _REGION_SHIFT) - 1
+"""Bits of a region of the marks: a page of memory, so that it has nearly the same share of all ids as any other."""
+
 _SWEPT_ROWS: Final = 2048
 """Rows deleted per transaction: a few milliseconds, so that other processes' commits don't wait long."""
 
@@ -69,18 +73,21 @@ class GcResult:
 class Marks:
     """A set of ids in bounded memory that may claim to hold more than was put in, never less.
 
+    An id's bit is in the region that its first bytes choose, and where in there is chosen by others, in each run by
+    others. So whoever asks in the order of the ids stays in one page of memory for hundreds of them, and does not wait
+    for the memory at each; and ids that share a bit now don't the next time.
+
     Args:
         rows: Number of ids that the set is to tell apart.
-        offset: First byte of the id that counts, 0 to 24: random in each run, so that ids that share a bit now
-            don't the next time.
+        offset: Chooses the bytes that count within a region, 0 to 16; more begin again. Random in each run.
     """
 
     def __init__(self, rows: int, offset: int) -> None:
         count = _MIN_BITS
         while count * 2 <= rows * _BITS_PER_ROW:
             count *= 2
-        self._mask = count - 1
-        self._offset = offset
+        self._regions = (count >> _REGION_SHIFT) - 1
+        self._offset = 8 + offset % (ID_SIZE - 15)
         self._bits = bytearray(count // 8)
 
     @property
@@ -90,9 +97,9 @@ class Marks:
 
     def add(self, ids: bytes) -> None:
         """Mark concatenated ids."""
-        bits, mask = self._bits, self._mask
-        for word in self._words(ids):
-            at = word & mask
+        bits, regions = self._bits, self._regions
+        for first, second in self._words(ids):
+            at = (first & regions) << _REGION_SHIFT | second & _REGION_MASK
             bits[at >> 3] |= 1 << (at & 7)
 
     def __contains__(self, block_id: bytes) -> bool:
@@ -100,14 +107,19 @@ class Marks:
 
     def unmarked(self, ids: Sequence[bytes]) -> list[bytes]:
         """Those of these ids that are certainly not in the set."""
-        bits, mask = self._bits, self._mask
-        words = self._words(b"".join(ids))
-        return [known for known, word in zip(ids, words, strict=True) if not bits[(word & mask) >> 3] >> (word & 7) & 1]
+        bits, regions = self._bits, self._regions
+        found = []
+        for known, (first, second) in zip(ids, self._words(b"".join(ids)), strict=True):
+            at = (first & regions) << _REGION_SHIFT | second & _REGION_MASK
+            if not bits[at >> 3] >> (at & 7) & 1:
+                found.append(known)
+        return found
 
-    def _words(self, ids: bytes) -> memoryview[int]:
-        """What counts of each of these ids: every fourth 8-byte word from `offset` on."""
+    def _words(self, ids: bytes) -> Iterator[tuple[int, int]]:
+        """The first 8 bytes of each of these ids and the 8 from `offset` on."""
         # 5 times as fast as slicing each id.
-        return memoryview((ids + bytes(ID_SIZE))[self._offset : self._offset + len(ids)]).cast("Q")[::4]
+        from_offset = (ids + bytes(ID_SIZE))[self._offset : self._offset + len(ids)]
+        return zip(memoryview(ids).cast("Q")[::4], memoryview(from_offset).cast("Q")[::4], strict=True)
 
 
 def is_due(blocks: BlockDirectory, dead_bytes: int) -> bool:
@@ -182,7 +194,7 @@ def _collect(
     epoch, rows = _advance(blocks)
     before_mark()
     blocks.epochs.drain(epoch, pause)
-    marks = Marks(rows, secrets.randbelow(ID_SIZE - 7))
+    marks = Marks(rows, secrets.randbelow(ID_SIZE - 15))
     for ids in live():
         marks.add(ids)
         _check(stop)

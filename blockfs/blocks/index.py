@@ -34,6 +34,7 @@ counters equal the number and lengths of the rows that point into it, in the sam
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -55,6 +56,8 @@ BATCH_ROWS: Final = 512
 """Rows changed per write transaction: a few milliseconds, so that other processes' commits don't wait long."""
 SCAN_ROWS: Final = 8192
 """Rows read per read transaction of a scan: long ones keep LMDB from reusing pages."""
+SCAN_IDS: Final = 2048
+"""Ids read per read transaction: so few that they stay in the processor's cache until they were looked at."""
 
 _ROW: Final = struct.Struct(">IIIIBBI")
 _SEGMENT: Final = struct.Struct(">BQQ")
@@ -329,15 +332,18 @@ class Index:
         self._count_out(txn, removed)
         return removed
 
-    def _count_out(self, txn: Writing, rows: Iterable[Row]) -> None:
+    def _count_out(self, txn: Writing, gone: Iterable[Row]) -> None:
         """`count` rows out, each segment once."""
-        by_segment: dict[int, list[Row]] = {}
-        for row in rows:
-            by_segment.setdefault(row.segment, []).append(row)
-        for number in sorted(by_segment):
-            gone = by_segment[number]
-            is_packed = any(row.codec != RAW for row in gone)
-            self._change(txn, number, -len(gone), -sum(row.length for row in gone), is_packed_gone=is_packed)
+        rows: Counter[int] = Counter()
+        length_bytes: Counter[int] = Counter()
+        packed = set()
+        for segment, _, _, length, codec, _, _ in gone:
+            rows[segment] += 1
+            length_bytes[segment] += length
+            if codec != RAW:
+                packed.add(segment)
+        for segment in sorted(rows):
+            self._change(txn, segment, -rows[segment], -length_bytes[segment], is_packed_gone=segment in packed)
 
     def move(self, txn: Writing, block_id: bytes, old: Row, new: Row) -> None:
         """Let a block's row point to a copy of its payload, and list the place that is superfluous now as free."""
@@ -368,7 +374,7 @@ class Index:
         while True:
             with self.reading() as txn, txn.cursor(db=self._blocks) as cursor:
                 keys = cursor.iternext(keys=True, values=False)
-                ids = list(islice(keys, SCAN_ROWS)) if _go_behind(cursor, after) else []
+                ids = list(islice(keys, SCAN_IDS)) if _go_behind(cursor, after) else []
             if not ids:
                 return
             yield ids

@@ -125,15 +125,17 @@ def fill(index: Index, rows: int) -> None:
 
 
 def fill_tree(tree: Tree, rows: int) -> None:
-    """One file whose leaves name every second block."""
+    """One file whose leaves name every second block, scattered as those of any content are."""
     tree.begin_mount()
     ino = tree.new_ino()
     times = dict.fromkeys(("atime_ns", "mtime_ns", "ctime_ns", "btime_ns"), 0)
     size_bytes = rows // 2 * BLOCK_SIZE
     tree.put_inode(Inode(ino=ino, kind=Kind.FILE, mode=0o600, uid=0, gid=0, nlink=1, size_bytes=size_bytes, **times))
     tree.link(ROOT_INO, b"disk.img", ino)
-    for leaf_index, first in enumerate(range(0, rows, 2 * LEAF_IDS)):
-        ids = (synthetic_id(number, rows) for number in range(first, min(rows, first + 2 * LEAF_IDS), 2))
+    live = rows // 2
+    for leaf_index, first in enumerate(range(0, live, LEAF_IDS)):
+        places = range(first, min(live, first + LEAF_IDS))
+        ids = (synthetic_id(place * _PLACE_STEP % live * 2, rows) for place in places)
         tree.set_leaf(ino, leaf_index, b"".join(ids))
         if leaf_index % _LEAVES_PER_COMMIT == 0:
             tree.commit()

@@ -363,7 +363,7 @@ def test_a_collection_is_due_when_a_lot_is_dead(blocks: BlockDirectory, monkeypa
 
 
 def test_long_sweeps_work_in_short_transactions(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blockfs.blocks.index.SCAN_ROWS", 7)
+    monkeypatch.setattr("blockfs.blocks.index.SCAN_IDS", 7)
     monkeypatch.setattr(gc, "_SWEPT_ROWS", 3)
     monkeypatch.setattr("blockfs.blocks.garbage._PLACES", 2)
     monkeypatch.setattr("blockfs.blocks.reclaim._SWEPT", 5)
