@@ -15,7 +15,7 @@ from tests.real.guest import PROJECT, SYSTEM_PATH
 from tests.real.recipes import commands
 from tests.real.test_guide import free_port
 
-GUIDES = ("conflicts", "moving-a-root", "two-laptops")
+GUIDES = ("conflicts", "moving-a-root", "part-of-a-container", "two-laptops")
 
 
 class Home:
@@ -77,5 +77,6 @@ EXPECTED = {
         "no conflict copies",
     ),
     "moving-a-root": ("exit code 18", "linked ", "ok    "),
+    "part-of-a-container": ("two.jpg", "three.jpg", "one.jpg", "one.txt", "four"),
     "two-laptops": ("exit code 16", "actions", "condition", "ok    "),
 }
