@@ -194,11 +194,26 @@ class Ledger:
                     self._waiting.setdefault(node.parent, set()).add(nid)
                     continue
                 old = self._base.get(nid)
+                moved = old is not None and old.parent != node.parent
+                if moved and (between := self._recorded_between(nid, node.parent)):
+                    # Nor would one that is in itself: it waits until one of those above is where it is going.
+                    for each in between:
+                        self._waiting.setdefault(each, set()).add(nid)
+                    continue
                 self._base[nid] = node
                 yield self._row(nid, node)
                 queue += sorted(self._waiting.pop(nid, ()))
-                if old is not None and old.parent != node.parent:
+                if old is not None and moved:
                     queue += self._left(nid, old.parent)
+
+    def _recorded_between(self, nid: Nid, parent: Nid) -> list[Nid]:
+        """The directories from `parent` up to `nid`, if that has `parent` in it by what is recorded; else none."""
+        trail: list[Nid] = []
+        at = parent
+        while at != nid and at in self._base and at not in trail:
+            trail.append(at)
+            at = self._base[at].parent
+        return trail if at == nid else []
 
     def _keeps(self, nid: Nid) -> bool:
         """Whether the row of a directory that is gone must wait for rows that would have no path without it.

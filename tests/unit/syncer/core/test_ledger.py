@@ -75,6 +75,18 @@ def test_directories_that_are_gone_keep_the_rows_above_them_and_go_with_the_last
     assert [change.nid for change in ledger.applied(last, local_tag(8))] == [4, 2, 1]
 
 
+def test_a_row_waits_until_it_is_not_in_itself() -> None:
+    """What was in it is above it now; and the one between them stays in its directory, so it has no row of its own."""
+    base: Nodes = {1: folder("a"), 2: folder("b", parent=1), 3: folder("c", parent=2)}
+    local: Nodes = {2: folder("b"), 3: base[3], 1: folder("a", parent=3)}
+    made = plan(base, local, base)
+    ledger = book(base, made)
+    recorded = [change.nid for action in made.remote for change in ledger.applied(action, remote_tag(9))]
+    assert recorded == [2, 1]
+    first = book(base, plan(base, local, local))
+    assert [change.nid for change in first.adoptions()] == [2, 1]
+
+
 def test_directories_that_are_in_one_another_since_a_crash_do_not_keep_each_other() -> None:
     base: Nodes = {1: folder("d", parent=2), 2: folder("e", parent=1)}
     assert {change.nid for change in book(base, plan(base, {}, {})).adoptions()} == {1, 2}
