@@ -121,8 +121,12 @@ class Reading:
 
     def names(self, container_id: int, start: bytes = b"") -> Iterator[tuple[bytes, NameRecord]]:
         """Names that exist or existed, in byte order."""
-        for name, raw in nameindex.walk(lambda: self._cursor("names"), container_id, start):
+        for name, raw in self.name_rows(container_id, start):
             yield name, NameRecord.decode(raw)
+
+    def name_rows(self, container_id: int, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """The same with the rows as they are stored."""
+        return nameindex.walk(lambda: self._cursor("names"), container_id, start)
 
     def name_keys(self, container_id: int) -> Iterator[tuple[bytes, NameRecord | None]]:
         """All keys of a container's names, ways included (None)."""

@@ -270,10 +270,10 @@ def name_row(slot: int, newest: int, *, deleted: bool) -> bytes:
     return _NAME.pack(slot, newest, _DELETED if deleted else 0)
 
 
-def slot_and_newest(raw: bytes) -> tuple[int, int]:
-    """These two of a `NameRecord`."""
-    slot, newest, _ = _NAME.unpack(raw)
-    return slot, newest
+def name_fields(raw: bytes) -> tuple[int, int, bool]:
+    """`NameRecord.decode`, without one: slot, newest, deleted."""
+    slot, newest, flags = _NAME.unpack(raw)
+    return slot, newest, bool(flags & _DELETED)
 
 
 def moved_version(raw: bytes, *, slot: int, previous: int, modified_us: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of
@@ -24,13 +24,15 @@ from syncer.server.refusals import BadRequest, PreconditionFailed
 from syncer.server.schema import (
     SERIAL,
     ContainerRecord,
-    NameRecord,
     VersionRecord,
     change_key,
     moved_version,
+    name_fields,
     name_row,
-    slot_and_newest,
 )
+
+_Found: TypeAlias = tuple[bytes, int, int]
+"""An object: what is behind the root in its name, slot, newest version. (A tuple: there may be 262,144.)"""
 
 _AT_ONCE: Final = 4096  # objects whose rows are in memory, read and written together
 
@@ -62,8 +64,8 @@ def move(change: Change, source: Place, destination: Place, guard: Guard) -> Mov
         raise BadRequest("The destination is, or lies below, the source, or above it")
     account_id, container = containers.existing(change, source.account, source.container)
     found = list(_objects(change, container.container_id, source.name))
-    rests = [rest for rest, _ in found]
-    if guard_of((rest, row.newest) for rest, row in found) != guard or not found or rests[0]:
+    rests = [rest for rest, _, _ in found]
+    if guard_of((rest, newest) for rest, _, newest in found) != guard or not found or rests[0]:
         raise PreconditionFailed("Precondition failed: the subtree is another one")
     if next(_objects(change, container.container_id, destination.name), None) is not None:
         raise PreconditionFailed("Precondition failed: something is in the new place")
@@ -75,7 +77,7 @@ def move(change: Change, source: Place, destination: Place, guard: Guard) -> Mov
     if change.container_settings(container.container_id).keeps_history:
         _move_rows(change, account_id, container, source, destination.name, found)
     else:
-        for rest, _ in found:
+        for rest in rests:
             old = Place(account=source.account, container=source.container, name=source.name + rest.decode("utf-8"))
             new = Place(
                 account=source.account, container=source.container, name=destination.name + rest.decode("utf-8")
@@ -86,23 +88,23 @@ def move(change: Change, source: Place, destination: Place, guard: Guard) -> Mov
     return Moved(move=done, state=objects.state_of(done.root_version, change.existing_version(done.root_version)))
 
 
-def _objects(view: Reading, container_id: int, root: str) -> Iterator[tuple[bytes, NameRecord]]:
-    """The objects of a subtree in byte order, by what is behind the root in their names; one more than may move."""
-    existing = (found for found in _names(view, container_id, root) if not found[1].deleted)
-    return islice(existing, MAX_OBJECTS + 1)
+def _objects(view: Reading, container_id: int, root: str) -> Iterator[_Found]:
+    """The objects of a subtree in byte order; one more than may move."""
+    return islice(_all_objects(view, container_id, root), MAX_OBJECTS + 1)
 
 
-def _names(view: Reading, container_id: int, root: str) -> Iterator[tuple[bytes, NameRecord]]:
-    """The same of all names in it that exist or existed."""
+def _all_objects(view: Reading, container_id: int, root: str) -> Iterator[_Found]:
     own = view.name(container_id, root)
-    if own is not None:
-        yield b"", own
+    if own is not None and not own.deleted:
+        yield b"", own.slot, own.newest
     head = root.encode("utf-8")
     below, length = head + b"/", len(head)
-    for name, row in view.names(container_id, below):
+    for name, row in view.name_rows(container_id, below):
         if not name.startswith(below):
             return
-        yield name[length:], row
+        slot, newest, deleted = name_fields(row)
+        if not deleted:
+            yield name[length:], slot, newest
 
 
 def _move_rows(
@@ -111,7 +113,7 @@ def _move_rows(
     container: ContainerRecord,
     source: Place,
     target: str,
-    found: list[tuple[bytes, NameRecord]],
+    found: list[_Found],
 ) -> None:
     """Give each object a deletion marker under its old name and a version under the new one."""
     container_id, shares = container.container_id, change.count("grants") > 0
@@ -131,24 +133,24 @@ def _move_rows(
     stamp_us = 0
     for start in range(0, len(found), _AT_ONCE):
         part = found[start : start + _AT_ONCE]
-        olds, news = ([head.encode("utf-8") + rest for rest, _ in part] for head in (source.name, target))
+        olds, news = ([head.encode("utf-8") + rest for rest, _, _ in part] for head in (source.name, target))
         old_keys, new_keys = ([change.name_key(container_id, name) for name in names] for names in (olds, news))
         there = change.some("names", new_keys)  # deleted ones: their history goes on
-        raws = change.some("versions", (SERIAL.pack(row.newest) for _, row in part))
+        raws = change.some("versions", (SERIAL.pack(newest) for _, _, newest in part))
         versions, names, changes = [], [], []
-        for (_, row), old, new, old_key, new_key in zip(part, olds, news, old_keys, new_keys, strict=True):
+        for (_, old_slot, newest), old, new, old_key, new_key in zip(part, olds, news, old_keys, new_keys, strict=True):
             if shares:
-                grants.withdraw(change, account_id, container_id, row.slot)
-            raw = raws.get(SERIAL.pack(row.newest)) or change.existing_row(row.newest)
+                grants.withdraw(change, account_id, container_id, old_slot)
+            raw = raws.get(SERIAL.pack(newest)) or change.existing_row(newest)
             buried, stamp_us = change.next_serial(), change.stamp_us()
             gone = marker[:17] + raw[17:33] + marker[33:]  # the marker has the object's uuid
-            gone = moved_version(gone, slot=row.slot, previous=row.newest, modified_us=stamp_us)
+            gone = moved_version(gone, slot=old_slot, previous=newest, modified_us=stamp_us)
             versions.append((SERIAL.pack(buried), gone))
-            names.append((old_key, name_row(row.slot, buried, deleted=True)))
-            change.delete("changes", change_key(container_id, row.newest))
+            names.append((old_key, name_row(old_slot, buried, deleted=True)))
+            change.delete("changes", change_key(container_id, newest))
             changes.append((change_key(container_id, buried), old))
             before = there.get(new_key)
-            slot, previous = (change.next_slot(), 0) if before is None else slot_and_newest(before)
+            slot, previous = (change.next_slot(), 0) if before is None else name_fields(before)[:2]
             serial, stamp_us = change.next_serial(), change.stamp_us()
             come = moved_version(raw, slot=slot, previous=previous, modified_us=stamp_us)
             versions.append((SERIAL.pack(serial), come))
