@@ -158,9 +158,13 @@ class StagingDirectory:
         """Remove doomed files. Without the engine's lock: unlinking a large file takes milliseconds.
 
         What the host refuses to remove is left to the next call, or to the next mount: nobody needs to wait for it.
+        Several may sweep at once.
         """
-        while self._doomed:
-            file = self._doomed.popleft()
+        while True:
+            try:
+                file = self._doomed.popleft()
+            except IndexError:  # asked first, another thread could take the last one in between
+                return
             try:
                 self._discard(file)
             except OSError as error:

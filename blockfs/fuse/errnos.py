@@ -22,4 +22,4 @@ def errno_of(error: BlockfsError | OSError) -> int:
     return error.errno if error.errno in _PASSED_ON else errno.EIO
 
 
-_PASSED_ON = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EINTR})
+_PASSED_ON = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from typing import Final
@@ -47,8 +48,12 @@ def syncfs(path: bytes) -> None:
 
 def syncfs_descriptor(descriptor: int) -> None:
     """Like `syncfs`, for an open file."""
-    if _libc.syncfs(descriptor) != 0:
-        raise _last_error(b"syncfs")
+    while _libc.syncfs(descriptor) != 0:
+        error = _last_error(b"syncfs")
+        # Linux tells EINTR here when a process that was killed in rename(2) or unlink(2) had not yet sent a file's
+        # times (fuse_flush_time_update): once, whoever asks. No page is concerned, and a mount never fails a write so.
+        if error.errno != errno.EINTR:
+            raise error
 
 
 def write_back(descriptor: int, offset: int, length: int, *, wait: bool) -> None:

@@ -2,6 +2,7 @@
 
 In this order, each base node at most once:
 1. same path and kind: the same node. A new inode or uuid there is an *edit*, because editors replace files.
+   But an identity that a later row has from another path was moved here, over a node that had gone before.
 2. same identity elsewhere (device, inode and birth time; remote uuid) and kind: the node was moved.
 3. same name and kind in the same directory, which itself was moved; or a name that is the same to the filesystem.
 4. the unique equal content of a vanished node: moved by something that keeps no identity.
@@ -126,6 +127,9 @@ class _Reader(Protocol[_Seen_contra]):
     def identity_of_row(self, row: BaseRow) -> object:
         """The same of a base row; None if it has none on this side."""
 
+    def age(self, row: BaseRow) -> int:
+        """Of rows with one identity the later one has the higher number."""
+
     def by_identity(self, base: BaseIndex, stat: _Seen_contra) -> tuple[Nid, ...]:
         """Base rows with the identity of `stat`."""
 
@@ -141,6 +145,9 @@ class _LocalSide:
 
     def identity_of_row(self, row: BaseRow) -> object:
         return row.local.inode if row.local is not None else None
+
+    def age(self, row: BaseRow) -> int:
+        return row.local.ctime_ns if row.local is not None else 0
 
     def by_identity(self, base: BaseIndex, stat: FileStat) -> tuple[Nid, ...]:
         return base.by_inode.get(stat.tag.inode, ())
@@ -161,6 +168,9 @@ class _RemoteSide:
 
     def identity_of_row(self, row: BaseRow) -> object:
         return row.remote.uuid if row.remote is not None else None
+
+    def age(self, row: BaseRow) -> int:
+        return row.remote.version if row.remote is not None else 0
 
     def by_identity(self, base: BaseIndex, stat: RemoteStat) -> tuple[Nid, ...]:
         return base.by_uuid.get(stat.tag.uuid, ())
@@ -203,6 +213,7 @@ class _Identify(Generic[_Stat]):
     def run(self, unknown: AbstractSet[RelPath], sealed: AbstractSet[RelPath] = frozenset()) -> Identified:
         """All passes, then the tree."""
         self._by_path()
+        self._by_later_row()
         if len(self.nids) < len(self.seen):
             self._by_identity()
             self._by_slot()
@@ -290,6 +301,31 @@ class _Identify(Generic[_Stat]):
                 nids = same or nids
             if nids:
                 self._take(path, nids[0])
+
+    def _by_later_row(self) -> None:
+        """Undo matches by path where the identity is a vanished node's, and that node's row is the later one.
+
+        Its node was moved over another one (an edit of that path, and a removal of the path it came from), and a crash
+        lost the record of the removal. Now it is moved back. By its path alone it would be the removed node, unchanged:
+        deleted, and the vanished one as well.
+        """
+        vanished: dict[object, Nid] = {}
+        for nid in self.base.rows.keys() - self.taken:
+            identity = self.side.identity_of_row(self.base.rows[nid])
+            if identity:
+                known = vanished.setdefault(identity, nid)
+                vanished[identity] = max(known, nid, key=lambda each: (self.side.age(self.base.rows[each]), each))
+        if not vanished:
+            return
+        for path, nid in self.nids.items():
+            stat, row = self.seen[path], self.base.rows[nid]
+            later = None if stat is None else vanished.get(self.side.identity(stat))
+            if stat is None or later is None or self.side.identity_of_row(row) != self.side.identity(stat):
+                continue
+            other = self.base.rows[later]
+            if other.node.kind is stat.kind and self.side.age(other) > self.side.age(row):
+                self.taken.discard(nid)
+                self._take(path, later)
 
     def _unmatched(self) -> Iterator[tuple[RelPath, _Stat]]:
         for path, stat in self.seen.items():

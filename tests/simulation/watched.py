@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
-from syncer.core.paths import PARK_FOLDER, join, split
+from syncer.core.paths import PARK_FOLDER, ancestors, join, split
 from syncer.core.scope import Rows, UnscopableError, is_unchanged
 from syncer.core.subtrees import Member, Subtree
 from syncer.engine.scoped import BaseRows, PartialState, Scoping
@@ -109,7 +109,7 @@ class MemorySurveyor(Surveyor):
 
     def listing(self, path: RelPath) -> list[FileStat]:
         self.between()
-        if not self.root.replica.is_directory(path) or path in self.root.unknown:
+        if not self.root.replica.is_directory(path) or self._is_unreadable(path):
             raise UnscopableError(path)
         return self._seen(lambda each: split(each)[0] == path)
 
@@ -117,8 +117,13 @@ class MemorySurveyor(Surveyor):
         self.between()
         if not self.root.replica.is_directory(path):
             raise LocalChangedError(path, "it is gone")
+        if self._is_unreadable(path):
+            raise UnscopableError(path)
         wanted = set(names)
         return self._seen(lambda each: split(each)[0] == path and split(each)[1] in wanted)
+
+    def _is_unreadable(self, path: RelPath) -> bool:
+        return any(each in self.root.unknown for each in (path, *ancestors(path)))
 
     def _seen(self, wanted: Callable[[RelPath], bool]) -> list[FileStat]:
         found = [stat for stat in self.root.everything() if wanted(stat.path)]

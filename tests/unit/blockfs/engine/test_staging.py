@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from blockfs.engine import staging
 from blockfs.engine.config import no_checkpoint
 from blockfs.engine.pagemap import PAGE
-from blockfs.engine.staging import HostIoError, StagingDirectory, data_extents, decode_name, encode_name, read_range
+from blockfs.engine.staging import (
+    HostIoError,
+    StagingDirectory,
+    StagingFile,
+    data_extents,
+    decode_name,
+    encode_name,
+    read_range,
+)
 from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, QuotaError, UsageError
 
 
@@ -55,6 +64,26 @@ def test_a_file_in_use_stays_open_when_it_is_removed(directory: StagingDirectory
     assert os.pread(fd, 10, 0) == b"read me"
     directory.release(file)
     assert file.fd == -1
+
+
+def test_several_may_sweep_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commits of the collector, of the control socket and of the sealer end at any time: another is faster here."""
+    faster: list[Callable[[], None]] = []
+
+    class Raced(deque[StagingFile]):
+        def popleft(self) -> StagingFile:
+            if faster:
+                faster.pop()()
+            return super().popleft()
+
+    monkeypatch.setattr(staging, "deque", Raced)
+    directory = StagingDirectory(os.fsencode(tmp_path), open_files=2, checkpoint=no_checkpoint)
+    directory.doom(directory.create((1, 0, 1)))
+    faster.append(directory.sweep)
+    directory.sweep()
+    assert not faster
+    assert directory.names() == []
+    directory.close()
 
 
 def test_a_file_that_can_not_be_removed_now_is_removed_later(

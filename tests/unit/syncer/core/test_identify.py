@@ -61,6 +61,34 @@ def test_the_path_counts_before_the_inode() -> None:
     assert local(BASE, file_stat("a", 9, ino=500), file_stat("b", 1, ino=1)) == {"a": 1, "b": 1000}
 
 
+def moved_over(at: int, local_ctime: int, version: int) -> BaseRow:
+    """The row of node `at`, whose object is that of node 1 since somebody moved it there."""
+    return BaseRow(
+        nid=Nid(at),
+        node=file("b", 1),
+        local=local_tag(1, ctime=local_ctime),
+        remote=remote_tag(1, version=version),
+    )
+
+
+def test_what_is_moved_back_to_where_a_crash_left_a_row_is_the_node_of_the_later_row() -> None:
+    """`a` was moved over `b`: `b` was edited, `a` removed, and a crash lost the record of that. Then it is moved back.
+
+    As node 1, unchanged, it would be deleted on the other side's behalf; and node 2 as well.
+    """
+    row = base_of({1: file("a", 1)}).rows[Nid(1)]
+    base = BaseIndex([row, moved_over(2, local_ctime=5, version=7)])
+    assert by_path(identify_local([file_stat("a", 1, ino=1)], set(), base, fresh())) == {"a": 2}
+    assert by_path(identify_remote([remote_file("a", 1, uuid=1, version=8)], base, fresh())) == {"a": 2}
+
+
+def test_where_both_names_of_an_inode_are_there_their_paths_count() -> None:
+    """Hard links."""
+    base = BaseIndex([base_of({1: file("a", 1)}).rows[Nid(1)], moved_over(2, local_ctime=5, version=7)])
+    stats = [file_stat("a", 1, ino=1), file_stat("b", 1, ino=1)]
+    assert by_path(identify_local(stats, set(), base, fresh())) == {"a": 1, "b": 2}
+
+
 def test_another_kind_at_the_same_path_is_another_node() -> None:
     assert local(BASE, folder_stat("a", ino=1)) == {"a": 1000}
 

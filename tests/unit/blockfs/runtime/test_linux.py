@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from blockfs.runtime import linux
+
+
+class Failing:
+    """A libc whose syncfs fails with these, then succeeds."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers = list(numbers)
+
+    def syncfs(self, _: int) -> int:
+        if not self.numbers:
+            return 0
+        ctypes.set_errno(self.numbers.pop(0))
+        return -1
+
+
+def test_syncfs_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was killed in rename(2) leaves an EINTR to whoever syncs next; what is dirty must be written."""
+    libc = Failing(errno.EINTR, errno.EINTR)
+    monkeypatch.setattr(linux, "_libc", libc)
+    linux.syncfs(os.fsencode(tmp_path))
+    assert not libc.numbers
+
+
+def test_syncfs_tells_lost_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linux, "_libc", Failing(errno.EINTR, errno.EIO))
+    with pytest.raises(OSError, match="Input/output error"):
+        linux.syncfs(os.fsencode(tmp_path))
