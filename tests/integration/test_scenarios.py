@@ -1,11 +1,13 @@
 """Ring R3: random histories on real folders and real mounts, with a real server and SIGKILL.
 
 Two devices of one share. Users act, cycles run, one of them is killed at some fsync; then all comes to rest. A failure
-names its seed, `pytest tests/integration/test_scenarios.py -k SEED`, and tells what was done.
+names its seed, `pytest tests/integration/test_scenarios.py -k SEED`, and tells what was done and what both roots hold.
+Every third history syncs extended attributes, too.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -48,14 +50,20 @@ class Scenario:
         self.count = 0
         self.must: set[bytes] = set()
         self.story: list[str] = []
+        self.with_xattrs = seed % 3 == 0
+        if self.with_xattrs:
+            for root in roots:
+                sync("link", root, sync.url, "--token-file", sync.token_file, "--xattrs")
 
     # --- users
 
     def act(self, root: Path) -> None:
         """One random operation; what a user replaces or deletes need not be kept."""
         paths = sorted(path for path in root.rglob("*") if ".blocksync" not in path.relative_to(root).parts)
-        action = self.rng.choice((self.write, self.write, self.move, self.delete, self.make_folder))
-        action(root, paths)
+        actions = [self.write, self.write, self.move, self.delete, self.make_folder]
+        if self.with_xattrs:
+            actions += [self.mark, self.mark]
+        self.rng.choice(actions)(root, paths)
 
     def write(self, root: Path, paths: list[Path]) -> None:
         path = self.place(root, paths) if self.rng.random() < 0.5 or not paths else self.rng.choice(paths)
@@ -100,6 +108,19 @@ class Scenario:
         if not path.exists():
             path.mkdir()
             self.tell(root, "makes", path)
+
+    def mark(self, root: Path, paths: list[Path]) -> None:
+        """Set or take away an attribute. No version of a content."""
+        if not paths:
+            return
+        path, name = self.rng.choice(paths), self.rng.choice(("user.one", "user.two"))
+        if name in os.listxattr(path) and self.rng.random() < 0.4:
+            os.removexattr(path, name)
+            self.tell(root, f"takes {name} from", path)
+        else:
+            self.count += 1
+            os.setxattr(path, name, b"%d" % self.count)
+            self.tell(root, f"gives {name} {self.count} to", path)
 
     def place(self, root: Path, paths: list[Path]) -> Path:
         return self.rng.choice([root, *(path for path in paths if path.is_dir())]) / self.rng.choice(NAMES)
@@ -149,14 +170,28 @@ class Scenario:
         for _ in range(_REST):
             for root in self.roots:
                 self.cycle(root)
-            if content(self.roots[0]) == content(self.roots[1]):
+            if self.state(self.roots[0]) == self.state(self.roots[1]):
                 break
+
+    def state(self, root: Path) -> dict[str, tuple[bytes | str, dict[str, bytes]]]:
+        """What must be equal at rest: contents, and attributes if they are synced."""
+        found = {}
+        for name, what in content(root).items():
+            names = os.listxattr(root / name) if self.with_xattrs else []
+            marks = {mark: os.getxattr(root / name, mark) for mark in names if mark.startswith("user.")}
+            found[name] = (what, marks)
+        return found
+
+    def tree(self, root: Path) -> list[str]:
+        """What a root holds, for people."""
+        held = sorted(self.state(root).items())
+        return [f"{root.name}: {name} {what[:20]!r} {marks or ''}" for name, (what, marks) in held]
 
     def check(self) -> None:
         """What must hold at rest: convergence, no loss, idempotence."""
-        one, two = (content(root) for root in self.roots)
+        one, two = (self.state(root) for root in self.roots)
         assert one == two, "I3 convergence"
-        lost = self.must - {data for data in one.values() if isinstance(data, bytes)}
+        lost = self.must - {data for data, _ in one.values() if isinstance(data, bytes)}
         assert not lost, f"I4 no loss: {[version[:12] for version in lost]}"
         self.sync.at_rest(*self.roots)
 
@@ -168,7 +203,8 @@ def test_a_history_comes_to_rest_and_loses_nothing(commands: Sync, roots: tuple[
         scenario.play()
         scenario.check()
     except AssertionError as error:
-        raise AssertionError("\n".join((*scenario.story, str(error)))) from error
+        trees = [line for root in roots for line in scenario.tree(root)]
+        raise AssertionError("\n".join((*scenario.story, *trees, str(error)))) from error
 
 
 def test_there_are_scenarios_enough() -> None:
