@@ -32,8 +32,9 @@ _REGION_SHIFT: Final = 15
 _REGION_MASK: Final = (1 << _REGION_SHIFT) - 1
 """Bits of a region of the marks: a page of memory, so that it has nearly the same share of all ids as any other."""
 
-_SWEPT_ROWS: Final = 2048
-"""Rows deleted per transaction: a few milliseconds, so that other processes' commits don't wait long."""
+_SWEPT_ROWS: Final = 4096
+"""Rows deleted per transaction: about ten milliseconds, so that other processes' commits don't wait long, and so many
+that the counters of a segment are changed for several rows at once also where there are a thousand segments."""
 
 _DUE_BYTES: Final = 1 << 30
 _DUE_SHARE: Final = 4

@@ -98,6 +98,9 @@ class SegmentState(Enum):
     SETTLED = 2  # every page without a byte of a row is punched, or will be by what is listed in `free`
 
 
+_GROWING, _SEALED, _SETTLED = (state.value for state in SegmentState)
+
+
 class SegmentRow(NamedTuple):
     """A row of `segments`."""
 
@@ -407,14 +410,17 @@ class Index:
         self._change(txn, row.segment, sign, sign * row.length, is_packed_gone=is_packed_gone)
 
     def _change(self, txn: Writing, number: int, rows: int, length_bytes: int, *, is_packed_gone: bool) -> None:
-        found = self.segment(txn, number) or SegmentRow(SegmentState.GROWING, 0, 0)
-        state = found.state
-        if is_packed_gone and state is SegmentState.SETTLED:
-            state = SegmentState.SEALED  # pages that it shares with other dead payloads
-        changed = SegmentRow(state, found.rows + rows, found.length_bytes + length_bytes)
-        if changed.rows < 0 or changed.length_bytes < 0:
+        # Not by way of `SegmentRow`: a sweep does this for nearly each row where there are thousands of segments.
+        key = _SHORT.pack(number)
+        value = txn.get(key, db=self._segments)
+        if value is not None and len(value) != _SEGMENT.size:
+            self._decode_segment(value)
+        state, old_rows, old_bytes = (_GROWING, 0, 0) if value is None else _SEGMENT.unpack(value)
+        if is_packed_gone and state == _SETTLED:
+            state = _SEALED  # pages that it shares with other dead payloads
+        if old_rows + rows < 0 or old_bytes + length_bytes < 0:
             raise CorruptionError(f"{self.path}: wrong counters of segment {number}; {REPAIR_ADVICE}")
-        self.set_segment(txn, number, changed)
+        txn.put(key, _SEGMENT.pack(state, old_rows + rows, old_bytes + length_bytes), db=self._segments)
 
     def _decode_segment(self, value: bytes) -> SegmentRow:
         try:
