@@ -20,7 +20,7 @@ bootstrap:
 
 # What the tests boot a guest with, and look at man pages and units with; the demo needs none of it.
 test-bootstrap:
-	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static git groff-base systemd
+	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd
 	@scripts/guest-kernel
 
 lint: bootstrap

@@ -4,7 +4,7 @@ One folder per entry, below `.blocksync/trash/`:
 ```
 <UTC seconds>-<hex nanoseconds>-<EVIDENCE>/    pending: may still turn out to be no trash
 <UTC seconds>-<hex nanoseconds>/               settled: looked at again after a quiet time and unchanged
-    origin      symlink whose text is the path it came from
+    origin      symlink whose text is the path it came from; where there are no symlinks (FAT), a file that holds it
     item        the file, directory or symlink
 ```
 EVIDENCE is what we expected to find: inode, birth time, size, mtime, and the inode of our own staged file, in hex.
@@ -22,6 +22,7 @@ cycle and in the next cycles until it was quiet for `QUIET_S`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import time
@@ -42,6 +43,8 @@ KEEP_S: Final = 30 * 24 * 3600.0  # retention of settled entries, unless the roo
 ITEM: Final = b"item"
 ORIGIN: Final = b"origin"
 _NO_INODE: Final = 0
+_NO_SYMLINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+_PATH_BYTES: Final = 4096  # PATH_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ class Trash:
             except FileExistsError:
                 nanoseconds += 1
         folder = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=self._trash)
-        os.symlink(origin, ORIGIN, dir_fd=folder)
+        write_origin(folder, origin)
         return entry, folder
 
     def judge(self, entry: Entry) -> RelPath | None:
@@ -110,7 +113,7 @@ class Trash:
                 return None
             if entry.expect is None or same_but_ctime(tag_of(found), entry.expect):
                 return None
-            kept = self._give_back(folder, RelPath(os.readlink(ORIGIN, dir_fd=folder)), found.mode)
+            kept = self._give_back(folder, RelPath(read_origin(folder)), found.mode)
             self._remove(entry, folder)
             return kept
         finally:
@@ -215,8 +218,41 @@ def new_folder(trash: int, origin: RelPath) -> tuple[bytes, int]:
         except FileExistsError:
             nanoseconds += 1
     folder = os.open(name, DIRECTORY_FLAGS, dir_fd=trash)
-    os.symlink(origin, ORIGIN, dir_fd=folder)
+    write_origin(folder, origin)
     return name, folder
+
+
+def write_origin(folder: int, origin: RelPath) -> None:
+    """Note in an entry's folder where its item comes from."""
+    try:
+        os.symlink(origin, ORIGIN, dir_fd=folder)
+    except OSError as error:
+        if error.errno not in _NO_SYMLINKS:
+            raise
+        descriptor = os.open(ORIGIN, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            os.write(descriptor, origin)
+            os.fsync(descriptor)  # before the item comes: unlike a symlink, a file may lose its text
+        finally:
+            os.close(descriptor)
+
+
+def read_origin(folder: int) -> bytes:
+    """Where an entry's item comes from.
+
+    Raises:
+        OSError: Nobody has noted it.
+    """
+    try:
+        return os.readlink(ORIGIN, dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # no symlink
+            raise
+    descriptor = os.open(ORIGIN, FILE_FLAGS, dir_fd=folder)
+    try:
+        return os.read(descriptor, _PATH_BYTES)
+    finally:
+        os.close(descriptor)
 
 
 def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) -> bytes:

@@ -25,7 +25,7 @@ from syncer.errors import LocalChangedError, NotFoundError, UnsafeNameError, Usa
 from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.private import TRASH
 from syncer.local.syscalls import rename_noreplace, status
-from syncer.local.trash import ITEM, ORIGIN, decode_entry, new_folder
+from syncer.local.trash import ITEM, ORIGIN, decode_entry, new_folder, read_origin
 
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 
@@ -249,7 +249,7 @@ def _look(trash: int, name: bytes) -> Kept | None:
 
 def _origin(folder: int) -> RelPath | None:
     try:
-        return rel_path(os.readlink(ORIGIN, dir_fd=folder))
+        return rel_path(read_origin(folder))
     except (OSError, UnsafeNameError):
         return None
 

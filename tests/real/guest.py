@@ -92,14 +92,21 @@ def make_disk(path: Path, scratch: Path) -> None:
     shutil.rmtree(tree)
 
 
-def make_initramfs(path: Path, scratch: Path, script: str = START_DISK) -> None:
-    """Make what finds and mounts the disk and then runs a script: by default it starts the guest's own init."""
+def make_initramfs(path: Path, scratch: Path, script: str = START_DISK, modules: tuple[str, ...] = ()) -> None:
+    """Make what finds and mounts the disk and then runs a script: by default it starts the guest's own init.
+
+    Args:
+        path: Where.
+        scratch: A folder for what is made meanwhile.
+        script: What runs last. The modules lie in /.
+        modules: Those that it loads itself.
+    """
     assert KERNEL.is_dir(), "no kernel for the guest: run scripts/guest-kernel (make test does)"
     tree = scratch / "initramfs-tree"
     for folder in ("bin", "dev", "root"):
         (tree / folder).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin" / "busybox")
-    for module in MODULES:
+    for module in (*MODULES, *modules):
         shutil.copy(KERNEL / f"{module}.ko", tree)
     (tree / "init").write_text(FIND_DISK + script)
     (tree / "init").chmod(0o755)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Coroutine
@@ -170,3 +171,21 @@ def test_a_version_that_vanished_between_plan_and_trash_is_a_change(place: Place
         assert os.listdir(place.path / ".blocksync/trash") == []
 
     run(place, work)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_the_origin_is_noted_also_where_there_are_no_symlinks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """FAT: breaks when nothing can be deleted or replaced there."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "symlink", refuse)
+    folder = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        trash.write_origin(folder, P(b"a folder/na\xffme"))
+        assert trash.read_origin(folder) == b"a folder/na\xffme"
+    finally:
+        os.close(folder)
