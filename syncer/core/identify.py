@@ -2,7 +2,7 @@
 
 In this order, each base node at most once:
 1. same path and kind: the same node. A new inode or uuid there is an *edit*, because editors replace files.
-   But an identity that a later row has from another path was moved here, over a node that had gone before.
+   Unless another node was moved here and nothing but its identity tells that (`_by_moved_over`).
 2. same identity elsewhere (device, inode and birth time; remote uuid) and kind: the node was moved.
 3. same name and kind in the same directory, which itself was moved; or a name that is the same to the filesystem.
 4. the unique equal content of a vanished node: moved by something that keeps no identity.
@@ -213,7 +213,7 @@ class _Identify(Generic[_Stat]):
     def run(self, unknown: AbstractSet[RelPath], sealed: AbstractSet[RelPath] = frozenset()) -> Identified:
         """All passes, then the tree."""
         self._by_path()
-        self._by_later_row()
+        self._by_moved_over()
         if len(self.nids) < len(self.seen):
             self._by_identity()
             self._by_slot()
@@ -302,12 +302,14 @@ class _Identify(Generic[_Stat]):
             if nids:
                 self._take(path, nids[0])
 
-    def _by_later_row(self) -> None:
-        """Undo matches by path where the identity is a vanished node's, and that node's row is the later one.
+    def _by_moved_over(self) -> None:
+        """Undo matches by path where a vanished node was moved over another one, and nothing else tells that.
 
-        Its node was moved over another one (an edit of that path, and a removal of the path it came from), and a crash
-        lost the record of the removal. Now it is moved back. By its path alone it would be the removed node, unchanged:
-        deleted, and the vanished one as well.
+        By its path alone such a file is unchanged. If its row's node was deleted on the other side, it is deleted here,
+        and the vanished node there: both versions. So here the identity counts
+        - if all contents are equal;
+        - if both rows have that identity, and the vanished node's is the later one: it had been moved over the other's
+          path and is moved back, and a crash lost the record of the other's removal in between.
         """
         vanished: dict[object, Nid] = {}
         for nid in self.base.rows.keys() - self.taken:
@@ -318,14 +320,19 @@ class _Identify(Generic[_Stat]):
         if not vanished:
             return
         for path, nid in self.nids.items():
-            stat, row = self.seen[path], self.base.rows[nid]
-            later = None if stat is None else vanished.get(self.side.identity(stat))
-            if stat is None or later is None or self.side.identity_of_row(row) != self.side.identity(stat):
-                continue
-            other = self.base.rows[later]
-            if other.node.kind is stat.kind and self.side.age(other) > self.side.age(row):
+            stat = self.seen[path]
+            moved = None if stat is None else vanished.get(self.side.identity(stat))
+            if stat is not None and moved is not None and self._is_over(stat, moved, nid):
                 self.taken.discard(nid)
-                self._take(path, later)
+                self._take(path, moved)
+
+    def _is_over(self, stat: _Stat, moved: Nid, nid: Nid) -> bool:
+        row, over = self.base.rows[moved], self.base.rows[nid]
+        if row.node.kind is not stat.kind:
+            return False
+        if self.side.identity_of_row(over) == self.side.identity(stat):
+            return self.side.age(row) > self.side.age(over)
+        return stat.content is not None and row.node.content == stat.content == over.node.content
 
     def _unmatched(self) -> Iterator[tuple[RelPath, _Stat]]:
         for path, stat in self.seen.items():

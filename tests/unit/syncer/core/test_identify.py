@@ -82,6 +82,15 @@ def test_what_is_moved_back_to_where_a_crash_left_a_row_is_the_node_of_the_later
     assert by_path(identify_remote([remote_file("a", 1, uuid=1, version=8)], base, fresh())) == {"a": 2}
 
 
+def test_what_is_moved_over_an_equal_file_keeps_its_identity() -> None:
+    """By its path it would be that file, unchanged, and the moved one deleted: if the other side deleted that, both."""
+    twins: Nodes = {1: file("a", 1), 2: file("b", 1)}
+    assert local(twins, file_stat("b", 1, ino=1)) == {"b": 1}
+    assert remote(twins, remote_file("b", 1, uuid=1)) == {"b": 1}
+    others: Nodes = {1: file("a", 1), 2: file("b", 2)}
+    assert local(others, file_stat("b", 1, ino=1)) == {"b": 2}  # an edit
+
+
 def test_where_both_names_of_an_inode_are_there_their_paths_count() -> None:
     """Hard links."""
     base = BaseIndex([base_of({1: file("a", 1)}).rows[Nid(1)], moved_over(2, local_ctime=5, version=7)])

@@ -357,3 +357,7 @@ def test_below_a_directory_that_we_made_anew_an_unknown_deleted_name_may_be_anyt
     with pytest.raises(UnscopableError):
         Scope(MemoryRows(rows)).changed([echo], [RelPath(b"old/f")], since=10)
     Scope(MemoryRows(rows)).changed([echo], [], since=10)
+    moved_again = dataclasses.replace(echo, path=RelPath(b"elsewhere"), tag=dataclasses.replace(tag, version=20))
+    with pytest.raises(UnscopableError):
+        Scope(MemoryRows(rows)).changed([moved_again], [RelPath(b"old/f")], since=10)
+    Scope(MemoryRows(rows)).changed([moved_again], [], since=10)
