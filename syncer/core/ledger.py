@@ -173,6 +173,21 @@ class Ledger:
             changes += self._judge(nid)
         return changes
 
+    def is_settled(self) -> bool:
+        """Whether all that was acted on is recorded as both sides have it now.
+
+        A directory that got its marker from us and its mode from the local filesystem is not: the next cycle tells the
+        server. Until then its row, if it has one, is of an older version.
+        """
+        return all(self._is_recorded(action.nid) for action in (*self._plan.local, *self._plan.remote))
+
+    def _is_recorded(self, nid: Nid) -> bool:
+        here, there = (self._sides[side].tree.get(nid) for side in (Side.LOCAL, Side.REMOTE))
+        if here is None or there is None:
+            return here is there and nid not in self._base
+        known = self._base.get(nid)
+        return known is not None and known.slot == here.slot and agreed(known, here, there) is not None
+
     def _judge(self, nid: Nid) -> Iterator[BaseChange]:
         """Rule A for one node, then for the nodes that only waited for it."""
         local, remote = self._sides[Side.LOCAL], self._sides[Side.REMOTE]

@@ -180,8 +180,9 @@ class Cycle:
                 self.report.count(action)
             return
         await self._take_rules(look)
-        await self._carry_out(plan, look)
-        undone = self.report.undone or self.report.failures or plan.local_state.frozen or plan.remote_state.frozen
+        settled = await self._carry_out(plan, look)
+        frozen = plan.local_state.frozen or plan.remote_state.frozen
+        undone = self.report.undone or self.report.failures or frozen or not settled
         if not undone and look.seen.checkpoint is not None:
             # A later observation from here relies on it: everything seen so far is in the base rows.
             await trio.to_thread.run_sync(self._state.set_checkpoint, look.seen.checkpoint)
@@ -275,7 +276,8 @@ class Cycle:
         for path, text in self.report.notes:
             self._listener.noted(path, text)
 
-    async def _carry_out(self, plan: Plan, look: Look) -> None:
+    async def _carry_out(self, plan: Plan, look: Look) -> bool:
+        """Do it, and record it. True if the base has all that was done."""
         step = self._options.step
         ledger = Ledger(look.base, plan)
         files = LocalFiles(ledger, plan, await self._beside(plan, look))
@@ -310,6 +312,7 @@ class Cycle:
         for path in (*puller.copies, *late):
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
+        return await trio.to_thread.run_sync(ledger.is_settled)
 
     async def _distrust_parts(self) -> None:
         """The next look must be at everything."""
