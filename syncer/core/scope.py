@@ -235,7 +235,8 @@ class Scope:
             for other in self._all.with_uuid(stat.tag.uuid) if stat.tag.uuid else ():
                 if other.nid != nid:
                     self._disturbed(other)
-                if other.node.kind is Kind.DIRECTORY and other.remote is not None and other.remote.version > (since or 0):
+                version = other.remote.version if other.remote is not None else 0
+                if other.node.kind is Kind.DIRECTORY and version > (since or 0):
                     written.append(other.nid)  # and since then somebody else changed it
         unfound = False
         for path in deleted:
