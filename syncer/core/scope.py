@@ -235,8 +235,7 @@ class Scope:
             for other in self._all.with_uuid(stat.tag.uuid) if stat.tag.uuid else ():
                 if other.nid != nid:
                     self._disturbed(other)
-                version = other.remote.version if other.remote is not None else 0
-                if other.node.kind is Kind.DIRECTORY and version > (since or 0):
+                if _is_directory_since(other, since):
                     written.append(other.nid)  # and since then somebody else changed it
         unfound = False
         for path in deleted:
@@ -416,6 +415,10 @@ def is_unchanged(row: BaseRow, stat: FileStat) -> bool:
     if stat.meta.xattrs is not None and not xattrs.same(stat.meta.xattrs, row.node.meta.xattrs or ()):
         return False
     return stat.kind is not Kind.DIRECTORY or row.node.meta.mode == stat.meta.mode
+
+
+def _is_directory_since(row: BaseRow, since: int | None) -> bool:
+    return row.node.kind is Kind.DIRECTORY and row.remote is not None and row.remote.version > (since or 0)
 
 
 def _is_same(row: BaseRow, stat: FileStat) -> bool:
