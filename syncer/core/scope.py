@@ -232,11 +232,7 @@ class Scope:
                 self._around(stat.path)
             else:
                 self._disturbed(row)
-            for other in self._all.with_uuid(stat.tag.uuid) if stat.tag.uuid else ():
-                if other.nid != nid:
-                    self._disturbed(other)
-                if _is_directory_since(other, since):
-                    written.append(other.nid)  # and since then somebody else changed it
+            written += self._known_as(stat.tag.uuid, nid, since)
         unfound = False
         for path in deleted:
             nid = self.find(path)
@@ -248,6 +244,16 @@ class Scope:
                 self._disturbed(row)
         if unfound and since is not None:
             self._require_places(written, since)
+
+    def _known_as(self, uuid: str, nid: Nid | None, since: int | None) -> list[Nid]:
+        """Take the base nodes of an object; returns directories that we wrote ourselves since, and somebody after us."""
+        written: list[Nid] = []
+        for other in self._all.with_uuid(uuid) if uuid else ():
+            if other.nid != nid:
+                self._disturbed(other)
+            if _is_directory_since(other, since):
+                written.append(other.nid)
+        return written
 
     def _require_places(self, written: Iterable[Nid], since: int) -> None:
         """What an unknown deleted name was must not be below a directory that we have made anew in another place.
