@@ -246,7 +246,7 @@ class Scope:
             self._require_places(written, since)
 
     def _known_as(self, uuid: str, nid: Nid | None, since: int | None) -> list[Nid]:
-        """Take the base nodes of an object; returns directories that we wrote ourselves since, and somebody after us."""
+        """Take the base nodes of an object; returns directories that we wrote since, and somebody after us."""
         written: list[Nid] = []
         for other in self._all.with_uuid(uuid) if uuid else ():
             if other.nid != nid:
