@@ -327,6 +327,9 @@ class Scope:
         whole = self._moved_here | self._moved_there
         if any(row.node.parent in whole for row in self._rows.values()):
             raise UnscopableError
+        # What came out of a directory that moved as well goes along with it first, which gives it another version on
+        # the server: it is not what was seen then. All below the upper one is in the scope, so this one is empty.
+        whole -= self._whole.keys()
         base = BaseIndex(self._rows.values())
         if len(base.paths) != len(base):
             raise UnscopableError

@@ -346,6 +346,13 @@ MUTANTS = (
         "        self._opened.add(row.nid)\n",
     ),
     Mutant(
+        "what-leaves-a-moved-directory-moves-as-a-whole",
+        "scope",
+        "        whole -= self._whole.keys()\n",
+        "",
+        first=101_500,
+    ),
+    Mutant(
         "deletions-on-the-server-are-not-told",
         "scope",
         "                self._deleted.add(path)\n",

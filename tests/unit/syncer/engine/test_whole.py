@@ -226,6 +226,49 @@ def test_two_folders_move_at_once(pair: tuple[Device, Device]) -> None:
     settle(first, second)
 
 
+@pytest.fixture
+def leaving(tmp_path: Path) -> tuple[Device, Device]:
+    """An empty folder moves out of one that is renamed, into a new one in it."""
+    first, second = devices(tmp_path, "first", "second")
+    first.write("folder/file", b"a file")
+    (first.path / "folder" / "empty").mkdir()
+    (first.path / "folder" / "stays").mkdir()
+    settle(first, second)
+    (first.path / "folder").rename(first.path / "renamed")
+    (first.path / "renamed" / "new").mkdir()
+    (first.path / "renamed" / "empty").rename(first.path / "renamed" / "new" / "empty")
+    return first, second
+
+
+def test_a_folder_that_leaves_a_folder_that_moves_is_no_whole(leaving: tuple[Device, Device]) -> None:
+    """The move of the upper one gives the lower one a new version: a guard from before would be refused."""
+    first, second = leaving
+    calls = cycle(first)
+    assert not {"move_subtree", "list_objects"} & set(calls)
+    assert "list_objects" not in cycle(second)
+    settle(first, second)
+    assert (second.path / "renamed" / "new" / "empty").is_dir()
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_a_crash_while_a_folder_leaves_a_folder_that_moves_is_made_good(
+    leaving: tuple[Device, Device], place: int
+) -> None:
+    first, second = leaving
+    writes = 0
+
+    async def before(operation: str, path: RelPath) -> None:
+        nonlocal writes
+        writes += operation in {"put_small", "move", "move_subtree"}
+        if writes > place:
+            raise Crash(operation)
+
+    with pytest.raises(Crash):
+        first.reconcile(client=MemoryClient(first.container, before=before))
+    settle(first, second)
+    assert (second.path / "renamed" / "file").read_bytes() == b"a file"
+
+
 def test_a_move_into_each_other_on_the_two_devices(pair: tuple[Device, Device]) -> None:
     first, second = pair
     fill(first, "other")
