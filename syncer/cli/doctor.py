@@ -34,10 +34,10 @@ from syncer.errors import (
     RootIdentityError,
     SyncerError,
 )
-from syncer.local.blockfs_root import check_mount
 from syncer.local.identity import verify_folder
 from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.syscalls import clone_file
+from syncer.local.volume_mount import check_mount
 from syncer.remote.client import ContainerInfo, Counters
 from syncer.remote.http import HttpTransport, Request
 from syncer.remote.parallel import one_error

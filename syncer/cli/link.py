@@ -21,11 +21,11 @@ from syncer.cli.opening import open_state_of
 from syncer.cli.roots import FORMAT, OPEN_FILES_INTERVAL_S, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
-from syncer.local.blockfs_root import find_mount
 from syncer.local.identity import Folder, look_at_folder, read_marker, write_marker
 from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.private import PrivateFolder
 from syncer.local.trash import KEEP_S
+from syncer.local.volume_mount import find_mount
 from syncer.remote.client import ContainerInfo
 from syncer.remote.discovery import Storage
 from syncer.remote.prefix import open_remote

@@ -16,11 +16,12 @@ from syncer.core.conflict import conflict_name
 from syncer.core.merge import Policy
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks, find_mount
+from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.neighbours import Neighbours
 from syncer.local.root import ContentMemory, CopyName, NoMemory
+from syncer.local.volume_mount import find_mount
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import trio
@@ -28,14 +29,21 @@ from syncer.core.model import (
     Update,
 )
 from syncer.engine.lanes import Lanes
+from syncer.engine.performing import Performing
+from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
-from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Staged, Wanted
+from syncer.local.each import OWN
+from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Wanted
+from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
 from syncer.protocol.headers import EXTENSION_BULK_READ
 from syncer.remote.client import CloudClient, OlderList
+from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
 _SMALL_AT_ONCE: Final = 128  # an open temp file each
+_PORTION: Final = 128  # new files made at once, an open temp file each
+_PORTION_BYTES: Final = 256 << 10  # of a file that gains by that: it takes longer to write than to name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,7 @@ class LocalWorker:
         self._step = step
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
+        self._asking = trio.CapacityLimiter(ALONE_AT_ONCE)
         self.workers = ALONE_AT_ONCE
         self.copies: list[RelPath] = []
         self.lacking: list[tuple[RelPath, str]] = []
@@ -75,6 +84,69 @@ class LocalWorker:
         """Find out how many actions at once are of use."""
         if EXTENSION_BULK_READ in (await self._remote.container_info()).extensions:
             self.workers = _SMALL_AT_ONCE
+            self._asking.total_tokens = MAX_OBJECTS
+
+    def together(self, run: Performing) -> Together:
+        """How small things are made by many."""
+
+        def bytes_of(action: Action) -> int:
+            return action.content.size_bytes if isinstance(action, Create) and action.content is not None else 0
+
+        return Together(
+            takes=self.takes,
+            perform=partial(run.some, perform=self.create_all),
+            size=_PORTION,
+            bytes_of=bytes_of,
+            most_bytes=MAX_CONTENT_BYTES,
+        )
+
+    def takes(self, action: Action) -> bool:
+        """Whether `create_all` does such an action: a directory, or a file of at most one block that the server has."""
+        if isinstance(action, Mkdir):
+            return True
+        if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
+            return False
+        there = self._ledger.node(Side.REMOTE, action.nid)
+        small = action.content.size_bytes <= min(self._local.block_size, _PORTION_BYTES)
+        return small and there is not None and there.content == action.content
+
+    async def create_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
+        """Make several small things that do not need each other, and book them.
+
+        Returns:
+            What `perform` would have returned or raised, one for each.
+        """
+        done: dict[int, list[BaseChange] | Exception] = {}
+        sources: dict[int, _Source] = {}
+
+        async def prepare(at: int) -> None:
+            action = actions[at]
+            try:
+                if isinstance(action, Create):
+                    sources[at] = await self._source(action)
+                else:
+                    done[at] = await self.perform(action)
+            except OWN as error:
+                done[at] = error
+
+        await for_each(iter(range(len(actions))), prepare, min(self.workers, len(actions)))
+        async with self._lanes.common_lane(source.blocks for source in sources.values()):
+            wanted = [self._wanted_alone(actions[at], source) for at, source in sources.items()]
+            outcomes = await self._local.create_all(wanted) if wanted else []
+        # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in these files.
+        for at, outcome in zip(sources, outcomes, strict=True):
+            done[at] = outcome if isinstance(outcome, Exception) else self._booked(actions[at], outcome)
+        return [done[at] for at in range(len(actions))]
+
+    def _wanted_alone(self, action: Action, source: _Source) -> Wanted:
+        """One of many new files, whose contents are asked for together."""
+        assert isinstance(action, Create)
+
+        async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:
+            async with self._asking:
+                await source.fetch(indexes, deliver)
+
+        return self._wanted(action, self._ledger.path_after(action), replace(source, fetch=fetch), ())
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.
@@ -88,7 +160,9 @@ class LocalWorker:
             await self._local.trash(path, action.kind, local_tag(self._ledger, action.nid))
             self._step("trashed")
             return self._ledger.applied(action, None)
-        applied = await self._change(action)
+        return self._booked(action, await self._change(action))
+
+    def _booked(self, action: Action, applied: Applied) -> list[BaseChange]:
         if applied.copied_to is not None:
             self.copies.append(applied.copied_to)
         if applied.lacking is not None:
@@ -126,7 +200,7 @@ class LocalWorker:
         assert action.content is not None
         source = await self._source(action)
         async with self._room(action.content), self._lanes.lane(source.blocks):
-            staged = await self._stage(action, path, source, ())
+            staged = await self._local.stage(self._wanted(action, path, source, ()))
             try:
                 applied = await self._local.create(path, staged)
             finally:
@@ -145,7 +219,7 @@ class LocalWorker:
         old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
         source = await self._source(action)
         async with self._room(action.content), self._lanes.lane(source.blocks, source.older):
-            staged = await self._stage(action, path, source, old)
+            staged = await self._local.stage(self._wanted(action, path, source, old))
             try:
                 applied = await self._local.replace(path, staged, expect)
             finally:
@@ -163,13 +237,13 @@ class LocalWorker:
         async with self._large:
             yield
 
-    async def _stage(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Staged:
+    def _wanted(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Wanted:
         assert action.content is not None
         equal = self._files.holders(action.content)
         self._step("before staging")
         # A file of equal content saves everything; the old version is only likely to have most of it.
         origins = (*equal[:4], *old)
-        wanted = Wanted(
+        return Wanted(
             path=path,
             content=action.content,
             blocks=source.blocks,
@@ -178,7 +252,6 @@ class LocalWorker:
             holders=self._files.holders,
             fetch=source.fetch,
         )
-        return await self._local.stage(wanted)
 
     async def _source(self, action: Create | Update) -> _Source:
         content = action.content

@@ -7,7 +7,7 @@ recorded before the error goes on, and what is not even that is found again by t
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ import trio
 
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, identify_local, identify_remote
-from syncer.core.ledger import BaseChange, Forgotten, Ledger
+from syncer.core.ledger import Forgotten, Ledger
 from syncer.core.merge import Policy
 from syncer.core.model import (
     Action,
@@ -294,10 +294,10 @@ class Cycle:
             await self._remember_adopted(plan, files, look.base)
             if plan.remote:
                 await pusher.prepare()
-            await self._side(plan.remote, plan, ledger, recorder, pusher.perform, pusher.workers, pusher)
+            await self._side(plan.remote, plan, ledger, recorder, pusher)
             if plan.local:
                 await puller.prepare()
-            await self._side(plan.local, plan, ledger, recorder, puller.perform, puller.workers)
+            await self._side(plan.local, plan, ledger, recorder, puller)
             await self._keep_foreign(pusher.foreign)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
@@ -349,9 +349,7 @@ class Cycle:
         plan: Plan,
         ledger: Ledger,
         recorder: Recorder,
-        perform: Callable[[Action], Awaitable[list[BaseChange]]],
-        workers: int,
-        pusher: RemoteWorker | None = None,
+        worker: RemoteWorker | LocalWorker,
     ) -> None:
         """One side's actions; an action that fails takes only its own node, and what needs it, out of the cycle."""
 
@@ -360,8 +358,8 @@ class Cycle:
             return node.kind if node is not None else None
 
         run = Performing(ledger, recorder, self.report, self._listener, self._failed)
-        together = None if pusher is None else pusher.together(run)
-        await run_actions(actions, kind_of, partial(run.one, perform=perform), workers, together)
+        one = partial(run.one, perform=worker.perform)
+        await run_actions(actions, kind_of, one, worker.workers, worker.together(run))
 
     async def _keep_foreign(self, foreign: Sequence[ForeignVersion]) -> None:
         """Versions of others that our writes replaced unseen (plain Pithos only) become conflict copies."""

@@ -6,8 +6,8 @@ file itself. Files without a common block go side by side.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 import trio
@@ -38,6 +38,15 @@ class Lanes:
         ids = blocks.unique_ids() if base is None and len(blocks) <= _MAX_IDS else None
         if base is not None and base.block_size == blocks.block_size:
             ids = set(blocks.changed_from(base).values()) - {ZERO_BLOCK}
+        async with self._turn(ids):
+            yield
+
+    def common_lane(self, lists: Iterable[BlockList]) -> AbstractAsyncContextManager[None]:
+        """One for several short contents that are transferred together, by somebody who takes no block twice."""
+        return self._turn({block for blocks in lists for block in blocks.unique_ids()})
+
+    @asynccontextmanager
+    async def _turn(self, ids: set[BlockId] | None) -> AsyncIterator[None]:
         while any(_share(ids, other) for other in self._active):
             await self._left.wait()
         self._active.append(ids)  # no await since the look: the pair is atomic

@@ -49,11 +49,6 @@ class Performing:
             return
         try:
             changes = await perform(action)
-        except BusyError as error:
-            self._ledger.failed(action)
-            self._report.undone = True
-            self._report.notes.append((action.path, error.reason))
-            self._listener.noted(action.path, error.reason)
         except ONE_NODE as error:
             self._isolate(action, error)
         else:
@@ -85,6 +80,12 @@ class Performing:
         return obstacle is None
 
     def _isolate(self, action: Action, error: Exception) -> None:
+        if isinstance(error, BusyError):
+            self._ledger.failed(action)
+            self._report.undone = True
+            self._report.notes.append((action.path, error.reason))
+            self._listener.noted(action.path, error.reason)
+            return
         self._ledger.failed(action)
         self._failed(action, _reason(error), _exit_code(error))
 

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import trio
@@ -34,8 +34,11 @@ from syncer.local.root import Origin, Wanted
 from syncer.local.syscalls import clone_file, status
 from syncer.local.xattrs import write as write_xattrs
 
+Holders = Callable[[Content], Sequence[Origin]]
+"""See `Wanted`."""
+
 _RUN_BYTES: Final = 4 << 20  # copied at once
-_DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
+DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
 
 
 class Sources:
@@ -125,6 +128,44 @@ class Sources:
         self.bytes_read += len(data or b"")
         return data
 
+    def find(self, wanted: BlockId, size: int, holders: Holders) -> bytes | None:
+        """A block from anywhere here, verified; None if it is nowhere.
+
+        Args:
+            wanted: Which.
+            size: Bytes of a block.
+            holders: See `Wanted`.
+        """
+        data = self.stored(wanted)
+        if data is None:
+            data = self._from_any_file(wanted, size, holders)
+        return self.elsewhere(wanted) if data is None else data
+
+    def _from_any_file(self, wanted: BlockId, size: int, holders: Holders) -> bytes | None:
+        for content, index in self.index.find(wanted):
+            # The trash after the tree: what is no longer in its place by then has been told of.
+            there = trio.from_thread.run_sync(holders, content)
+            for origin in itertools.chain(there, self._lately_displaced(content)):
+                data = self.read(origin, index * size, block_length(index, content.size_bytes, size))
+                if data is not None and block_id(data) == wanted:
+                    return data
+        return None
+
+    def _lately_displaced(self, content: Content) -> Iterator[Origin]:
+        yield from self.displaced(content)
+
+    def read(self, origin: Origin, offset: int, length: int) -> bytes | None:
+        """A part of a file, if it still is what it was; not verified."""
+        descriptor = self.open(origin)
+        if descriptor is None:
+            return None
+        try:
+            data = read_exactly(descriptor, offset, length)
+        finally:
+            os.close(descriptor)
+        self.bytes_read += len(data)
+        return data
+
 
 class Assembly:
     """One temp file on its way. Blocking methods are for worker threads, one at a time."""
@@ -187,15 +228,7 @@ class Assembly:
             Its evidence; why its attributes could not be set.
         """
         assert not any(self._left)
-        lacking = None
-        if meta.xattrs is not None:
-            try:
-                write_xattrs(self._file, self._wanted.path, meta.xattrs)
-            except UnholdableError as error:
-                lacking = error.reason
-        os.fchmod(self._file, _DEFAULT_MODE if meta.mode is None else meta.mode)
-        if meta.mtime_ns is not None:
-            os.utime(self._file, ns=(meta.mtime_ns, meta.mtime_ns))
+        lacking = set_attributes(self._file, self._wanted.path, meta)
         # Content, size and times must be on disk before any name says that this is the file.
         os.fsync(self._file)
         return tag_of(status(b"", self._file)), lacking
@@ -277,37 +310,12 @@ class Assembly:
                 self._positions.setdefault(wanted, []).append(index)
         missing = []
         for wanted, places in self._positions.items():
-            data = self._sources.stored(wanted)
-            if data is None:
-                data = self._from_any_file(wanted)
-            if data is None:
-                data = self._sources.elsewhere(wanted)
+            data = self._sources.find(wanted, self._wanted.blocks.block_size, self._wanted.holders)
             if data is None:
                 missing.append(places[0])
             else:
                 self.place(wanted, data)
         return missing
-
-    def _from_any_file(self, wanted: BlockId) -> bytes | None:
-        size = self._wanted.blocks.block_size
-        for content, index in self._sources.index.find(wanted):
-            # The trash after the tree: what is no longer in its place by then has been told of.
-            holders = trio.from_thread.run_sync(self._wanted.holders, content)
-            for origin in itertools.chain(holders, self._lately_displaced(content)):
-                descriptor = self._sources.open(origin)
-                if descriptor is None:
-                    continue
-                try:
-                    data = read_exactly(descriptor, index * size, block_length(index, content.size_bytes, size))
-                finally:
-                    os.close(descriptor)
-                self._sources.bytes_read += len(data)
-                if block_id(data) == wanted:
-                    return data
-        return None
-
-    def _lately_displaced(self, content: Content) -> Iterator[Origin]:
-        yield from self._sources.displaced(content)
 
     def _write(self, index: int, data: bytes) -> None:
         blocks = self._wanted.blocks
@@ -320,6 +328,24 @@ class Assembly:
             written = os.pwrite(self._file, view, at)
             view, at = view[written:], at + written
         self._left[index] = 0
+
+
+def set_attributes(descriptor: int, path: RelPath, meta: Meta) -> str | None:
+    """Give a temp file its attributes, mode and times.
+
+    Returns:
+        Why its extended attributes could not be set; None: they are.
+    """
+    lacking = None
+    if meta.xattrs is not None:
+        try:
+            write_xattrs(descriptor, path, meta.xattrs)
+        except UnholdableError as error:
+            lacking = error.reason
+    os.fchmod(descriptor, DEFAULT_MODE if meta.mode is None else meta.mode)
+    if meta.mtime_ns is not None:
+        os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
+    return lacking
 
 
 def temp_name(path: RelPath, content: Content, attempt: int) -> bytes:

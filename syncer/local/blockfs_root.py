@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, Protocol, TypeVar
@@ -19,19 +19,19 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.runtime.carried import Carried
-from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
+from syncer.local.each import OWN, create_each, fetch_missing
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.regrid import Pair, Regrid
@@ -47,9 +47,11 @@ from syncer.local.root import (
 )
 from syncer.local.trash import KEEP_S
 from syncer.local.trashcan import TrashCan
-from syncer.local.volume_changes import REASONS, VolumeChanges
+from syncer.local.volume_changes import REASONS, VolumeChanges, changed_runs
+from syncer.local.volume_mount import find_mount, verified
 from syncer.local.volume_observer import Connection, VolumeObserver
 from syncer.local.volume_part import Journal, PlacedRows, VolumePart, knows
+from syncer.local.volume_portion import VolumePortion
 from syncer.local.volume_tree import volume_tag
 
 P = ParamSpec("P")
@@ -64,6 +66,7 @@ _KEPT_BLOCKS: Final = 256
 
 _REMEMBERED_BYTES: Final = 16 << 20  # naming this for a server with other blocks takes long enough to remember it
 _DEFAULT_MODE: Final = 0o644
+_WORKERS: Final = 8  # concurrent requests and reads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +124,6 @@ class JournalState(Protocol):
         ...
 
 
-def find_mount(path: bytes) -> Mount | None:
-    """The blocksync mount whose mount point is exactly `path`; None for anything else, also folders inside a mount."""
-    mount = blocksync_mount_of(path)
-    if mount is None or mount.mountpoint != os.path.realpath(path) or mount.root != b"/":
-        return None
-    return mount
-
-
 class BlockfsRoot:
     """See `LocalRoot`."""
 
@@ -169,7 +164,7 @@ class BlockfsRoot:
         except NotMountedError as error:
             raise RootIdentityError(what, f"volume {volume_uuid}", str(error)) from error
         try:
-            self._block_size = _verified(self._control, what, volume_uuid).block_size
+            self._block_size = verified(self._control, what, volume_uuid).block_size
             self._blocks = BlockDirectory.open(os.fsdecode(os.path.join(mount.source, b"blocks")))
             self._root = os.open(path, DIRECTORY_FLAGS)
         except BaseException:
@@ -198,7 +193,8 @@ class BlockfsRoot:
             name,
         )
         self._changes = VolumeChanges(self._root, self._connection)
-        self._workers = trio.CapacityLimiter(8)
+        self._workers = trio.CapacityLimiter(_WORKERS)
+        self._nothing = _Start(version=None, blocks=BlockList(block_size=self._block_size, size_bytes=0, ids=b""))
         self._unsynced_bytes = 0
         self._closed = False
 
@@ -403,6 +399,26 @@ class BlockfsRoot:
         self._blocks.sync()  # durable before a tree refers to it
         return self._prepare(wanted, wanted.blocks, start, hold)
 
+    def _create_fetched(self, portion: VolumePortion, hold: EpochHold) -> list[Applied | Exception]:
+        for block, data in portion.fetched.items():
+            self._store(block, data, hold)
+        self._blocks.sync()  # durable before a tree refers to it
+        return list(portion.each(lambda wanted: self._create_alone(wanted, hold)))
+
+    def _create_alone(self, wanted: Wanted, hold: EpochHold) -> Applied | Exception:
+        """A new file whose blocks are in the block directory."""
+        try:
+            staged = self._prepare(wanted, wanted.blocks, self._nothing, hold, (os.geteuid(), os.getegid()))
+            try:
+                return self._install_staged(wanted.path, staged, None)
+            finally:
+                if not staged.installed:
+                    self._ask(self._control.abandon_file, staged.handle)
+        except BlocksFullError as error:
+            return NoSpaceError(str(error))
+        except OWN as error:
+            return error
+
     def _missing(self, blocks: BlockList, start: _Start, hold: EpochHold) -> list[int]:
         """Where the blocks first stand that the volume lacks. Those of the file that we start from are there."""
         first: dict[BlockId, int] = {}
@@ -424,10 +440,12 @@ class BlockfsRoot:
             self._unsynced_bytes = 0
             self._blocks.sync()
 
-    def _prepare(self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold) -> PreparedFile:
+    def _prepare(
+        self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold, owner: tuple[int, int] | None = None
+    ) -> PreparedFile:
         meta = wanted.meta
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
-        owner = self._owner_of(wanted.path)
+        owner = owner or self._owner_of(wanted.path)
         handle = self._ask(
             self._control.prepare_file,
             size_bytes=blocks.size_bytes,
@@ -462,13 +480,26 @@ class BlockfsRoot:
             blocks = self._ask(self._control.block_list, origin.tag.ino, origin.tag.version, self._block_size)
             if blocks is not None:
                 return _Start(version=(origin.tag.ino, origin.tag.version), blocks=blocks)
-        return _Start(version=None, blocks=BlockList(block_size=self._block_size, size_bytes=0, ids=b""))
+        return self._nothing
 
     async def abandon(self, handle: int) -> None:
         """Drop a prepared file."""
         await self._run(self._ask, self._control.abandon_file, handle)
 
     # --- changing
+
+    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+        """Store all that the volume lacks with one sync, then prepare and install each file."""
+        if self._regrid is not None:
+            return await create_each(self, wanted, _WORKERS)
+        hold = await self._run(self._blocks.hold)
+        try:
+            portion = VolumePortion(wanted)
+            await self._run(portion.gather, lambda blocks: self._missing(blocks, self._nothing, hold))
+            await fetch_missing(portion, wanted)
+            return await self._run(self._create_fetched, portion, hold)
+        finally:
+            hold.release()
 
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Install under a free name."""
@@ -553,43 +584,3 @@ class BlockfsRoot:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
-
-
-def _verified(control: ControlClient, what: str, volume_uuid: str) -> protocol.StatusReply:
-    """Make sure that the mount serves the volume that was linked."""
-    status = control.status()
-    if status.uuid != volume_uuid:
-        raise RootIdentityError(what, f"volume {volume_uuid}", f"volume {status.uuid}")
-    return status
-
-
-def check_mount(path: bytes, volume_uuid: str) -> None:
-    """Make sure that a volume is mounted at `path` and is the one with this UUID; nothing is made there.
-
-    Raises:
-        RootIdentityError: Not mounted, or another volume.
-    """
-    what = f"the mount point {os.fsdecode(path)}"
-    mount = find_mount(path)
-    if mount is None:
-        raise RootIdentityError(what, f"volume {volume_uuid}", "no mounted volume")
-    try:
-        with ControlClient(mount.source) as control:
-            _verified(control, what, volume_uuid)
-    except NotMountedError as error:
-        raise RootIdentityError(what, f"volume {volume_uuid}", str(error)) from error
-
-
-def changed_runs(blocks: BlockList, old: BlockList) -> Iterator[tuple[int, bytes]]:
-    """Runs of ids to set in a file that starts with `old`, resized: (first index, concatenated ids)."""
-    changed = blocks.changed_from(old.splice(blocks.size_bytes, {}))
-    first, ids = 0, bytearray()
-    for index in sorted(changed):
-        if ids and (index != first + len(ids) // ID_SIZE or len(ids) >= protocol.MAX_PAGE_IDS * ID_SIZE):
-            yield first, bytes(ids)
-            ids.clear()
-        if not ids:
-            first = index
-        ids += changed[index]
-    if ids:
-        yield first, bytes(ids)

@@ -10,17 +10,26 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from stat import S_ISDIR
 from typing import Final
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
-from syncer.errors import LocalChangedError, UnholdableError
-from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS, look, parent_directory, same_but_ctime, same_inode, tag_of
+from syncer.errors import LocalChangedError, SyncerError, UnholdableError
+from syncer.local.places import (
+    DIRECTORY_FLAGS,
+    FILE_FLAGS,
+    look,
+    open_directory,
+    parent_directory,
+    same_but_ctime,
+    same_inode,
+    tag_of,
+)
 from syncer.local.private import TRASH, PrivateFolder
 from syncer.local.root import Applied
 from syncer.local.syscalls import rename_exchange, rename_noreplace, status
@@ -34,6 +43,21 @@ _DEFAULT_MODE: Final = 0o755  # of directories whose remote object carries no mo
 
 def _no_step(name: str) -> None:
     """Production's fault points do nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewName:
+    """A temp file that is to get a free name.
+
+    Attributes:
+        path: The name.
+        temp: Name of the temp file.
+        tag: Its evidence.
+    """
+
+    path: RelPath
+    temp: bytes
+    tag: LocalTag
 
 
 class Changes:
@@ -70,11 +94,41 @@ class Changes:
 
     def create(self, path: RelPath, temp: bytes, tag: LocalTag) -> Applied:
         """Rename a temp file to a free name."""
-        with parent_directory(self._root, path) as (directory, name):
-            self._rename(temp, self._private.tmp, name, directory, path)
-            self.step("created")
+        with parent_directory(self._root, path) as (directory, _):
+            applied = self._create_in(directory, NewName(path=path, temp=temp, tag=tag))
             self._remember(directory)
-            return Applied(tag=self._own_tag(directory, name, path, tag))
+            return applied
+
+    def create_all(self, names: Sequence[NewName]) -> list[Applied | Exception]:
+        """Rename several temp files to free names, each with its own outcome. A directory is opened once."""
+        done: dict[bytes, Applied | Exception] = {}
+        folders: dict[RelPath, list[NewName]] = {}
+        for new in names:
+            folders.setdefault(RelPath(new.path.rpartition(b"/")[0]), []).append(new)
+        for folder, group in folders.items():
+            try:
+                self._create_group(folder, group, done)
+            except (SyncerError, OSError) as error:  # nobody knows how durable these are: none of them is booked
+                done.update((new.temp, error) for new in group)
+        return [done[new.temp] for new in names]
+
+    def _create_group(self, folder: RelPath, group: Sequence[NewName], done: dict[bytes, Applied | Exception]) -> None:
+        directory = open_directory(self._root, folder)
+        try:
+            for new in group:
+                try:
+                    done[new.temp] = self._create_in(directory, new)
+                except (SyncerError, OSError) as error:
+                    done[new.temp] = error
+            self._remember(directory)
+        finally:
+            os.close(directory)
+
+    def _create_in(self, directory: int, new: NewName) -> Applied:
+        name = new.path.rpartition(b"/")[2]
+        self._rename(new.temp, self._private.tmp, name, directory, new.path)
+        self.step("created")
+        return Applied(tag=self._own_tag(directory, name, new.path, new.tag))
 
     def replace(
         self,

@@ -29,6 +29,7 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
+from syncer.local.each import fetch_missing
 from syncer.local.filehash import hash_file, read_cached, read_exactly
 from syncer.local.identity import Folder, verify_folder
 from syncer.local.neighbours import Neighbours
@@ -39,6 +40,7 @@ from syncer.local.places import (
     parent_directory,
     tag_of,
 )
+from syncer.local.portion import Portion, told
 from syncer.local.private import PrivateFolder
 from syncer.local.probe import probe_folding
 from syncer.local.root import (
@@ -66,6 +68,7 @@ T = TypeVar("T")
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of the time
+_WRITERS: Final = 2  # portions of new files written at once, each with a descriptor per file: one waits, one writes
 _PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
 _PORTION_FILES: Final = 64
 _SMALL_BYTES: Final = 64 << 10
@@ -78,8 +81,7 @@ class StagedFile:
     """A finished temp file of an ordinary directory."""
 
     def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory, wanted: Wanted, lacking: str | None) -> None:
-        self.meta = wanted.meta
-        self.origins = wanted.origins
+        self.wanted = wanted
         self.lacking = lacking
         self.name = name
         self.tag = tag
@@ -143,6 +145,7 @@ class LocalDirectory:
         self._temps: set[bytes] = set()
         self._hashers = trio.CapacityLimiter(_HASHERS)
         self._workers = trio.CapacityLimiter(_WORKERS)
+        self._writers = trio.CapacityLimiter(_WRITERS)
         self._closed = False
 
     @property
@@ -409,13 +412,18 @@ class LocalDirectory:
         await self._run(self._sources.learn, wanted.content)
         return StagedFile(name, tag, self, wanted, lacking)
 
-    @contextmanager
-    def _temp(self, wanted: Wanted) -> Iterator[bytes]:
-        """Reserve a temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
+    def _reserve(self, wanted: Wanted) -> bytes:
+        """A temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
         attempt = 0
         while (name := temp_name(wanted.path, wanted.content, attempt)) in self._temps:
             attempt += 1
         self._temps.add(name)
+        return name
+
+    @contextmanager
+    def _temp(self, wanted: Wanted) -> Iterator[bytes]:
+        """A temp name that is given up if staging fails."""
+        name = self._reserve(wanted)
         try:
             yield name
         except BaseException:
@@ -429,16 +437,34 @@ class LocalDirectory:
 
     # --- changing
 
+    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+        """Gather, fetch, write and name them step by step, each step for all of them."""
+        files: list[tuple[Wanted, bytes]] = []
+        try:
+            for each in wanted:
+                own = replace(each, meta=self._own(each.meta))
+                files.append((own, self._reserve(own)))
+            portion = Portion(self._sources, self._changes, self._private.tmp, files)
+            await self._run(portion.gather)
+            await fetch_missing(portion, wanted)
+            async with self._writers:
+                await self._run(portion.write)
+            await self._run(portion.install)
+            return [self._named(outcome) for outcome in portion.outcomes()]
+        finally:
+            self._temps.difference_update(name for _, name in files)
+
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Rename without replacing."""
         assert isinstance(staged, StagedFile)
-        return _told(await self._run(self._changes.create, path, staged.name, staged.tag), staged)
+        applied = await self._run(self._changes.create, path, staged.name, staged.tag)
+        return told(applied, staged.wanted, staged.lacking)
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Exchange, then look at what was displaced."""
         assert isinstance(staged, StagedFile)
-        complete = staged.meta.xattrs is not None and staged.lacking is None
-        old = [origin.content for origin in staged.origins if (origin.path, origin.tag) == (path, expect)]
+        complete = staged.wanted.meta.xattrs is not None and staged.lacking is None
+        old = [origin.content for origin in staged.wanted.origins if (origin.path, origin.tag) == (path, expect)]
 
         def displacing(place: RelPath) -> None:
             for content in old:
@@ -448,7 +474,7 @@ class LocalDirectory:
             name, tag = staged.name, staged.tag
             return self._changes.replace(path, name, tag, expect, xattrs_set=complete, displacing=displacing)
 
-        return _told(await self._run(work), staged)
+        return told(await self._run(work), staged.wanted, staged.lacking)
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""
@@ -518,21 +544,19 @@ class LocalDirectory:
         def work() -> T:
             try:
                 return function(*args, **kwargs)
-            except OSError as error:
-                if error.errno in _FULL:
-                    raise NoSpaceError(f"{os.fsdecode(self.path)}: no space left: {error}") from error
-                raise
-            except BlocksFullError as error:
-                raise NoSpaceError(str(error)) from error
+            except (OSError, BlocksFullError) as error:
+                named = self._named(error)
+                if named is error:
+                    raise
+                raise named from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
 
-
-def _told(applied: Applied, staged: StagedFile) -> Applied:
-    """With what a file lacks: its attributes are then not what was asked for."""
-    if staged.lacking is None:
-        return applied
-    return replace(applied, meta=replace(staged.meta, xattrs=()), lacking=staged.lacking)
+    def _named(self, outcome: T) -> T | NoSpaceError:
+        """An error that says that the disk is full, as such."""
+        if isinstance(outcome, OSError) and outcome.errno in _FULL:
+            return NoSpaceError(f"{os.fsdecode(self.path)}: no space left: {outcome}")
+        return NoSpaceError(str(outcome)) if isinstance(outcome, BlocksFullError) else outcome
 
 
 def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:

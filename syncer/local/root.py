@@ -263,6 +263,16 @@ class LocalRoot(Protocol):
         """
         ...
 
+    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+        """Stage and name new files of at most one block each; their block lists need not be remembered.
+
+        What several of them have in common is fetched once.
+
+        Returns:
+            For each what `stage` and `create` would have returned or raised: one that fails takes no other with it.
+        """
+        ...
+
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Put a staged file in the place of another one, which goes to the trash, or becomes a conflict copy.
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, TypedDict
 
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import ID_SIZE
 from blockfs.control import protocol
 from blockfs.control.protocol import Expect
 from blockfs.runtime.carried import Carried
@@ -184,6 +186,21 @@ class VolumeChanges:
                 raise BusyError(path, OPEN)
             raise LocalChangedError(path, REASONS.get(done.reason, done.reason))
         return done
+
+
+def changed_runs(blocks: BlockList, old: BlockList) -> Iterator[tuple[int, bytes]]:
+    """Runs of ids to set in a file that starts with `old`, resized: (first index, concatenated ids)."""
+    changed = blocks.changed_from(old.splice(blocks.size_bytes, {}))
+    first, ids = 0, bytearray()
+    for index in sorted(changed):
+        if ids and (index != first + len(ids) // ID_SIZE or len(ids) >= protocol.MAX_PAGE_IDS * ID_SIZE):
+            yield first, bytes(ids)
+            ids.clear()
+        if not ids:
+            first = index
+        ids += changed[index]
+    if ids:
+        yield first, bytes(ids)
 
 
 def _nowhere() -> AbstractContextManager[_TrashPlace]:

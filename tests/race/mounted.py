@@ -29,10 +29,11 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
 from syncer.errors import LocalChangedError
-from syncer.local.blockfs_root import BlockfsRoot, find_mount
+from syncer.local.blockfs_root import BlockfsRoot
 from syncer.local.places import parent_directory
 from syncer.local.root import Deliver, Staged, Wanted, content_of
 from syncer.local.trash import ITEM, new_folder
+from syncer.local.volume_mount import find_mount
 from syncer.local.volume_tree import ROOT_INO, volume_tag
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, users, version_of

@@ -5,7 +5,7 @@ A power cut undoes what no barrier made durable: names are kept as by a journal,
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from blockfs.blocks.blocklist import BlockList
@@ -17,6 +17,7 @@ from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
 from syncer.errors import LocalChangedError
+from syncer.local.each import create_each
 from syncer.local.root import Applied, Observation, Staged, Wanted, content_of
 from tests.simulation.world import ActionRefusedError, Entry, Replica
 
@@ -223,6 +224,9 @@ class MemoryRoot:
         self._put(path, self._new(Kind.FILE, staged.payload, staged.meta))
         self.changed(f"create {path!r}")
         return Applied(tag=self._tag(path))
+
+    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+        return await create_each(self, wanted, 1)
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         await self.before("replace")

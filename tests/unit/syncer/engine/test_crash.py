@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from syncer.core.ledger import BaseChange
+from syncer.core.model import BaseRow
 from syncer.errors import SyncerError
+from syncer.local import changes, portion
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
 from tests.unit.syncer.local.folders import BLOCK, noise
@@ -154,3 +157,82 @@ def test_a_lost_connection_at_any_request_is_completed_by_the_next_cycles(tmp_pa
         assert first.everything() == second.everything(), number
         assert_at_rest(first, second)
     assert number > 10
+
+
+def many_small(first: Device) -> dict[str, bytes]:
+    """New small files, some of them equal, some without content, in folders of their own."""
+    files = {f"folder-{n % 3}/file-{n}": b"%d" % (n % 5) * (n % 4) for n in range(7)}
+    for name, data in files.items():
+        first.write(name, data)
+        (first.path / name).chmod(0o440)
+    return files
+
+
+def test_a_kill_while_many_new_files_are_made_is_completed_by_the_next_cycles(tmp_path: Path) -> None:
+    """And whatever has a name by then is complete: a file that is not would be pushed as a user's."""
+    where = set()
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        first, second = devices(folder, "a", "b")
+        files = many_small(first)
+        first.reconcile()
+        killer = Killer(number)
+        if not run_killed(second, killer):
+            break
+        where.add(killer.where)
+        assert second.place.visible().items() <= files.items(), killer.where
+        settle(second, first)
+        assert first.everything() == second.everything(), killer.where
+        assert second.place.visible() == files, killer.where
+        assert list((second.path / ".blocksync/tmp").iterdir()) == [], killer.where
+        assert_at_rest(first, second)
+    named = {"before staging", "before fetch", "staged", "synced", "created", "applied", "barrier", "before record"}
+    assert named <= where, where
+
+
+def test_of_many_new_files_each_is_durable_before_its_name_and_each_name_before_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut between any two of these must leave neither half a file nor a row of a file that is not there."""
+    first, second = devices(tmp_path, "a", "b")
+    files = many_small(first)
+    first.reconcile()
+    events: list[tuple[str, int]] = []
+    fsync, begin, rename, record = os.fsync, portion.write_back, changes.rename_noreplace, second.state.record
+    complete: dict[int, tuple[int, int, int]] = {}
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        found = os.fstat(descriptor)
+        complete[found.st_ino] = (found.st_size, found.st_mode, found.st_mtime_ns)
+        events.append(("durable", found.st_ino))
+
+    def begun(descriptor: int, offset: int, length: int, *, wait: bool) -> None:
+        begin(descriptor, offset, length, wait=wait)
+        events.append(("begun", os.fstat(descriptor).st_ino))
+
+    def renamed(source: bytes, source_dir: int, target: bytes, target_dir: int) -> None:
+        rename(source, source_dir, target, target_dir)
+        events.append(("named", os.stat(target, dir_fd=target_dir).st_ino))
+
+    def recorded(rows: Sequence[BaseChange]) -> None:
+        record(rows)
+        events.extend(("recorded", row.local.ino) for row in rows if isinstance(row, BaseRow) and row.local is not None)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(portion, "write_back", begun)
+    monkeypatch.setattr(changes, "rename_noreplace", renamed)
+    second.state.record = recorded  # type: ignore[method-assign] # it calls the real one
+    second.reconcile()
+    assert second.place.visible() == files
+    for name in files:
+        found = (second.path / name).stat()
+        ino, folder = found.st_ino, (second.path / name).parent.stat().st_ino
+        times = {what: events.index((what, ino)) for what in ("begun", "durable", "named", "recorded")}
+        assert times["begun"] < times["durable"] < times["named"] < times["recorded"]
+        assert complete[ino] == (found.st_size, found.st_mode, found.st_mtime_ns)
+        assert ("durable", folder) in events[times["named"] : times["recorded"]]
+    inos = {(second.path / name).stat().st_ino for name in files}
+    order = [what for what, ino in events if ino in inos and what in {"begun", "durable"}]
+    assert order == sorted(order), "the first fsync is to find all others on their way"

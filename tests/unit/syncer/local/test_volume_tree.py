@@ -10,7 +10,7 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
 from blockfs.control.protocol import NodeRow
 from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, Kind, LocalTag, Nid, Node, RelPath
-from syncer.local.blockfs_root import changed_runs
+from syncer.local.volume_changes import changed_runs
 from syncer.local.volume_tree import UnresolvedError, from_base, overlaid, paths_by_inode, stat_of
 
 ROOTS = {1: RelPath(b""), 90: RelPath(b".blocksync"), 91: RelPath(b".blocksync/park")}
