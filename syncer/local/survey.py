@@ -28,7 +28,7 @@ from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory
 from syncer.local.scan import Scan, list_directory, look_at_entries
 from syncer.local.survey_worker import MIN_ENTRIES, Found, Worker, has_second_core, working
-from syncer.local.syscalls import status
+from syncer.local.syscalls import held_time, status
 from syncer.local.xattrs import read_entry, read_open
 
 _KEY_BYTES: Final = 8
@@ -414,4 +414,6 @@ def _agrees(row: BaseRow | None, entry: _Entry) -> bool:
         return False
     if kind is Kind.DIRECTORY:
         return row.node.meta.mode == stat.S_IMODE(mode)
-    return (tag.size_bytes, tag.mtime_ns, tag.ctime_ns) == (size_bytes, mtime_ns, ctime_ns)
+    if (tag.size_bytes, tag.ctime_ns) != (size_bytes, ctime_ns):
+        return False
+    return tag.mtime_ns == mtime_ns or tag.mtime_ns == held_time(mtime_ns)

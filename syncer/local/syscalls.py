@@ -28,6 +28,8 @@ _STATX_BASIC_AND_BTIME: Final = 0xFFF
 _STATX: Final = struct.Struct("=IIQIIIHxxQQQQqIxxxxqIxxxxqIxxxxqIxxxxIIII")
 _STATX_SIZE: Final = 256
 _NANOSECONDS: Final = 1_000_000_000
+_TIME_MIN_NS: Final = -(1 << 63)
+_TIME_MAX_NS: Final = (1 << 63) - 1
 
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
@@ -42,7 +44,7 @@ class Status:
         device: As `os.makedev` makes it.
         ino: Inode number.
         size_bytes: Size.
-        mtime_ns: Last change of content.
+        mtime_ns: Last change of content, as `held_time` tells it.
         ctime_ns: Last change of content or metadata, by the kernel's clock.
         btime_ns: Birth; 0 where the filesystem keeps none.
     """
@@ -108,9 +110,17 @@ def status(name: bytes, directory: int) -> Status:
         size_bytes=row[8],
         btime_ns=row[13] * _NANOSECONDS + row[14],
         ctime_ns=row[15] * _NANOSECONDS + row[16],
-        mtime_ns=row[17] * _NANOSECONDS + row[18],
+        mtime_ns=held_time(row[17] * _NANOSECONDS + row[18]),
         device=os.makedev(row[21], row[22]),
     )
+
+
+def held_time(time_ns: int) -> int:
+    """The nearest time of the years 1677 to 2262, which 64 bits can hold: anybody can set others on his files.
+
+    As volumes do. ext4 has times up to 2446, xfs up to 2486, tmpfs any.
+    """
+    return max(_TIME_MIN_NS, min(_TIME_MAX_NS, time_ns))
 
 
 def clone_file(source: int, target: int) -> bool:

@@ -37,6 +37,24 @@ def test_a_tree_travels_and_comes_to_rest(sync: Sync, pair: tuple[Path, Path]) -
     sync.at_rest(first, second)
 
 
+@pytest.mark.parametrize("year_s", [-12_219_292_800, 15_032_385_535])  # 1582; 2446, the last that ext4 can hold
+def test_a_time_that_64_bits_can_not_hold_stops_nothing(sync: Sync, pair: tuple[Path, Path], year_s: int) -> None:
+    """It was an internal error when the base was recorded, for all of the root and in every cycle."""
+    first, second = pair
+    (first / "file").write_bytes(b"content")
+    (first / "other").write_bytes(b"other")
+    os.utime(first / "file", (year_s, year_s))
+    assert sync.reconcile(first)["pushed"] == 2
+    sync.reconcile(second)
+    assert content(first) == content(second)
+    sync.at_rest(first, second)
+    (second / "file").write_bytes(b"changed")
+    sync.reconcile(second)
+    sync.reconcile(first)
+    assert (first / "file").read_bytes() == b"changed"
+    sync.at_rest(first, second)
+
+
 def test_change_rename_and_copy_cost_what_changed(sync: Sync, pair: tuple[Path, Path]) -> None:
     first, second = pair
     (first / "image").write_bytes(NOISE)
