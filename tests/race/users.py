@@ -10,7 +10,6 @@ import mmap
 import multiprocessing
 import os
 import random
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,9 +48,10 @@ def version_of(content: bytes) -> Version | None:
 class _Writer:
     """One program with its files. What it took away itself needs no keeping."""
 
-    def __init__(self, number: int, targets: list[Path], seed: int) -> None:
+    def __init__(self, number: int, targets: list[Path], seed: int, stop: Event) -> None:
         self.number = number
         self.targets = targets
+        self.stop = stop
         self.random = random.Random(seed)
         self.count = 0
         self.alive: set[Version] = set()
@@ -104,13 +104,14 @@ class _Writer:
             os.close(descriptor)
 
     def pause(self) -> None:
+        """Leave the files alone for a moment, unless this is the end."""
         pause_s = self.random.choice(PAUSES_S)
         if pause_s:
-            time.sleep(pause_s)
+            self.stop.wait(pause_s)
 
 
 def _write(kind: str, number: int, targets: list[Path], seed: int, stop: Event, answer: Connection) -> None:
-    writer = _Writer(number, targets, seed)
+    writer = _Writer(number, targets, seed, stop)
     step = {"replace": writer.replace, "rewrite": writer.rewrite, "map": writer.map}[kind]
     answer.send(None)
     while not stop.is_set():
