@@ -152,13 +152,13 @@ class SafetyStopError(SyncerError):
 
     exit_code = 16
 
-    def __init__(self, digest: str, deletions: int, reason: str) -> None:
+    def __init__(self, digest: str, deletions: int, reason: str, root: str = "ROOT") -> None:
         self.digest = digest
         self.deletions = deletions
         self.reason = reason
         super().__init__(
             f"safety stop: {reason}. Nothing was done. If that is what you want, run: "
-            f"blocksync reconcile --allow-deletes {digest}"
+            f"blocksync reconcile {root} --allow-deletes {digest}"
         )
 
 

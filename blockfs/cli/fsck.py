@@ -11,7 +11,7 @@ from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
 from blockfs.fuse import repair as offline_repair
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import JsonValue, json_line, shown
+from blockfs.runtime.output import JsonValue, json_line, shown, tell
 
 
 @click.command("fsck")
@@ -65,11 +65,11 @@ def _loss(loss: LossMsg) -> dict[str, JsonValue]:
 def _print(result: FsckReply, *, repair: bool) -> None:
     for found in result.findings:
         done = f" -> {found.remedy}" if found.remedy and repair else ""
-        click.echo(f"{found.kind}: {found.message}{done}")
+        tell(f"{found.kind}: {found.message}{done}")
     for loss in result.lost:
         where = shown(loss.path) or f"inode {loss.inode}"
         span = "" if loss.start is None or loss.end is None else f" bytes {loss.start} to {loss.end - 1}:"
-        click.echo(f"lost: {where}:{span} {loss.what}")
-    click.echo(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
+        tell(f"lost: {where}:{span} {loss.what}")
+    tell(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
     if not repair and any(found.remedy for found in result.findings):
         click.echo("`blocksync fsck --repair` on the unmounted volume repairs what can be repaired", err=True)

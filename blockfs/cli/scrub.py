@@ -16,7 +16,7 @@ from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place
 from blockfs.control.protocol import ScrubReply
 from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import json_line, shown
+from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.units import format_size
 
 
@@ -97,9 +97,9 @@ def _print(result: ScrubReply, fetched: Sequence[BlockId], *, as_json: bool) -> 
         for block_id in ids:
             click.echo(f"{word}: {block_id.hex()}")
     for damaged in result.paths:
-        click.echo(f"damaged file: {shown(damaged)}")
+        tell(f"damaged file: {shown(damaged)}")
     for finding in result.findings:
-        click.echo(finding)
+        tell(finding)
     read = format_size(result.bytes_read)
     counts = f"{len(result.corrupt)} corrupt, {len(result.missing)} missing, {len(fetched)} fetched again"
     click.echo(f"{result.blocks_checked} blocks checked, {read} read, {counts}")

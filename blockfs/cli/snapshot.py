@@ -13,7 +13,7 @@ from blockfs.errors import UsageError
 from blockfs.fuse import offline
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount, is_below
-from blockfs.runtime.output import JsonValue, json_line, shown, table
+from blockfs.runtime.output import JsonValue, json_line, shown, table, tell
 from blockfs.runtime.units import format_size
 
 
@@ -60,7 +60,7 @@ def create(src: bytes, name: bytes, as_json: bool) -> None:
     if as_json:
         json_line("snapshot", _fields(made))
     else:
-        click.echo(f"{shown(made.name)}: {made.files} files, {format_size(made.logical_bytes)}")
+        tell(f"{shown(made.name)}: {made.files} files, {format_size(made.logical_bytes)}")
 
 
 @command.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -13,6 +14,8 @@ from rich.table import Table
 
 JSON_VERSION: Final = 1
 """Version of every JSON line: rises when a key changes its meaning or goes away, not when one is added."""
+
+_CONTROLS: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # C0 but for the line feed, DEL, C1
 
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -37,13 +40,26 @@ def table(rows: Iterable[tuple[str, str]]) -> None:
     grid.add_column()
     grid.add_column(justify="right")
     for name, value in rows:
-        grid.add_row(name, value)
+        grid.add_row(printable(name), printable(value))
     Console(file=sys.stdout, highlight=False, markup=False).print(grid)
 
 
 def note(message: str) -> None:
     """Tell the user something that is no result, on stderr."""
-    click.echo(message, err=True)
+    click.echo(printable(message), err=True)
+
+
+def tell(text: str) -> None:
+    """Print a line of a result on stdout."""
+    click.echo(printable(text))
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: control characters, but for the end of a line, appear as `\xNN`.
+
+    Names of files come from other computers; an escape sequence in one would be carried out by the terminal.
+    """
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def shown(path: bytes) -> str:

@@ -15,7 +15,7 @@ import trio
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.mountinfo import is_below, read_mounts
-from blockfs.runtime.output import json_line, shown
+from blockfs.runtime.output import json_line, shown, tell
 from syncer.cli import diagnosis
 from syncer.cli.diagnosis import Check, Level
 from syncer.cli.roots import PATH, LinkedRoot, Registry
@@ -274,6 +274,6 @@ def _fail(subject: str, text: str, remedy: str) -> Check:
 
 
 def _show(place: str | None, check: Check) -> None:
-    click.echo(f"{check.level.value:<4}  {'' if place is None else place + ': '}{check.subject}: {check.text}")
+    tell(f"{check.level.value:<4}  {'' if place is None else place + ': '}{check.subject}: {check.text}")
     if check.remedy:
-        click.echo(f"      -> {check.remedy}")
+        tell(f"      -> {check.remedy}")

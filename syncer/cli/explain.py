@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import trio
 
-from blockfs.runtime.output import JsonValue, json_line, shown
+from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.status import holder_of
@@ -99,9 +99,9 @@ def _tell_untracked(inside: RelPath, remarks: list[str], as_json: bool) -> None:
     if as_json:
         json_line("explanation", {"path": shown(inside), "tracked": False, "notes": list(remarks)})
         return
-    click.echo(shown(inside))
+    tell(shown(inside))
     for remark in remarks:
-        click.echo(f"  note        {remark}")
+        tell(f"  note        {remark}")
 
 
 def _fields(
@@ -176,9 +176,9 @@ def _show(
         lines.append(("failed", f"{failure.text} (since {_time(failure.since_ns)})"))
     if retry is not None:
         lines.append(("next try", retry))
-    click.echo(shown(inside))
+    tell(shown(inside))
     for name, text in lines:
-        click.echo(f"  {name:<10}  {text}")
+        tell(f"  {name:<10}  {text}")
 
 
 def _words(state: State | None, change: Change | None, metadata: bool, inside: RelPath) -> str:

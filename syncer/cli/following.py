@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from blockfs.runtime.output import json_line
+from blockfs.runtime.output import json_line, printable
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, RootLive
 
@@ -60,5 +60,6 @@ def _table(roots: list[RootLive]) -> Table:
         remarks = "\n".join([text for text in (root.moving, root.detail, *root.degraded) if text])
         waiting = "all" if root.dirty < 0 else f"in {root.dirty} places" if root.dirty else ""
         since = time.strftime("%H:%M:%S", time.localtime(root.since))
-        table.add_row(root.root, root.phase, since, waiting, last if root.last else "", remarks)
+        cells = (root.root, root.phase, since, waiting, last if root.last else "", remarks)
+        table.add_row(*map(printable, cells))
     return table

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from blockfs.runtime.output import JsonValue, json_line, note, shown
+from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict, folders_above, objection
 from syncer.core.model import RelPath
@@ -69,7 +69,7 @@ def _show(linked: LinkedRoot, *, as_json: bool) -> None:
         if as_json:
             json_line("ignore-pattern", {"root": shown(linked.path), "pattern": shown(pattern)})
         else:
-            click.echo(shown(pattern))
+            tell(shown(pattern))
     if not patterns:
         note(f"{shown(linked.path)} has no ignore patterns of its own; {IGNORE_FILE.decode()} files in it count, too")
 
@@ -126,4 +126,4 @@ def _tell(raw: bytes, ignored: bool, verdict: Verdict | None, *, as_json: bool) 
     text = "ignored" if ignored else "synced"
     if verdict is not None:
         text += f"  ({file or 'pattern of the root'}, line {verdict.line}: {shown(verdict.pattern)})"
-    click.echo(f"{shown(raw)}: {text}")
+    tell(f"{shown(raw)}: {text}")

@@ -15,6 +15,7 @@ import click
 from blockfs.cli import COMMANDS as VOLUME_VERBS
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.output import note
 from syncer.errors import SyncerError
 
 SYNC_VERBS: Final = (
@@ -98,7 +99,7 @@ def _reported(error: Exception) -> int:
         error.show()
         return error.exit_code
     message, code = _meaning(error)
-    click.echo(f"blocksync: {message}", err=True)
+    note(f"blocksync: {message}")
     return code
 
 

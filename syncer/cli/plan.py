@@ -9,7 +9,7 @@ import click
 import msgspec
 import trio
 
-from blockfs.runtime.output import JSON_VERSION, note, shown
+from blockfs.runtime.output import JSON_VERSION, note, shown, tell
 from syncer.cli import columns
 from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
@@ -79,7 +79,7 @@ def _show(linked: LinkedRoot, plan: Plan, report: Report) -> None:
             source = f"{shown(path_in(tree, action.nid) or b'')} -> "
         rows.append((str(described["side"]), str(described["action"]), source + shown(action.path)))
     title = f"{shown(linked.path)}: {len(rows)} actions"
-    columns.show(title, ("side", "action", "path"), rows) if rows else click.echo(f"{title}: nothing to do")
+    columns.show(title, ("side", "action", "path"), rows) if rows else tell(f"{title}: nothing to do")
     for failure in report.failures:
         note(f"not synced: {shown(failure.path)}: {failure.reason}")
     for path, text in report.notes:

@@ -22,7 +22,7 @@ from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Report
 from syncer.engine.scoped import Scoping
-from syncer.errors import PlanChangedError, SafetyStopError, SyncerError
+from syncer.errors import PlanChangedError, SyncerError
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 
@@ -90,7 +90,7 @@ def command(
 
 
 def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
-    """One root; its summary is printed whatever happens."""
+    """One root; its summary is printed whatever happens: to a person, if anything did."""
     report = Report(dry_run=request.dry_run)
     try:
         report = _run(linked, teller, report, request)
@@ -99,9 +99,6 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
         if isinstance(error, PlanChangedError):
             for path, reason in error.stale:
                 teller.stale(path, reason)
-        if isinstance(error, SafetyStopError):
-            again = f"blocksync reconcile {shlex.quote(shown(linked.path))} --allow-deletes {error.digest}"
-            note(f"to agree to exactly these {error.deletions} deletions: {again}")
         raise
     finally:
         teller.summary(report)
@@ -119,7 +116,8 @@ def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) 
             code = report.exit_code
         except (SyncerError, BlockfsError, OSError) as failure:
             error, code = str(failure), _code(failure)
-            keep &= not isinstance(failure, PlanChangedError)  # nothing was tried: what is pending is as it was
+            # Nothing was tried: what is pending is as it was.
+            keep &= not (isinstance(failure, PlanChangedError) or code == ExitCode.USAGE)
             raise
         finally:
             if keep:
@@ -137,7 +135,13 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
         remote = open_remote(linked.record.url, linked.token(), settings=settings)
         try:
             scoping = Scoping(local=local, state=books)
-            options = Options(policy=policy, dry_run=request.dry_run, consent=request.consent, scoping=scoping)
+            options = Options(
+                policy=policy,
+                dry_run=request.dry_run,
+                consent=request.consent,
+                scoping=scoping,
+                root=shlex.quote(shown(linked.path)),
+            )
             if request.plan is not None:
                 options = replace(options, select=selection(request.plan, linked))
             with teller.working(remote.counters), one_error():

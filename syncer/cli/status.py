@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
 import msgspec
 import trio
-from rich.console import Console
-from rich.table import Table
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.output import JsonValue, json_line, note, shown
+from syncer.cli import columns
 from syncer.cli.following import follow as show_live
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
@@ -159,18 +157,20 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
 
 def _show(status: RootStatus) -> None:
     record, last = status.root.record, status.last
-    table = Table(title=shown(status.root.path), title_justify="left", show_header=False, box=None, pad_edge=False)
-    table.add_row("linked to", record.url)
-    table.add_row("condition", f"{status.condition}: {status.detail}" if status.detail else status.condition)
-    table.add_row("watched", _watched(status))
+    rows = [
+        ("linked to", record.url),
+        ("condition", f"{status.condition}: {status.detail}" if status.detail else status.condition),
+        ("watched", _watched(status)),
+    ]
     if last is not None:
         done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
-        table.add_row("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}")
-    for problem in status.problems:
-        table.add_row("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
-    for path in status.conflicts:
-        table.add_row("conflict copy", shown(path))
-    Console(file=sys.stdout, highlight=False, markup=False).print(table)
+        rows.append(("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}"))
+    rows += [
+        ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
+        for problem in status.problems
+    ]
+    rows += [("conflict copy", shown(path)) for path in status.conflicts]
+    columns.pairs(shown(status.root.path), rows)
 
 
 def _watched(status: RootStatus) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,18 +9,19 @@ from typing import Final
 
 import trio
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import JsonValue, json_line, note, shown
+from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
 from blockfs.runtime.units import format_size
+from syncer.cli import columns
 from syncer.cli.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.remote.client import Counters
 
 _FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
+_DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
 _FIRST_HARD: Final = 10  # exit codes from here on say that a root's cycle was broken off
 
 
@@ -40,7 +40,7 @@ class _Line:
         self._teller = teller
 
     def __rich__(self) -> Text:
-        return Text(self._teller.line(), no_wrap=True, overflow="ellipsis")
+        return Text(printable(self._teller.line()), no_wrap=True, overflow="ellipsis")
 
 
 class Teller:
@@ -53,6 +53,7 @@ class Teller:
         self._progress: Progress | None = None
         self._latest = ""
         self._told_s = 0.0
+        self._broken_off = False
 
     @contextmanager
     def working(self, counters: Counters) -> Iterator[None]:
@@ -116,6 +117,7 @@ class Teller:
 
     def broken_off(self, error: Exception, code: int) -> None:
         """Say in the JSON stream that this root's cycle did not go through; stderr gets its line from the caller."""
+        self._broken_off = True
         if self._json:
             self._line("error", {"exit_code": code, "message": str(error)})
 
@@ -126,13 +128,10 @@ class Teller:
             more: dict[str, JsonValue] = {"failures": len(report.failures), "dry_run": report.dry_run}
             self._line("summary", {**counts, **more})
             return
+        if self._broken_off and not any(counts[name] for name in (*_DONE, "mutating_requests")):
+            return  # the message says all
         title = f"{self._root} (dry run: nothing was changed)" if report.dry_run else self._root
-        table = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
-        table.add_column()
-        table.add_column(justify="right")
-        for name, value in _rows(report, counts):
-            table.add_row(name, value)
-        Console(file=sys.stdout, highlight=False, markup=False).print(table)
+        columns.pairs(title, list(_rows(report, counts)), numbers=True)
 
     def _action(self, action: Action, path: RelPath) -> None:
         kind = type(action).__name__.lower()
@@ -150,7 +149,7 @@ class Teller:
 
 
 def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, str]]:
-    for name in ("pushed", "pulled", "moved", "deleted", "conflicts"):
+    for name in _DONE:
         yield name, str(counts[name])
     if report.failures:
         yield "not synced", str(len(report.failures))

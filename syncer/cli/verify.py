@@ -11,7 +11,7 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from blockfs.runtime.output import JsonValue, json_line, shown
+from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import format_size
 from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
@@ -107,10 +107,10 @@ def _tell(linked: LinkedRoot, result: Verified, deep: bool, as_json: bool) -> No
         side = "" if finding.side is None else f" ({finding.side.value})"
         where = "".join(f"; bytes {first} to {last - 1}" for first, last in finding.ranges[:8])
         more = "; …" if len(finding.ranges) > 8 else ""
-        click.echo(f"{finding.verdict.value}{side}: {shown(finding.path)}: {finding.text}{where}{more}")
+        tell(f"{finding.verdict.value}{side}: {shown(finding.path)}: {finding.text}{where}{more}")
     read = f", {format_size(result.bytes_read)} read, {result.hashmaps} hashmaps compared" if deep else ""
     told = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items())
-    click.echo(f"{shown(linked.path)}: {result.files} {'files' if deep else 'nodes'}{read}: {told}")
+    tell(f"{shown(linked.path)}: {result.files} {'files' if deep else 'nodes'}{read}: {told}")
 
 
 def _fields(linked: LinkedRoot, finding: Finding) -> dict[str, JsonValue]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -105,7 +106,7 @@ class Ports:
             scoping = Scoping(local=local, state=books, brief=not work.local.everything)
             if isinstance(local, LocalDirectory) and not work.local.everything:
                 scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
-            options = Options(policy=policy, scoping=scoping)
+            options = Options(policy=policy, scoping=scoping, root=shlex.quote(shown(self.path)))
             await Cycle(local, remote, books, _Ears(moving), options, report).run()
         finally:
             with trio.CancelScope(shield=True):

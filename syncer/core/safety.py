@@ -121,19 +121,20 @@ def check_listing(rows: Iterable[BaseRow], objects: Iterable[RemoteStat], versio
             raise RootIdentityError("the container", expected, f"version {stat.tag.version}: {_OLDER}")
 
 
-def guard(plan: Plan, consent: str | None = None) -> None:
+def guard(plan: Plan, consent: str | None = None, root: str = "ROOT") -> None:
     """Stop a plan that deletes suspiciously much, unless a person agreed to exactly these deletions.
 
     Args:
         plan: The plan, before anything of it is done.
         consent: The digest given with `--allow-deletes`.
+        root: How a command names the root, for the message.
 
     Raises:
         SafetyStopError: More than 1,000 deletions, at least 10 that are half of a side, or a side left empty.
     """
     reasons = objections(plan)
     if reasons and consent != plan.digest:
-        raise SafetyStopError(plan.digest, sum(each.deleted for each in plan.deletions), "; ".join(reasons))
+        raise SafetyStopError(plan.digest, sum(each.deleted for each in plan.deletions), "; ".join(reasons), root)
 
 
 def objections(plan: Plan) -> list[str]:

@@ -69,6 +69,7 @@ class Options:
         select: Makes of the plan what is to be done of it; raises if it is not what it should be.
         step: Fault points of the crash tests.
         scoping: How to look at a part of the tree; None: always at all of it.
+        root: How a command names the root, for the guard's message.
     """
 
     policy: Policy
@@ -77,6 +78,7 @@ class Options:
     select: Callable[[Plan], Plan] = field(default=_all_of_it)
     step: Callable[[str], None] = field(default=_no_step)
     scoping: Scoping | None = None
+    root: str = "ROOT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,7 @@ class Cycle:
         # What was planned and is left out is not done: later cycles must not take it for done.
         self.report.undone = plan is not found
         self._tell(plan, look.seen, look.refused)
-        guard(plan, self._options.consent)
+        guard(plan, self._options.consent, self._options.root)
         self._listener.planned(plan)
         if self._options.dry_run:
             for action in (*plan.remote, *plan.local):

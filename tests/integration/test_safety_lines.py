@@ -38,12 +38,35 @@ def digest(sync: Sync, root: Path) -> str:
     return str(error["message"].split("--allow-deletes ")[1].split()[0])
 
 
+def test_names_from_elsewhere_and_long_paths_are_told_as_they_can_be_read(
+    commands: Sync, roots: tuple[Path, Path]
+) -> None:
+    """An escape sequence would be carried out by the terminal; a path that is wrapped can't be copied or found."""
+    first, _ = roots
+    (first / "evil\x1b[2J\nname").write_bytes(b"x")
+    (first / f"evil\x9b2J{'n' * 100}").write_bytes(b"x")
+    (first / ("d" * 100)).mkdir()
+    commands("reconcile", first, "--dry-run", expect=3)
+    told = commands.out + commands.err
+    commands("reconcile", first, expect=3)
+    told += commands.out + commands.err
+    commands("status", first)
+    told += commands.out + commands.err
+    assert "\x1b" not in told
+    assert "\x9b" not in told
+    assert "evil\\x1b[2J\\x0aname: the server can't hold this name" in commands.out
+    assert told.count(f"\n{first}\n") + told.startswith(f"{first}\n") >= 2
+
+
 def test_many_deletions_need_consent_on_the_server_and_here(commands: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     many(commands, roots)
     for number in range(12):
         (first / f"file{number:02}").unlink()
     there = digest(commands, first)
+    commands("reconcile", first, expect=16)
+    assert commands.out == "", "figures of nothing"
+    assert commands.err.strip().endswith(f"run: blocksync reconcile {first} --allow-deletes {there}")
     commands.reconcile(first, "--allow-deletes", "0123456789abcdef", expect=16)
     commands.reconcile(first, "--allow-deletes", there)
     here = digest(commands, second)

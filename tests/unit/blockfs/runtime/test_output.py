@@ -1,0 +1,25 @@
+"""What commands print can't do anything to a terminal, whatever files are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockfs.runtime.output import note, printable, table, tell
+
+_EVIL = "a\x1b]0;owned\x07\x9b2Jb\x7fc\td\re"
+_SEEN = r"a\x1b]0;owned\x07\x9b2Jb\x7fc\x09d\x0de"
+
+
+def test_control_characters_are_shown_and_not_sent() -> None:
+    assert printable(_EVIL) == _SEEN
+    assert printable("two\nlines of ünïcode 漢字") == "two\nlines of ünïcode 漢字"
+
+
+def test_everything_printed_goes_through_it(capsys: pytest.CaptureFixture[str]) -> None:
+    note(_EVIL)
+    tell(_EVIL)
+    table([(_EVIL, "1")])
+    out, err = capsys.readouterr()
+    assert _SEEN in err
+    assert out.count(_SEEN) == 2
+    assert not set(out + err) & set("\x1b\x07\x9b\x7f\t\r")
