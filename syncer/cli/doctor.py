@@ -78,7 +78,9 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
     except (PermissionError, SyncerError) as error:
         if root is not None:
             raise
-        yield None, _fail("linked roots", str(error), "see that you are the user who linked them; then their owner's")
+        by_whom = isinstance(error, PermissionError)
+        remedy = "see that you are the user who linked them; then their owner's" if by_whom else "as it says"
+        yield None, _fail("linked roots", str(error), remedy)
         return
     if not roots:
         yield None, Check(subject="linked roots", level=Level.OK, text="none")

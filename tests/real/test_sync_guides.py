@@ -68,6 +68,20 @@ def test_every_command_of_the_guide_works(name: str, tmp_path: Path) -> None:
         assert expected in said, expected
 
 
+def test_every_command_of_the_guide_to_a_first_sync_works(fuse: None, tmp_path: Path) -> None:
+    guide = (PROJECT / "docs/guide/first-sync.md").read_text().replace(":8800", f":{free_port()}")
+    home = Home(tmp_path)
+    try:
+        said = " ".join(" ".join(home.take(command) for command in commands(guide)).split())
+    finally:
+        home.close()
+        if os.path.ismount(tmp_path / "images"):
+            home.take("blocksync umount ~/images || umount -l ~/images")
+    assert (tmp_path / "copy/web.img").read_bytes() == (tmp_path / "golden.img").read_bytes()
+    for expected in ("unique 40 MiB", "blocks 640", "dedup ratio 2.00", "listening on", "golden.img web.img"):
+        assert expected in said, expected
+
+
 EXPECTED = {
     "conflicts": (
         "exit code 4",
