@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Final
@@ -82,16 +83,34 @@ def rebuild_index(path: str) -> RebuildResult:
     """
     layout = Layout(os.path.abspath(path))
     expected = layout.read_format()
-    with space_errors(path):
-        fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with space_errors(path), _alone(layout):
+        return _rebuild(layout, expected)
+
+
+def refuse_in_use(path: str) -> None:
+    """Make sure that nobody has a block directory open at this moment.
+
+    Raises:
+        LockedError: Somebody has.
+        NotFoundError, FormatTooNewError, CorruptionError: As for blocks.toml.
+    """
+    layout = Layout(os.path.abspath(path))
+    layout.read_format()
+    with _alone(layout):
+        pass
+
+
+@contextmanager
+def _alone(layout: Layout) -> Iterator[None]:
+    fd = os.open(layout.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise LockedError(path, None) from None
-            return _rebuild(layout, expected)
-        finally:
-            os.close(fd)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(layout.path, None) from None
+        yield
+    finally:
+        os.close(fd)
 
 
 def _rebuild(layout: Layout, expected: Format) -> RebuildResult:

@@ -6,25 +6,27 @@ import time
 
 import click
 
-from blockfs.cli.parameters import PATH, Place, json_option, place_of, progress
+from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
 from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
 from blockfs.fuse import repair as offline_repair
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import JsonValue, json_line, shown, tell
+from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
 
 
 @click.command("fsck")
-@click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
+@click.argument("path", metavar="VOLUME|MOUNTPOINT|FOLDER", type=PATH)
 @click.option("--repair", is_flag=True, help="Repair what can be repaired. Not while mounted.")
 @json_option
 @click.pass_context
 def command(context: click.Context, path: bytes, repair: bool, as_json: bool) -> None:
     """Check names, inodes, leaves, reference counts, blocks and staged data.
 
+    FOLDER is a server's folder or a block directory: its block index and segments. The server must not run.
+
     Exit code 0: clean, or all repaired and nothing lost; 15: something is wrong, or was lost.
     """
-    result = _fsck(place_of(path), repair=repair)
+    result = _fsck(path, repair=repair)
     if as_json:
         findings: list[JsonValue] = [
             {"kind": found.kind, "message": found.message, "remedy": found.remedy} for found in result.findings
@@ -41,7 +43,12 @@ def command(context: click.Context, path: bytes, repair: bool, as_json: bool) ->
         context.exit(ExitCode.CORRUPTION)
 
 
-def _fsck(place: Place, *, repair: bool) -> FsckReply:
+def _fsck(path: bytes, *, repair: bool) -> FsckReply:
+    alone = blocks_without_tree(path)
+    if alone is not None:
+        with progress() as step:
+            return offline_repair.fsck_blocks(alone, repair=repair, step=step)
+    place = place_of(path)
     client = place.client_if_mounted()
     if client is not None:
         with client:
@@ -72,4 +79,4 @@ def _print(result: FsckReply, *, repair: bool) -> None:
         tell(f"lost: {where}:{span} {loss.what}")
     tell(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
     if not repair and any(found.remedy for found in result.findings):
-        click.echo("`blocksync fsck --repair` on the unmounted volume repairs what can be repaired", err=True)
+        note("`blocksync fsck --repair` repairs what can be repaired, with the volume unmounted or the server stopped")

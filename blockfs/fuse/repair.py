@@ -16,7 +16,7 @@ import msgspec
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
 from blockfs.blocks.mend import complete_sidecars, mend_headers
-from blockfs.blocks.rebuild import rebuild_index
+from blockfs.blocks.rebuild import rebuild_index, refuse_in_use
 from blockfs.blocks.scrub import cut_segments
 from blockfs.control.protocol import FindingMsg, FsckReply
 from blockfs.engine.stagecheck import staged_files
@@ -94,6 +94,50 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
 
 
 # --- blocks
+
+
+def fsck_blocks(path: str, *, repair: bool, step: Step) -> FsckReply:
+    """Check a block directory that has no tree, as a server's, and repair what can be repaired.
+
+    Which blocks must be there, only its owner knows: one that no segment and no sidecar tells of is not missed here.
+
+    Args:
+        path: Its folder.
+        repair: Otherwise nothing is changed.
+        step: See `Step`.
+
+    Raises:
+        LockedError: Somebody has it open.
+        NotFoundError, FormatTooNewError, CorruptionError: As for blocks.toml.
+        NoSpaceError: The host is full; what was not repaired is as it was.
+    """
+    refuse_in_use(path)
+    found: list[FindingMsg] = []
+    if repair:
+        found += [
+            FindingMsg(kind="segment-header", message=name, remedy="written again") for name in mend_headers(path)
+        ]
+    step("reading the block index")
+    problem = _index_problem(path)
+    if problem is None:
+        with BlockDirectory.open(path, read_only=not repair) as blocks:
+            records = complete_sidecars(blocks) if repair else 0
+            cut = segment_findings(blocks)
+        if records:
+            text = f"{records} blocks had no sidecar record"
+            found.append(FindingMsg(kind="sidecar", message=text, remedy="written again"))
+        if not (repair and cut):
+            return FsckReply(inodes_checked=0, findings=found + cut, lost=[])
+        problem = cut[0].message
+    if not repair:
+        anew = FindingMsg(kind="block-index", message=problem, remedy="made anew from the segments")
+        return FsckReply(inodes_checked=0, findings=[*found, anew], lost=[])
+    step("making the block index anew, verifying every block")
+    rebuilt = rebuild_index(path)
+    found.append(FindingMsg(kind="block-index", message=problem, remedy=f"made anew with {rebuilt.blocks} blocks"))
+    found += [FindingMsg(kind="segment", message=finding, remedy="") for finding in rebuilt.findings]
+    found += [FindingMsg(kind="block", message=f"{block.hex()} is lost", remedy="") for block in rebuilt.damaged]
+    return FsckReply(inodes_checked=0, findings=found, lost=[])
 
 
 def _mend_blocks(work: _Work) -> None:

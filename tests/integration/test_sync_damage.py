@@ -1,7 +1,8 @@
-"""A stored block of the server is damaged: that file is named with 15, the others arrive."""
+"""Damage on the server: of a stored block, which stops one file and no more; of the block index, which is made anew."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ from blockfs.errors import CorruptBlockError
 from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
 from tests.integration.live_server import serving
-from tests.integration.syncing import BLOCK, Sync, content
+from tests.integration.syncing import BLOCK, Sync, content, server
 
 NOISE = Random(8).randbytes(30 * BLOCK)
 
@@ -53,3 +54,55 @@ def test_a_damaged_block_stops_one_file_and_not_the_cycle(
             assert "small" in sync.out
         sync.reconcile(second)
         assert content(second) == files
+
+
+@pytest.mark.parametrize("damage", ["cut off", "gone"])
+def test_a_server_without_its_block_index_gets_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """What it says when it refuses to begin must work; everything is still in the segments."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    served = tmp_path / "served"
+    with server(served) as address:
+        sync = Sync(tmp_path, address, served / "token", capsys)
+        first = sync.folder("a")
+        (first / "large").write_bytes(NOISE)
+        sync.reconcile(first)
+        sync("fsck", "--repair", served, expect=11)
+    index = served / "blocks/index/data.mdb"
+    if damage == "gone":
+        index.unlink()
+    else:
+        os.truncate(index, 9000)
+    sync("serve", served, "--listen", "127.0.0.1:0", expect=15)
+    assert "blocksync fsck --repair" in sync.err
+    (found,) = sync("fsck", served, "--json", expect=15)
+    assert [finding["kind"] for finding in found["findings"]] == ["block-index"]
+    sync("fsck", "--repair", served)
+    assert "made anew with 30 blocks" in sync.out
+    (found,) = sync("fsck", served, "--json")
+    assert found["clean"]
+    with server(served) as address:
+        sync = Sync(tmp_path, address, served / "token", capsys, container=sync.container)
+        second = sync.home / "b"
+        second.mkdir()
+        sync("link", second, sync.url, "--token-file", sync.token_file)
+        sync.reconcile(second)
+        assert content(second) == {"large": NOISE}
+
+
+def test_a_repair_tells_which_blocks_of_a_server_are_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served = tmp_path / "served"
+    with Store(ServerFolder.open(str(served), block_size=BLOCK)) as store, store._blocks.hold() as hold:
+        store._blocks.put(b"sound", hold)
+        store._blocks.put(NOISE[:BLOCK], hold)
+        store._blocks.sync()
+    (segment,) = (served / "blocks/segments").glob("*.seg")
+    data = segment.read_bytes()
+    segment.write_bytes(data.replace(NOISE[100:200], bytes(100)))
+    (served / "blocks/index/data.mdb").unlink()
+    sync = Sync(tmp_path, "", tmp_path, capsys)
+    sync("fsck", "--repair", served, expect=15)
+    assert f"block: {block_id(NOISE[:BLOCK]).hex()} is lost" in sync.out
+    assert "made anew with 1 blocks" in sync.out
