@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -75,20 +75,24 @@ class Appender:
         self._appended = 0  # payloads put since the object was made
         self._synced = 0  # of these, a prefix that is durable
 
-    def add(self, block_id: BlockId, payload: Payload, hold: EpochHold) -> None:
-        """Append a block, unless it is pending already.
+    def add(self, blocks: Mapping[BlockId, Payload], hold: EpochHold) -> None:
+        """Append blocks, but those that are pending already.
 
         Raises:
-            NoSpaceError: Nothing changed.
+            NoSpaceError: Nothing was appended.
         """
         with self._lock:
-            known = self.pending.get(block_id)
-            if known is not None and known.join(hold):
+            new: dict[BlockId, Payload] = {}
+            for block_id, payload in blocks.items():
+                known = self.pending.get(block_id)
+                if known is None or not known.join(hold):
+                    new[block_id] = payload
+            if not new:
                 return
-            row = self._append(payload, hold.epoch)
-            self.pending[block_id] = Pending(row, hold)
-            self._lost.pop(block_id, None)
-            self._appended += 1
+            for block_id, row in zip(new, self._append(list(new.values()), hold.epoch), strict=True):
+                self.pending[block_id] = Pending(row, hold)
+                self._lost.pop(block_id, None)
+            self._appended += len(new)
 
     def join(self, block_id: bytes, hold: EpochHold) -> bool:
         """Rely on a pending block; False if there is none, or if it is too late for this hold's epoch."""
@@ -96,16 +100,18 @@ class Appender:
             known = self.pending.get(block_id)
             return known is not None and known.join(hold)
 
-    def _append(self, payload: Payload, epoch: int) -> Row:
+    def _append(self, payloads: Sequence[Payload], epoch: int) -> list[Row]:
         """Append to the open segment, or to the next one if it is full."""
-        self._disk.check_room(self._layout.segments, len(payload.data))
+        self._disk.check_room(self._layout.segments, sum(len(payload.data) for payload in payloads))
         writer = self._open
         if writer is None or writer.failed or writer.end >= self._limit_bytes:
             self._open = None
             writer = self._source.next(self._limit_bytes, set(self._writers))
             self._writers[writer.number] = self._open = writer
-        offset = writer.append(payload)
-        return Row(writer.number, offset, len(payload.data), payload.length, payload.codec, False, epoch)
+        return [
+            Row(writer.number, offset, len(payload.data), payload.length, payload.codec, False, epoch)
+            for payload, offset in zip(payloads, writer.append(payloads), strict=True)
+        ]
 
     def sync(self) -> bool:
         """Make all blocks durable that were added before the call. Concurrent callers share one group.
@@ -178,7 +184,7 @@ class Appender:
             payload = Payload(data, row.length, row.codec)
             with self._lock:
                 if holds(payload, block_id):
-                    entry.row = self._append(payload, row.epoch)
+                    (entry.row,) = self._append([payload], row.epoch)
                     entry.adrift = entry.recorded = False
                     continue
                 del group[block_id]

@@ -212,19 +212,50 @@ class BlockDirectory:
         """
         assert not hold.released
         self._check_writable()
+        found, canonical = self._named(data)
+        if block_id is not None and found != block_id:
+            raise CorruptBlockError(block_id, f"the data have the id {found.hex()}")
+        if found != ZERO_BLOCK and not self._is_safe(found, canonical, hold) and not self._appender.join(found, hold):
+            self._appender.add({found: encode(canonical, self.format.compression)}, hold)
+        return found
+
+    def put_all(self, contents: Iterable[bytes], hold: EpochHold) -> list[BlockId]:
+        """As `put` of each, with one look at the index and one write: for small blocks a quarter of the time.
+
+        Args:
+            contents: 0 to block_size bytes each; together what may be in memory twice.
+            hold: As for `put`.
+
+        Raises:
+            UsageError: As `put`; nothing was stored.
+            NoSpaceError: None of the new ones was stored.
+        """
+        assert not hold.released
+        self._check_writable()
+        named = [self._named(data) for data in contents]
+        distinct = dict(named)
+        distinct.pop(ZERO_BLOCK, None)
+        with self.index.reading() as txn:
+            stored = {found for found in distinct if self.index.row(txn, found) is not None}
+        self._appender.add(
+            {
+                found: encode(canonical, self.format.compression)
+                for found, canonical in distinct.items()
+                if found not in stored or not self._is_safe(found, canonical, hold)
+            },
+            hold,
+        )
+        return [found for found, _ in named]
+
+    def _named(self, data: bytes) -> tuple[BlockId, bytes]:
+        """A block's id and its canonical bytes."""
         size = len(data)
         if size > self.block_size:
             raise UsageError(f"a block of {size} bytes, but the block size is {self.block_size}")
         if data == (self._zeros if size == self.block_size else self._zeros[:size]):  # 5 times as fast as rstrip
-            canonical, found = b"", ZERO_BLOCK
-        else:
-            canonical = bytes(data).rstrip(b"\0")
-            found = BlockId(hashlib.sha256(canonical).digest())
-        if block_id is not None and found != block_id:
-            raise CorruptBlockError(block_id, f"the data have the id {found.hex()}")
-        if found != ZERO_BLOCK and not self._is_safe(found, canonical, hold) and not self._appender.join(found, hold):
-            self._appender.add(found, encode(canonical, self.format.compression), hold)
-        return found
+            return ZERO_BLOCK, b""
+        canonical = bytes(data).rstrip(b"\0")
+        return BlockId(hashlib.sha256(canonical).digest()), canonical
 
     def _is_safe(self, block_id: BlockId, canonical: bytes, hold: EpochHold) -> bool:
         """Whether the block is stored, soundly, and its row stays while the hold lasts.

@@ -6,6 +6,7 @@ Source of the rules: docs/design/blocks.md sections 2 and 3 (Pithos `hashmap`, a
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import Final
 
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, LeafKey, ObjectHash
@@ -68,11 +69,13 @@ def leaf_root(ids: bytes) -> bytes:
     Only for files of more than one leaf: a file of a single leaf is padded to the next power of two, not to 256.
     """
     level = 0
-    while level < _LEAF_LEVELS:
+    while level < _LEAF_LEVELS and len(ids) > ID_SIZE:
         if len(ids) // ID_SIZE % 2:
-            ids += _padding_root(level)
+            ids += _padding_roots(_LEAF_LEVELS)[level]
         ids = _reduce(ids)
         level += 1
+    for padding in _padding_roots(_LEAF_LEVELS)[level:]:  # of most files all levels: they have one block
+        ids = hashlib.sha256(ids + padding).digest()
     return ids
 
 
@@ -87,7 +90,7 @@ def root_of_level(nodes: bytes, level: int) -> ObjectHash:
         return ObjectHash(ZERO_BLOCK)
     while len(nodes) > ID_SIZE:
         if len(nodes) // ID_SIZE % 2:
-            nodes += _padding_root(level)
+            nodes += _padding_roots(level + 1)[level]
         nodes = _reduce(nodes)
         level += 1
     return ObjectHash(nodes)
@@ -99,11 +102,10 @@ def _reduce(nodes: bytes) -> bytes:
     return b"".join([sha256(nodes[at : at + 64]).digest() for at in range(0, len(nodes), 64)])
 
 
-_PADDING_ROOTS: list[bytes] = [PADDING_ID]
-
-
-def _padding_root(level: int) -> bytes:
-    """Root of a subtree of 2**level ids that is all padding: constants, computed once each."""
-    while len(_PADDING_ROOTS) <= level:
-        _PADDING_ROOTS.append(hashlib.sha256(_PADDING_ROOTS[-1] * 2).digest())
-    return _PADDING_ROOTS[level]
+@cache
+def _padding_roots(levels: int) -> tuple[bytes, ...]:
+    """Roots of subtrees of 1, 2, 4, … ids that are all padding."""
+    roots: list[bytes] = [PADDING_ID]
+    while len(roots) < levels:
+        roots.append(hashlib.sha256(roots[-1] * 2).digest())
+    return tuple(roots)

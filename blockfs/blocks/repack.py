@@ -101,6 +101,6 @@ class Repacker:
                     continue  # a scrub will find it where it is
                 if self._blocks.disk.room_bytes(self._blocks.layout.segments) < row.stored_length:
                     raise NoSpaceError(f"{self._blocks.path}: no room to move payloads")
-                offset = target.append(payload)
+                (offset,) = target.append([payload])
                 moves.append((record.block_id, row, row._replace(segment=target.number, offset=offset)))
         return moves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -53,22 +54,33 @@ class SegmentWriter:
         self._sidecar_end = -(-os.fstat(sidecar_fd).st_size // RECORD_BYTES) * RECORD_BYTES  # jump over a torn record
         self._disk = disk
 
-    def append(self, payload: Payload) -> int:
-        """Write a payload behind the others; not durable yet.
+    def append(self, payloads: Sequence[Payload]) -> list[int]:
+        """Write payloads behind the others, at once; not durable yet.
 
         Returns:
-            Its offset.
+            Their offsets.
 
         Raises:
-            NoSpaceError: Nothing was appended; the next one goes to the same place.
+            NoSpaceError: Nothing was appended; the next ones go to the same place.
         """
-        offset = payload_start(self.end, payload.codec)
-        self._disk.write(self._segment_fd, payload.data, offset)
-        self.end = payload_end(offset, len(payload.data), payload.codec)
+        start = written = payload_start(self.end, payloads[0].codec)
+        end = self.end
+        offsets: list[int] = []
+        parts: list[bytes] = []
+        for payload in payloads:
+            offset = payload_start(end, payload.codec)
+            if offset > written:
+                parts.append(bytes(offset - written))  # the rest of a page that the payload before owns
+            parts.append(payload.data)
+            offsets.append(offset)
+            written = offset + len(payload.data)
+            end = payload_end(offset, len(payload.data), payload.codec)
+        self._disk.write(self._segment_fd, b"".join(parts), start)
+        self.end = end
         if self.end - self._written_back >= _WRITE_BACK_BYTES:
             self._disk.start_writing_back(self._segment_fd, self._written_back, self.end - self._written_back)
             self._written_back = self.end
-        return offset
+        return offsets
 
     def finish_page(self) -> None:
         """Let the next payload start on a page of its own: no page with durable payload is ever written again."""

@@ -81,6 +81,12 @@ class Model(RuleBasedStateMachine):
         if number and number not in self.durable:
             self.pending[handle].add(number)
 
+    @rule(handle=handles, some=st.lists(numbers), zeros=st.integers(0, 5))
+    def put_all(self, handle: int, some: list[int], zeros: int) -> None:
+        contents = [DATAS[number] + bytes(zeros) for number in some]
+        assert self.open[handle].put_all(contents, self.holds[handle]) == [IDS[number] for number in some]
+        self.pending[handle] |= set(some) - {0} - self.durable
+
     @rule(handle=handles)
     def sync(self, handle: int) -> None:
         self.open[handle].sync()
