@@ -106,6 +106,8 @@ def unquote_name(raw: bytes) -> str:
 
 def _character_problem(name: str) -> str | None:
     """Control characters break listings in text form; lone surrogates can't be written as UTF-8."""
+    if name.isprintable():  # nearly every name: then it has neither
+        return None
     if not _CONTROL.isdisjoint(name):
         return "it contains a control character"
     if any("\ud800" <= character <= "\udfff" for character in name):

@@ -26,14 +26,13 @@ def store_blocks(operations: Sequence[Operation], blocks: BlockDirectory, hold: 
     Returns:
         For each operation its content's block list; None for those that have none.
     """
-    found: list[BlockList | None] = []
-    for one in operations:
-        if isinstance(one, Put):
-            ids = blocks.put(one.data, hold) if one.data else b""
-            found.append(BlockList(block_size=blocks.block_size, size_bytes=len(one.data), ids=ids))
-        else:
-            found.append(None)
-    return found
+    ids = blocks.put_all([one.data if isinstance(one, Put) else b"" for one in operations], hold)
+    return [
+        BlockList(block_size=blocks.block_size, size_bytes=len(one.data), ids=block_id if one.data else b"")
+        if isinstance(one, Put)
+        else None
+        for one, block_id in zip(operations, ids, strict=True)
+    ]
 
 
 def prepare(view: Reading, account: int | None, lists: Sequence[BlockList | None]) -> list[Prepared | None]:

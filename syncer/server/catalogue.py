@@ -168,6 +168,9 @@ class Change(Reading):
 
     A request refuses before its first write: what it has written can't be taken back without the others'.
 
+    Containers and settings, which each request looks at, are read once; a container's row is written once, at the end
+    (or before somebody reads the whole table).
+
     Attributes:
         writes: Rows written or deleted so far.
         touched: Ids of the containers that change.
@@ -180,6 +183,40 @@ class Change(Reading):
         self.touched: Final[set[int]] = set()
         self.now_us: Final = now_us
         self.numbers: Final = super().counters()
+        self._accounts: dict[str, int] = {}
+        self._containers: dict[tuple[int, str], ContainerRecord] = {}
+        self._unwritten: set[tuple[int, str]] = set()  # of those
+        self._known_settings: dict[bytes, Settings] = {}
+
+    def account(self, name: str) -> int | None:
+        """See Reading."""
+        found = self._accounts.get(name)
+        if found is None:
+            found = super().account(name)
+            if found is not None:
+                self._accounts[name] = found
+        return found
+
+    def container(self, account: int, name: str) -> ContainerRecord | None:
+        """See Reading."""
+        found = self._containers.get((account, name))
+        if found is None:
+            found = super().container(account, name)
+            if found is not None:
+                self._containers[account, name] = found
+        return found
+
+    def rows(self, table: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """See Reading."""
+        if table == "containers":
+            self._write_containers()
+        return super().rows(table, prefix, start)
+
+    def _settings(self, key: bytes) -> Settings:
+        found = self._known_settings.get(key)
+        if found is None:
+            found = self._known_settings[key] = super()._settings(key)
+        return found
 
     def put(self, table: str, key: bytes, value: bytes) -> None:
         """Write a row."""
@@ -195,6 +232,14 @@ class Change(Reading):
         """Delete a row, if it is there."""
         self.writes += 1
         self._txn.delete(key, db=self._tables[table])
+
+    def put_settings(self, key: bytes, settings: Settings | None) -> None:
+        """Write what was set for an account or a container; None: it is gone."""
+        self._known_settings.pop(key, None)
+        if settings is None:
+            self.delete("settings", key)
+        else:
+            self.put("settings", key, settings.encode())
 
     def stamp_us(self) -> int:
         """A time for a version: now, but always later than the one before."""
@@ -228,7 +273,21 @@ class Change(Reading):
     def put_container(self, account: int, name: str, record: ContainerRecord) -> None:
         """Write a container's row."""
         self.touched.add(record.container_id)
-        self.put("containers", ID.pack(account) + name.encode("utf-8"), record.encode())
+        self.writes += 1
+        self._containers[account, name] = record
+        self._unwritten.add((account, name))
+
+    def delete_container(self, account: int, name: str) -> None:
+        """Delete a container's row."""
+        self._containers.pop((account, name), None)
+        self._unwritten.discard((account, name))
+        self.delete("containers", ID.pack(account) + name.encode("utf-8"))
+
+    def _write_containers(self) -> None:
+        for account, name in sorted(self._unwritten):
+            key = ID.pack(account) + name.encode("utf-8")
+            self._txn.put(key, self._containers[account, name].encode(), db=self._tables["containers"])
+        self._unwritten.clear()
 
     def put_name(self, container_id: int, name: str, record: NameRecord) -> None:
         """Write a name's row."""
@@ -261,7 +320,8 @@ class Change(Reading):
         self.put("versions", SERIAL.pack(serial), record.encode())
 
     def finish(self) -> None:
-        """Store the counters: the last step before the commit."""
+        """Store the containers and the counters: the last step before the commit."""
+        self._write_containers()
         self.put("meta", _COUNTERS_KEY, self.numbers.encode())
 
 

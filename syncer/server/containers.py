@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from syncer.protocol.listing import ContainerRow
 from syncer.server.catalogue import Change, Reading
@@ -114,9 +114,9 @@ def delete(change: Change, account: str, container: str) -> None:
     account_id, record = existing(change, account, container)
     if record.object_count:
         raise Conflict("Container is not empty")
-    change.delete("containers", ID.pack(account_id) + container.encode("utf-8"))
+    change.delete_container(account_id, container)
     change.touched.add(record.container_id)
-    change.delete("settings", container_settings_key(record.container_id))
+    change.put_settings(container_settings_key(record.container_id), None)
     change.put("doomed", SERIAL.pack(record.container_id), b"")
 
 
@@ -132,10 +132,12 @@ def record_change(
         version: Serial of the change.
         modified_us: Its time.
     """
-    return replace(
-        record,
+    return ContainerRecord(  # not `replace`, which takes four times as long, for each object of a bulk
+        container_id=record.container_id,
+        uuid=record.uuid,
         object_count=record.object_count + objects,
         bytes_used=record.bytes_used + size_bytes,
         version=version,
         modified_us=modified_us,
+        created_us=record.created_us,
     )

@@ -88,7 +88,7 @@ def prepare(view: Reading, account: int | None, blocks: BlockList, uploaded: Seq
         keys=tuple(keys),
         new=new,
         known=frozenset(roots.keys() - new.keys()),
-        uploaded=tuple(dict.fromkeys(block_id for block_id in uploaded if block_id != ZERO_BLOCK)),
+        uploaded=tuple([block_id for block_id in dict.fromkeys(uploaded) if block_id != ZERO_BLOCK]),
     )
 
 

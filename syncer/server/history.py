@@ -7,7 +7,6 @@ had: nothing is pruned before the container itself is deleted.
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +17,7 @@ from syncer.protocol.listing import ObjectRow
 from syncer.server import containers, objects
 from syncer.server.catalogue import Reading
 from syncer.server.refusals import Gone
-from syncer.server.schema import ContainerRecord
+from syncer.server.schema import ContainerRecord, uuid_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +47,7 @@ def changes(view: Reading, account: str, container: str, order: ChangesOrder) ->
         Gone: Another container, or a version that it never had.
     """
     _, record = containers.existing(view, account, container)
-    identity = str(uuids.UUID(bytes=record.uuid))
+    identity = uuid_text(record.uuid)
     _require_known(view, record, identity, order)
     moves = _moves(view, record.container_id, order.since) if order.moves else []
     rows = list(islice(_rows(view, record.container_id, order.since, moves), order.limit + 1))

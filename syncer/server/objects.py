@@ -6,7 +6,6 @@ name stays readable and the container's version rises.
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +19,7 @@ from syncer.server.contents import NO_CONTENT, Prepared
 from syncer.server.grants import SharedName
 from syncer.server.quotas import require_room, require_room_in
 from syncer.server.refusals import BadRequest, Forbidden, NotFound, PreconditionFailed, Refusal
-from syncer.server.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord
+from syncer.server.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord, uuid_text
 from syncer.server.settings import merged_meta
 
 
@@ -143,7 +142,7 @@ def state_of(serial: int, record: VersionRecord) -> ObjectState:
     return ObjectState(
         size_bytes=record.size_bytes,
         object_hash=record.object_hash,
-        uuid=str(uuids.UUID(bytes=record.uuid)),
+        uuid=uuid_text(record.uuid),
         version=serial,
         modified_us=record.modified_us,
         content_type=record.content_type,

@@ -47,4 +47,6 @@ def require_room_in(view: Reading, account: int, container: ContainerRecord, mor
     Raises:
         OverQuota: See `require_room`.
     """
-    require_room(view, account, {container.container_id: (container, more)})
+    settings = view.container_settings(container.container_id), view.account_settings(account)
+    if more > 0 and any(one.quota_bytes for one in settings):
+        require_room(view, account, {container.container_id: (container, more)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid as uuids
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,7 +21,7 @@ from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_r
 from syncer.server.listings import Selection
 from syncer.server.objects import Place
 from syncer.server.refusals import NotModified, PreconditionFailed, Refusal
-from syncer.server.schema import VersionRecord
+from syncer.server.schema import VersionRecord, uuid_text
 
 _READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
 
@@ -136,7 +135,7 @@ class ObjectReader:
             row, older = objects.look(view, place).row, view.version(since)
             if older is None or older.deleted:
                 return None
-            if str(uuids.UUID(bytes=older.uuid)) != opened.state.uuid and (row is None or row.slot != older.slot):
+            if uuid_text(older.uuid) != opened.state.uuid and (row is None or row.slot != older.slot):
                 return None
             old_keys = contents.leaf_keys(view, older, self.block_size)
 

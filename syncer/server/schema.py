@@ -362,6 +362,12 @@ def content_key(leaf_keys: bytes) -> bytes:
     return hashlib.sha256(_CONTENT_TAG + leaf_keys).digest()
 
 
+def uuid_text(raw: bytes) -> str:
+    """The 16 bytes of a UUID as text; `uuid.UUID` takes four times as long, and a listing has many."""
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
 def encode_texts(texts: Iterable[str]) -> bytes:
     """Texts one after the other, each as u16 length and UTF-8."""
     parts: list[bytes] = []

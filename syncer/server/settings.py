@@ -69,7 +69,7 @@ def set_for_container(change: Change, account: str, container: str, order: Setti
     before = change.container_settings(record.container_id)
     after = order.applied_to(before)
     if after != before:
-        change.put("settings", container_settings_key(record.container_id), after.encode())
+        change.put_settings(container_settings_key(record.container_id), after)
 
 
 def set_for_account(change: Change, account: str, order: SettingsOrder) -> None:
@@ -81,7 +81,7 @@ def set_for_account(change: Change, account: str, order: SettingsOrder) -> None:
     before = change.account_settings(change.account(account))
     after = order.applied_to(before)
     if after != before:
-        change.put("settings", account_settings_key(change.make_account(account)), after.encode())
+        change.put_settings(account_settings_key(change.make_account(account)), after)
 
 
 def set_quotas(change: Change, quotas: Mapping[str, int]) -> None:

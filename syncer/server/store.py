@@ -8,6 +8,7 @@ that nobody names (collected later), never a name without its blocks.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 import uuid as uuids
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ from syncer.server.listings import Selection
 from syncer.server.objects import Draft, Overtaken, Place, Source, TransferOrder
 from syncer.server.reading import ObjectReader, ObjectView
 from syncer.server.refusals import NotModified, PreconditionFailed, Unprocessable
-from syncer.server.schema import ContainerRecord, Settings
+from syncer.server.schema import ContainerRecord, Settings, uuid_text
 from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
 from syncer.server.shares import Shares
 from syncer.server.sweep import SweepResult
@@ -89,7 +90,7 @@ class ContainerView:
     @property
     def identity(self) -> str:
         """UUID text of the container's life."""
-        return str(uuids.UUID(bytes=self.record.uuid))
+        return uuid_text(self.record.uuid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +149,7 @@ class Store(ObjectReader):
             blocks.close()
             raise
         self.bell: Final = Bell()
+        self._turn = threading.Lock()
         self._commits = Commits(self._catalogue, clock_us, self.bell.ring)
         self.shares: Final = Shares(self._catalogue, self._commits)
         self.token_file: Final = folder.token
@@ -467,14 +469,20 @@ class Store(ObjectReader):
         """
         results: list[Result] = []
         with self._blocks.hold() as hold:
-            lists = bulk.store_blocks(operations, self._blocks, hold)
+            with self._turn:
+                lists = bulk.store_blocks(operations, self._blocks, hold)
             self._blocks.sync()  # before the commit that names them
             while len(results) < len(operations):  # again only for contents whose leaf was swept meanwhile
-                with self._catalogue.reading() as view:
+                with self._turn, self._catalogue.reading() as view:
                     account, _ = containers.existing(view, at.account, at.container)
                     prepared = bulk.prepare(view, account, lists[len(results) :])
                 rest = operations[len(results) :]
-                done = self._commits.run(partial(bulk.carry_out, at=at, operations=rest, prepared=prepared))
+
+                def act(change: Change) -> dict[int, Result]:
+                    with self._turn:
+                        return bulk.carry_out(change, at, rest, prepared)  # noqa: B023 - called before the next round
+
+                done = self._commits.run(act)
                 results += [done[index] for index in range(len(done))]
         return results
 
