@@ -34,6 +34,8 @@ class Side(Enum):
     LOCAL = "local"
     REMOTE = "remote"
 
+    __hash__ = object.__hash__  # members are singletons; Enum's own is Python code, run at every look at the books
+
     @property
     def other(self) -> Side:
         """The opposite replica."""

@@ -64,7 +64,7 @@ def remote_objection(name: bytes) -> str | None:
         text = name.decode("utf-8")
     except UnicodeDecodeError:
         return "it is not UTF-8, and object names on the server must be"
-    if any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
+    if not text.isprintable() and any(ord(character) < 0x20 or ord(character) == 0x7F for character in text):
         return "it contains a control character, which a listing can't carry safely"
     return unsafe_segment(name)
 

@@ -10,6 +10,7 @@ from typing import Final
 import trio
 
 from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
@@ -41,7 +42,7 @@ from syncer.local.root import LocalRoot
 from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
 from syncer.protocol.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutOrder, PutResult
-from syncer.remote.upload import read_checked, upload_file
+from syncer.remote.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
 _ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own
@@ -146,9 +147,8 @@ class RemoteWorker:
             return not action.meta.xattrs
         if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
             return False
-        stat = self._files.stat(action.nid)
         small = action.content.size_bytes <= self._many_bytes and not action.meta.xattrs
-        return small and stat is not None and stat.content == action.content
+        return small and self._files.has(action.nid, action.content)
 
     async def create_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
         """Make several small things that do not need each other, and book them.
@@ -158,11 +158,24 @@ class RemoteWorker:
         """
         done: dict[int, list[BaseChange] | Exception] = {}
         orders: dict[int, PutOrder] = {}
+        files: dict[int, FileStat] = {}
         for at, action in enumerate(actions):
+            if isinstance(action, Mkdir):
+                path = self._ledger.path_after(action)
+                orders[at] = PutOrder(path=path, kind=Kind.DIRECTORY, data=b"", meta=action.meta)
+                continue
+            assert isinstance(action, Create)
+            self._step("before upload")
             try:
-                orders[at] = await self._order(action)
-            except (LocalChangedError, UnholdableError, OSError) as error:
+                files[at] = self._source(action)
+            except LocalChangedError as error:
                 done[at] = error
+        for at, found in zip(files, await self._local.read_small(list(files.values())), strict=True):
+            order = self._order(actions[at], files[at], found)
+            if isinstance(order, PutOrder):
+                orders[at] = order
+            else:
+                done[at] = order
         results = await self._remote.put_all(list(orders.values())) if orders else []
         for at, result in zip(orders, results, strict=True):
             if isinstance(result, PutResult):
@@ -173,21 +186,16 @@ class RemoteWorker:
                 done[at] = result
         return [done[at] for at in range(len(actions))]
 
-    async def _order(self, action: Action) -> PutOrder:
-        path = self._ledger.path_after(action)
-        if isinstance(action, Mkdir):
-            return PutOrder(path=path, kind=Kind.DIRECTORY, data=b"", meta=action.meta)
+    def _order(self, action: Action, stat: FileStat, found: bytes | Exception) -> PutOrder | Exception:
+        """A small file as it is sent, or why it can't be."""
         assert isinstance(action, Create)
-        stat = self._source(action)
         assert stat.content is not None
-        self._step("before upload")
-        size_bytes = stat.content.size_bytes
-        data = b""
-        if size_bytes:
-            ids = bytes(stat.content.object_hash)
-            blocks = BlockList(block_size=self._local.block_size, size_bytes=size_bytes, ids=ids)
-            data = await read_checked(path, blocks, 0, lambda index, _: self._local.read_block(stat, blocks, index))
-        return PutOrder(path=path, kind=Kind.FILE, data=data[:size_bytes].ljust(size_bytes, b"\0"), meta=action.meta)
+        path, size_bytes = self._ledger.path_after(action), stat.content.size_bytes
+        if not isinstance(found, bytes):
+            return found
+        if bytes(block_id(found)) != bytes(stat.content.object_hash):  # of one block they are the same
+            return LocalChangedError(path, "its content is not what it was when it was hashed")
+        return PutOrder(path=path, kind=Kind.FILE, data=found[:size_bytes].ljust(size_bytes, b"\0"), meta=action.meta)
 
     async def _change(self, action: Action, path: RelPath) -> PutResult:
         match action:

@@ -100,5 +100,6 @@ class Recorder:
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:
-            return replace(change, local=settled(change.local, self._clock_ns))
+            local = settled(change.local, self._clock_ns)
+            return change if local is change.local else replace(change, local=local)
         return change

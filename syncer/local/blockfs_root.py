@@ -346,6 +346,21 @@ class BlockfsRoot:
             return await self._run(self._read_far, stat, index)
         return await self._run(self._read_block, stat.path, blocks[index])
 
+    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
+        """All in one thread: a call costs as much as reading several."""
+
+        def read(stat: FileStat) -> bytes | LocalChangedError | OSError:
+            assert stat.content is not None
+            wanted = BlockId(stat.content.object_hash)  # of one block, and of none: that is ZERO_BLOCK
+            try:
+                if wanted == ZERO_BLOCK:
+                    return b""
+                return self._read_block(stat.path, wanted) if self._regrid is None else self._read_far(stat, 0)
+            except (LocalChangedError, OSError) as error:
+                return error
+
+        return await self._run(lambda: [read(stat) for stat in stats])
+
     def _read_far(self, stat: FileStat, index: int) -> bytes:
         assert self._regrid is not None
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -30,11 +31,12 @@ from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
 from syncer.local.each import fetch_missing
-from syncer.local.filehash import hash_file, read_cached, read_exactly
+from syncer.local.filehash import hash_file, read_exactly
 from syncer.local.identity import Folder, verify_folder
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import (
     DIRECTORY_FLAGS,
+    Opener,
     look,
     open_file,
     parent_directory,
@@ -269,50 +271,65 @@ class LocalDirectory:
     async def _hash_all(self, stats: list[FileStat], problems: list[Problem], clock_ns: int) -> list[FileStat]:
         hashed: list[FileStat] = []
         waiting = _portions(stats)
+        working = 0
 
-        def contents(portion: Sequence[FileStat]) -> list[tuple[Content | None, str | None]]:
-            return [self._content(stat, clock_ns) for stat in portion]
+        def contents(portion: Sequence[FileStat]) -> tuple[list[tuple[Content | None, str | None]], bool]:
+            """What is in the files, and whether a second thread is of use.
+
+            Hashing large blocks and waiting for a disk leave Python's lock to others. Small files in memory don't: two
+            threads that hand it to and fro at each system call take twice the time of one.
+            """
+            began_s, began_cpu_s = time.monotonic(), time.thread_time()
+            with Opener(self._root) as opener:
+                found = [self._content(stat, clock_ns, opener) for stat in portion]
+            waited = time.monotonic() - began_s > 2 * (time.thread_time() - began_cpu_s)
+            return found, waited or sum(stat.tag.size_bytes for stat in portion) > len(portion) * _SMALL_BYTES
 
         async def work() -> None:
+            nonlocal working
             for portion in waiting:
-                found = await trio.to_thread.run_sync(contents, portion, limiter=self._hashers)
+                found, is_apart = await trio.to_thread.run_sync(contents, portion, limiter=self._hashers)
                 for stat, (content, reason) in zip(portion, found, strict=True):
                     hashed.append(replace(stat, content=content))
                     if reason is not None:
                         problems.append(Problem(path=stat.path, reason=reason))
+                if is_apart and working < _HASHERS:
+                    working += 1
+                    nursery.start_soon(work)
 
         async with trio.open_nursery() as nursery:
-            for _ in range(min(_HASHERS, len(stats))):
-                nursery.start_soon(work)
+            working = 1
+            nursery.start_soon(work)
         return hashed
 
-    def _content(self, stat: FileStat, clock_ns: int) -> tuple[Content | None, str | None]:
+    def _content(self, stat: FileStat, clock_ns: int, opener: Opener) -> tuple[Content | None, str | None]:
         """The content of a large file from memory if it is there, else by hashing."""
         if stat.tag.size_bytes < _REMEMBERED_BYTES:
-            return self._hash(stat)
+            return self._hash(stat, opener)
         known = self._memory.known(stat.tag)
         if known is not None:
             return known, None
-        content, reason = self._hash(stat)
+        content, reason = self._hash(stat, opener)
         if content is not None:
             self._memory.remember([(stat.tag, content)], clock_ns)
         return content, reason
 
-    def _hash(self, stat: FileStat) -> tuple[Content | None, str | None]:
+    def _hash(self, stat: FileStat, opener: Opener) -> tuple[Content | None, str | None]:
         """The content of a file, or why it can't be had."""
         if block_count(stat.tag.size_bytes, self.block_size) > MAX_BLOCKS:
             return None, f"it has more than {MAX_BLOCKS} blocks of {self.block_size} bytes: too large to be synced"
         try:
-            return self._hash_unchanged(stat)[0], None
+            return self._hash_unchanged(stat, opener)[0], None
         except LocalChangedError:
             return None, "it changes while it is read; left alone until it is quiet"
         except OSError as error:
             return None, f"can't be read ({error.strerror}); left alone until it can"
 
-    def _hash_unchanged(self, stat: FileStat) -> tuple[Content, BlockList]:
-        descriptor = open_file(self._root, stat.path)
+    def _hash_unchanged(self, stat: FileStat, opener: Opener) -> tuple[Content, BlockList]:
+        descriptor = opener.open(stat.path)
         try:
-            self._require(descriptor, stat)
+            if stat.tag.size_bytes > self.block_size:  # of a small one, the look after the only read says as much
+                self._require(descriptor, stat)
             blocks, read = hash_file(descriptor, stat.tag.size_bytes, self.block_size)
             self._sources.bytes_read += read
             # Look again after the last read: a block list of a file that changed in between mixes two versions.
@@ -335,7 +352,12 @@ class LocalDirectory:
         cached = await self._run(self._lists.load, stat.content)
         if cached is not None:
             return cached
-        content, blocks = await trio.to_thread.run_sync(self._hash_unchanged, stat, limiter=self._hashers)
+
+        def again() -> tuple[Content, BlockList]:
+            with Opener(self._root) as opener:
+                return self._hash_unchanged(stat, opener)
+
+        content, blocks = await trio.to_thread.run_sync(again, limiter=self._hashers)
         if content != stat.content:
             raise LocalChangedError(stat.path, "its content is another one")
         return blocks
@@ -353,26 +375,31 @@ class LocalDirectory:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
-        if blocks.size_bytes <= _SMALL_BYTES:
-            # Mostly just hashed, hence in memory: a thread would cost five times the read.
-            data = self._read_block(stat, blocks, index, read_cached)
-            if data is not None:
-                return data
-        data = await self._run(self._read_block, stat, blocks, index, read_exactly)
-        assert data is not None
-        return data
+        length = block_length(index, blocks.size_bytes, blocks.block_size)
+        return await self._run(self._read, partial(open_file, self._root), stat.path, index * blocks.block_size, length)
 
-    def _read_block(
-        self, stat: FileStat, blocks: BlockList, index: int, read: Callable[[int, int, int], bytes | None]
-    ) -> bytes | None:
-        descriptor = open_file(self._root, stat.path)
+    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
+        """All in one thread: a call costs as much as reading several."""
+
+        def work() -> list[bytes | LocalChangedError | OSError]:
+            found: list[bytes | LocalChangedError | OSError] = []
+            with Opener(self._root) as opener:
+                for stat in stats:
+                    assert stat.content is not None
+                    try:
+                        found.append(self._read(opener.open, stat.path, 0, stat.content.size_bytes))
+                    except (LocalChangedError, OSError) as error:
+                        found.append(error)
+            return found
+
+        return await self._run(work)
+
+    def _read(self, opened: Callable[[RelPath], int], path: RelPath, offset: int, length: int) -> bytes:
+        descriptor = opened(path)
         try:
-            length = block_length(index, blocks.size_bytes, blocks.block_size)
-            data = read(descriptor, index * blocks.block_size, length)
+            data = read_exactly(descriptor, offset, length)
         finally:
             os.close(descriptor)
-        if data is None:
-            return None
         self._sources.bytes_read += len(data)
         return canonical(data)
 

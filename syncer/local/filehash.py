@@ -14,8 +14,6 @@ from blockfs.blocks.ids import ZERO_BLOCK
 
 _READ_BYTES: Final = 4 << 20  # per read: large enough that the system call costs nothing, small enough for any memory
 
-_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)  # Linux only; elsewhere such a read may wait
-
 
 def hash_file(descriptor: int, size_bytes: int, block_size: int) -> tuple[BlockList, int]:
     """Hash an open file.
@@ -29,6 +27,9 @@ def hash_file(descriptor: int, size_bytes: int, block_size: int) -> tuple[BlockL
     Returns:
         The block list and the number of content bytes that were read.
     """
+    if 0 < size_bytes <= min(block_size, _READ_BYTES):  # one read takes less time than asking where the holes are
+        ids = block_id(read_exactly(descriptor, 0, size_bytes))
+        return BlockList(block_size=block_size, size_bytes=size_bytes, ids=ids), size_bytes
     pieces: list[bytes] = []
     done = read = 0
     for start, end in _data_runs(descriptor, size_bytes, block_size):
@@ -51,16 +52,6 @@ def read_exactly(descriptor: int, offset: int, length: int) -> bytes:
             return data.ljust(length, b"\0")
         data += more
     return data
-
-
-def read_cached(descriptor: int, offset: int, length: int) -> bytes | None:
-    """Read `length` bytes if all of them are in memory; None if that would have to wait for a disk."""
-    buffer = bytearray(length)
-    try:
-        count = os.preadv(descriptor, [buffer], offset, _NOWAIT)
-    except OSError:  # not in memory, or the filesystem can't say
-        return None
-    return bytes(buffer) if count == length else None
 
 
 def _data_runs(descriptor: int, size_bytes: int, block_size: int) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from syncer.core.model import LocalTag, RelPath
 from syncer.errors import LocalChangedError
@@ -62,12 +62,49 @@ def open_file(root: int, path: RelPath) -> int:
         OSError: As open(2).
     """
     with parent_directory(root, path) as (directory, name):
-        try:
-            return os.open(name, FILE_FLAGS, dir_fd=directory)
-        except OSError as error:
-            if error.errno in _NO_SUCH_PLACE:
-                raise LocalChangedError(path, "it is gone or is no file any more") from None
-            raise
+        return _open(directory, name, path)
+
+
+class Opener:
+    """Opens files one after the other: a directory stays open for those of them that lie in it. For one thread."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._above: RelPath | None = None
+        self._directory = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def open(self, path: RelPath) -> int:
+        """As `open_file`.
+
+        The directory may have another name by now, so only the file's evidence says whether it is the one that is
+        meant; after `open_file` that is no different.
+        """
+        above, _, name = path.rpartition(b"/")
+        if above != self._above:
+            self._leave()
+            self._directory = open_directory(self._root, RelPath(above))
+            self._above = RelPath(above)
+        return _open(self._directory, name, path)
+
+    def _leave(self) -> None:
+        if self._above is not None:
+            os.close(self._directory)
+            self._above = None
+
+
+def _open(directory: int, name: bytes, path: RelPath) -> int:
+    try:
+        return os.open(name, FILE_FLAGS, dir_fd=directory)
+    except OSError as error:
+        if error.errno in _NO_SUCH_PLACE:
+            raise LocalChangedError(path, "it is gone or is no file any more") from None
+        raise
 
 
 def tag_of(found: Status) -> LocalTag:

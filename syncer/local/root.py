@@ -243,6 +243,14 @@ class LocalRoot(Protocol):
         """
         ...
 
+    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
+        """The only block of each of some observed files, as `read_block` reads it, or why it can't be had.
+
+        Args:
+            stats: Files of at most one block, with their contents.
+        """
+        ...
+
     async def verify_unchanged(self, stat: FileStat) -> None:
         """Look once more before the other side is told: the file is still the one observed.
 

@@ -181,6 +181,18 @@ class MemoryRoot:
         length = block_length(index, blocks.size_bytes, BLOCK)
         return canonical(data_of(entry.payload)[index * BLOCK : index * BLOCK + length])
 
+    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
+        found: list[bytes | LocalChangedError | OSError] = []
+        for stat in stats:
+            assert stat.content is not None
+            ids = bytes(stat.content.object_hash) if stat.content.size_bytes else b""
+            blocks = BlockList(block_size=BLOCK, size_bytes=stat.content.size_bytes, ids=ids)
+            try:
+                found.append(await self.read_block(stat, blocks, 0) if ids else b"")
+            except (LocalChangedError, OSError) as error:
+                found.append(error)
+        return found
+
     async def verify_unchanged(self, stat: FileStat) -> None:
         await self.before("verify_unchanged")
         self._require(stat.path, stat.tag)

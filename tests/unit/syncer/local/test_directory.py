@@ -556,3 +556,28 @@ def test_a_copy_of_the_root_in_its_place_is_not_the_root(place: Place) -> None:
     adopt(place.path)
     with pytest.raises(RootIdentityError):
         place.open()
+
+
+def test_small_files_are_read_at_once_and_each_has_its_own_fate(place: Place) -> None:
+    (place.path / "a").mkdir()
+    for number, name in enumerate(["a/1", "a/2", "b", "empty", "zeros", "gone", "a/link", "under"]):
+        (place.path / name).write_bytes(noise(number, 100) if name != "empty" else b"")
+    (place.path / "zeros").write_bytes(bytes(50))
+
+    async def work(root: LocalDirectory) -> None:
+        found = await look(root)
+        (place.path / "gone").unlink()
+        (place.path / "a" / "link").unlink()
+        (place.path / "a" / "link").symlink_to("1")
+        names = [b"a/1", b"a/2", b"b", b"a/1", b"empty", b"zeros", b"gone", b"a/link"]
+        stats = [found[name] for name in names]
+        contents = await root.read_small(stats)
+        assert contents[:6] == [noise(0, 100), noise(1, 100), noise(2, 100), noise(0, 100), b"", b""]
+        assert isinstance(contents[6], LocalChangedError)
+        assert isinstance(contents[7], LocalChangedError)
+        (place.path / "a").rename(place.path / "c")
+        (place.path / "a").symlink_to("c")
+        (replaced,) = await root.read_small([found[b"a/1"]])
+        assert isinstance(replaced, LocalChangedError)  # never through a link
+
+    with_root(place, work)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +10,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import Content
 from syncer.local.blocklists import BlockIndex, BlockLists
-from syncer.local.filehash import hash_file, read_cached
+from syncer.local.filehash import hash_file
 from syncer.local.root import content_of
 from tests.unit.syncer.local.folders import BLOCK, blocks_of, noise
 
@@ -76,16 +75,3 @@ def test_the_index_finds_every_place_of_a_block_and_no_hole(tmp_path: Path) -> N
     ]
     assert list(index.find(twice[1])) == []
     assert len(twice.ids) == 3 * ID_SIZE
-
-
-@pytest.mark.parametrize(("offset", "length"), [(0, 10), (3, 5), (5, 0)])
-def test_a_read_that_must_not_wait_gives_all_or_nothing(tmp_path: Path, offset: int, length: int) -> None:
-    path = tmp_path / "f"
-    path.write_bytes(b"0123456789")
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        assert read_cached(descriptor, offset, length) in {b"0123456789"[offset : offset + length], None}
-        assert read_cached(descriptor, 5, 6) is None  # shorter than it was: the caller must look again
-        assert read_cached(-1, 0, 1) is None
-    finally:
-        os.close(descriptor)
