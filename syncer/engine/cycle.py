@@ -47,6 +47,7 @@ from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
 from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, RefusedName
+from syncer.remote.parallel import one_error
 
 
 def _no_step(name: str) -> None:
@@ -226,12 +227,20 @@ class Cycle:
 
     async def _whole(self) -> Look:
         """Both sides, all of them."""
-        listing = await self._remote.list_objects()
-        self._check_container(container_identity(listing.info, listing.max_version))
         known = await trio.to_thread.run_sync(self._state.load_base)
-        check_listing(known.rows.values(), listing.objects, listing.max_version)
+        observed: list[Observation] = []
+
+        async def observe() -> None:
+            observed.append(await self._local.observe(known, self._state.checkpoint()))
+
+        with one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(observe)  # while the server is asked: nothing is changed by either
+                listing = await self._remote.list_objects()
+                self._check_container(container_identity(listing.info, listing.max_version))
+                check_listing(known.rows.values(), listing.objects, listing.max_version)
+        (seen,) = observed
         await self._keep_container(container_identity(listing.info, listing.max_version))
-        seen = await self._local.observe(known, self._state.checkpoint())
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
         stats = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
