@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import importlib.metadata
 import sys
 import traceback
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ class Verbs(click.Group):
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(importlib.metadata.version("blocksync"), message="blocksync %(version)s")
+@click.version_option(package_name="blocksync", message="blocksync %(version)s")
 @click.option("--debug", is_flag=True, help="Show a traceback on failure.")
 @click.pass_context
 def blocksync(context: click.Context, debug: bool) -> None:

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import NotFoundError as BlocksNotFoundError
@@ -16,7 +16,6 @@ from syncer.core.conflict import conflict_name
 from syncer.core.merge import Policy
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.neighbours import Neighbours
@@ -24,6 +23,9 @@ from syncer.local.root import ContentMemory, CopyName, NoMemory
 from syncer.local.volume_mount import find_mount
 from syncer.state.statedb import StateDB
 from syncer.watch import control
+
+if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
+    from syncer.local.blockfs_root import BlockfsRoot
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -91,6 +93,8 @@ def open_local(
     """
     record = root.record
     if record.folder is None:
+        from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks  # noqa: PLC0415 - see above
+
         assert record.volume_uuid is not None
         volume = BlockfsRoot(
             root.path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
 import trio
@@ -15,7 +16,6 @@ from blockfs.runtime.output import note, shown
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import open_local, open_state, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
-from syncer.cli.savedplan import SavedPlan, read_plan, selection
 from syncer.cli.telling import Teller, worst
 from syncer.core.merge import Policy
 from syncer.engine.books import Books
@@ -25,6 +25,9 @@ from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SyncerError
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
+
+if TYPE_CHECKING:  # imported where there is one: 25 ms
+    from syncer.cli.savedplan import SavedPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +69,11 @@ def command(
     limit_down: str | None,
 ) -> int:
     """Bring ROOT (default: every linked root) and its container to the same state, once."""
-    plan = None if plan_file is None else read_plan(plan_file)
+    plan = None
+    if plan_file is not None:
+        from syncer.cli.savedplan import read_plan  # noqa: PLC0415 - see above
+
+        plan = read_plan(plan_file)
     request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan)
     registry = Registry(os.environ)
     if plan is None:
@@ -143,6 +150,8 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
                 root=shlex.quote(shown(linked.path)),
             )
             if request.plan is not None:
+                from syncer.cli.savedplan import selection  # noqa: PLC0415 - see above
+
                 options = replace(options, select=selection(request.plan, linked))
             with teller.working(remote.counters), one_error():
                 async with trio.open_nursery() as nursery:

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Iterator
 from functools import partial
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 import trio
@@ -19,8 +19,10 @@ import trio.socket
 
 from syncer.errors import NotFoundError
 from syncer.protocol.jsontext import MALFORMED
-from syncer.watch.daemon import Daemon
 from syncer.watch.live import DaemonLive
+
+if TYPE_CHECKING:  # whoever only asks a daemon does not need all that one does: a tenth of a second
+    from syncer.watch.daemon import Daemon
 
 T = TypeVar("T")
 
