@@ -150,7 +150,10 @@ async def stat_then_rename(sync: _Sync, path: RelPath, expect: LocalTag) -> None
             _, folder = new_folder(trash, path)
             try:
                 _require(directory, name, path, expect)
-                os.link(name, ITEM, src_dir_fd=directory, dst_dir_fd=folder, follow_symlinks=False)
+                try:
+                    os.link(name, ITEM, src_dir_fd=directory, dst_dir_fd=folder, follow_symlinks=False)
+                except FileNotFoundError:  # what the name led to lost it to a user's rename before it got a second one
+                    raise LocalChangedError(path, "it was replaced") from None
                 _require(folder, ITEM, path, expect)
                 os.rename(staged, name, dst_dir_fd=directory)
             finally:
