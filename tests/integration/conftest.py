@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.integration.histories import Anew
 from tests.integration.syncing import Sync, command, server
 
 
@@ -69,15 +74,47 @@ def roots(request: pytest.FixtureRequest, commands: Sync) -> Iterator[tuple[Path
     if request.param == "folder":
         yield commands.folder("first"), commands.folder("second")
         return
-    points: tuple[Path, Path] = request.getfixturevalue("shared_mounts")
+    with _linked(commands, request.getfixturevalue("shared_mounts")) as points:
+        yield points
+
+
+@pytest.fixture(params=["folder", "volume"])
+def anew(request: pytest.FixtureRequest, commands: Sync) -> Anew:
+    """As `roots`, but as often as one asks for them: each time they are empty, and their container is new."""
+    points = None if request.param == "folder" else request.getfixturevalue("shared_mounts")
+    numbers = count()
+
+    @contextmanager
+    def begin() -> Iterator[tuple[Sync, tuple[Path, Path]]]:
+        home = commands.home / str(next(numbers))
+        home.mkdir()
+        sync = replace(commands, home=home, container=uuid.uuid4().hex)
+        if points is None:
+            yield sync, (sync.folder("first"), sync.folder("second"))
+            return
+        with _linked(sync, points) as roots:
+            yield sync, roots
+
+    return begin
+
+
+@contextmanager
+def _linked(commands: Sync, points: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
+    """Two mounts as roots; empty again afterwards."""
     for root in points:
         commands("link", root, commands.url, "--token-file", commands.token_file)
-    yield points
-    for root in points:
-        commands("unlink", root)
-        for folder, folders, files in os.walk(root, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(folder, name))
-            for name in folders:
-                path = Path(folder, name)
-                path.unlink() if path.is_symlink() else path.rmdir()
+    try:
+        yield points
+    finally:
+        for root in points:
+            commands("unlink", root)
+            _clear(root)
+
+
+def _clear(root: Path) -> None:
+    for folder, folders, files in os.walk(root, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(folder, name))
+        for name in folders:
+            path = Path(folder, name)
+            path.unlink() if path.is_symlink() else path.rmdir()
