@@ -7,7 +7,7 @@ create and conflict copy; then the trash, bottom-up; then the modes of directori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from syncer.core import xattrs
@@ -83,6 +83,11 @@ def _change(have: int | None, want: int | None, base: int | None) -> int | None:
     if want is None or want == have or (have is None and base in (None, want)):
         return None
     return want
+
+
+def _settled(meta: Meta) -> Meta:
+    """What is made elsewhere has no attributes that are too large to travel; else the base would know of them."""
+    return replace(meta, xattrs=xattrs.settled(meta.xattrs)) if meta.xattrs else meta
 
 
 class _Diff:
@@ -179,7 +184,7 @@ class _Diff:
                 kind=want.kind,
                 content=want.content,
                 target=want.target,
-                meta=want.meta,
+                meta=_settled(want.meta),
                 copy_of=self.copied_from.get(nid),
             )
         )
@@ -188,10 +193,10 @@ class _Diff:
         mode, path = want.meta.mode, self._path(nid)
         closed = mode is not None and self.side is Side.LOCAL and mode & _OWNER_WRITES != _OWNER_WRITES
         open_mode = mode | _OWNER_WRITES if closed and mode is not None else mode
-        meta = Meta(mode=open_mode, xattrs=want.meta.xattrs)
+        meta = Meta(mode=open_mode, xattrs=_settled(want.meta).xattrs)
         self.places.append(Mkdir(side=self.side, nid=nid, path=path, parent=want.parent, name=want.name, meta=meta))
         if closed:
-            self.modes.append(SetMeta(side=self.side, nid=nid, path=path, meta=want.meta))
+            self.modes.append(SetMeta(side=self.side, nid=nid, path=path, meta=_settled(want.meta)))
 
     def _move(self, nid: Nid, have: Node, want: Node) -> None:
         self._place(nid, have.placed(want.parent, want.name))

@@ -153,11 +153,7 @@ class _LocalSide:
         return base.by_inode.get(stat.tag.inode, ())
 
     def read(self, stat: FileStat, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:
-        meta = stat.meta
-        if meta.xattrs == () and (row is None or not row.node.meta.xattrs):
-            # It never had any: saying so to the server would cost every object an item of metadata.
-            meta = replace(meta, xattrs=None)
-        return meta, stat.content, stat.target
+        return _of_none(stat.meta, row), stat.content, stat.target
 
 
 class _RemoteSide:
@@ -180,7 +176,17 @@ class _RemoteSide:
         if row is not None and row.remote == stat.tag:
             meta = row.node.meta if meta is None else meta
             target = row.node.target if target is None else target
-        return meta if meta is not None else NO_META, stat.content, target
+        return _of_none(meta, row) if meta is not None else NO_META, stat.content, target
+
+
+def _of_none(meta: Meta, row: BaseRow | None) -> Meta:
+    """An empty set where the base knows of no attribute either says nothing: it never had any, or has none any more.
+
+    Saying so to the server would cost every object an item of metadata.
+    """
+    if meta.xattrs == () and (row is None or not row.node.meta.xattrs):
+        return replace(meta, xattrs=None)
+    return meta
 
 
 _LOCAL: Final[_Reader[FileStat]] = _LocalSide()

@@ -57,10 +57,12 @@ def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
         return None
     if local.kind is Kind.FILE and local.content is None:
         return None
-    if local.meta == remote.meta:
-        return remote
-    meta = _agreed_meta(base.meta if base is not None else Meta(), local.meta, remote.meta)
-    return None if meta is None else replace(remote, meta=meta)
+    meta: Meta | None = remote.meta
+    if local.meta != remote.meta:
+        meta = _agreed_meta(base.meta if base is not None else Meta(), local.meta, remote.meta)
+    if meta is not None and meta.xattrs == ():
+        meta = replace(meta, xattrs=None)  # the same to a base: written in one way, a row is not written anew
+    return remote if meta == remote.meta else None if meta is None else replace(remote, meta=meta)
 
 
 def _agreed_meta(known: Meta, here: Meta, there: Meta) -> Meta | None:
@@ -86,6 +88,7 @@ class Ledger:
         self._base = dict(base.tree)  # as recorded by now
         self._waiting: dict[Nid, set[Nid]] = {}
         self._keeping: dict[Nid, set[Nid]] = {}
+        self._to_mark = {action.nid for action in plan.local if _sets_attributes(action)}
         self._sides = {
             Side.LOCAL: _SideState(plan.local_state),
             Side.REMOTE: _SideState(plan.remote_state),
@@ -140,6 +143,8 @@ class Ledger:
             Base changes to record in the same transaction as the tag, in this order.
         """
         self._sides[action.side].apply(action, tag, meta)
+        if action.side is Side.LOCAL and _sets_attributes(action):
+            self._to_mark.discard(action.nid)
         return list(self._judge(action.nid))
 
     def below(self, side: Side, nid: Nid) -> list[Nid]:
@@ -186,7 +191,15 @@ class Ledger:
         if here is None or there is None:
             return here is there and nid not in self._base
         known = self._base.get(nid)
-        return known is not None and known.slot == here.slot and agreed(known, here, there) is not None
+        return known is not None and known.slot == here.slot and self._agreed(nid, here, there) is not None
+
+    def _agreed(self, nid: Nid, here: Node, there: Node) -> Node | None:
+        """As `agreed`, but not before attributes are set here.
+
+        What never had any has no opinion. A row with the server's would, should the cycle end before they are set,
+        make the next one find them removed here.
+        """
+        return None if nid in self._to_mark else agreed(self._base.get(nid), here, there)
 
     def _judge(self, nid: Nid) -> Iterator[BaseChange]:
         """Rule A for one node, then for the nodes that only waited for it."""
@@ -201,7 +214,7 @@ class Ledger:
                     yield Forgotten(nid=nid)
                     queue += self._left(nid, above)
             elif here is not None and there is not None and nid not in remote.markerless:
-                node = agreed(self._base.get(nid), here, there)
+                node = self._agreed(nid, here, there)
                 if node is None:
                     continue
                 if node.parent != ROOT and node.parent not in self._base:
@@ -333,6 +346,10 @@ class _SideState:
             self.tree[nid] = node
             self.slots[node.slot] = nid
             self.children[node.parent] = self.children.get(node.parent, 0) + 1
+
+
+def _sets_attributes(action: Action) -> bool:
+    return isinstance(action, Mkdir | Create | Update | SetMeta) and action.meta.xattrs is not None
 
 
 def _after(action: Action, old: Node | None) -> Node:

@@ -65,8 +65,12 @@ def same(one: Xattrs | None, other: Xattrs | None) -> bool:
 def merge(base: Xattrs | None, local: Xattrs | None, remote: Xattrs | None) -> Xattrs | None:
     """Attribute by attribute: what changed wins, the remote if both did.
 
-    Without a base nothing was removed, so both sets are united.
+    Without a base nothing was removed, so both sets are united. Of none nothing is said, unless some were removed.
     """
+    return _merged(base, local, remote) or (() if base else None)
+
+
+def _merged(base: Xattrs | None, local: Xattrs | None, remote: Xattrs | None) -> Xattrs | None:
     if local is None or remote is None:
         found = remote if remote is not None and (local is None or not same(remote, base)) else local
         return settled(base if found is None else found)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from syncer.core.ledger import Forgotten, Ledger, agreed
@@ -30,6 +32,22 @@ def test_half_a_change_writes_nothing() -> None:
     ledger = book(BASE, made)
     assert ledger.applied(only(made.local, Move), local_tag(2)) == []
     assert len(ledger.applied(only(made.remote, Update), remote_tag(2, version=9))) == 1
+
+
+def test_a_row_waits_until_the_attributes_of_the_other_side_are_set_here() -> None:
+    """Moved and marked on the server. With them in the row, a cycle that ends after the move would look like the one
+    before a removal: the next one would find none here, and take them from the server."""
+    base, marks = {1: file("a", 1)}, ((b"one", b"1"),)
+    meta = replace(base[1].meta, xattrs=marks)
+    made = plan(base, base, {1: replace(base[1], name=b"b", meta=meta)})
+    move, setting = made.local
+    ledger = book(base, made)
+    assert ledger.applied(move, local_tag(1)) == []
+    assert not ledger.is_settled()
+    (row,) = ledger.applied(setting, local_tag(1, ctime=2))
+    assert isinstance(row, BaseRow)
+    assert row.node.meta == meta
+    assert ledger.is_settled()
 
 
 def test_a_row_waits_for_its_parents_row() -> None:
