@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from tests.simulation import engine_scenario, mutants
 from tests.simulation.scenario import FAILURES, Limits, Scenario, failures, shrink
-from tests.simulation.world import forget_observations
+from tests.simulation.world import forget_observations, trees
 
 _REPORTED = 5  # failures per worker: the first seeds tell enough
 
@@ -59,19 +59,14 @@ def replay(seed: int, limits: Limits | None = None) -> None:
         scenario.run()
     except FAILURES as error:
         verdict = f"{type(error).__name__}: {error}"
-    for line in scenario.story():
-        print(line)
-    print(verdict)
+    print("\n".join((*scenario.story(), *trees(scenario.local, scenario.remote), verdict)))
 
 
 def engine_replay(seed: int, trouble: engine_scenario.Trouble | None = None) -> None:
     """Show one scenario of ring R2."""
     scenario = engine_scenario.EngineScenario(seed, trouble)
     verdict = engine_scenario.failure_of(seed, trouble, scenario) or "nothing violated"
-    print("\n".join((*scenario.actions, verdict)))
-    for side, replica in (("local", scenario.local), ("server", scenario.server.view())):
-        for path, entry in sorted(replica.entries.items()):
-            print(f"{side} {path!r} {entry}")
+    print("\n".join((*scenario.actions, *trees(scenario.local, scenario.server.view()), verdict)))
 
 
 def main() -> None:

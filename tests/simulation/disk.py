@@ -19,7 +19,7 @@ from syncer.core.paths import split
 from syncer.errors import LocalChangedError
 from syncer.local.each import create_each
 from syncer.local.root import Applied, Observation, Staged, Wanted, content_of
-from tests.simulation.world import ActionRefusedError, Entry, Replica
+from tests.simulation.world import ActionRefusedError, Entry, Replica, written
 
 BLOCK = 4096
 _LIST: dict[int, BlockList] = {}
@@ -74,6 +74,7 @@ class MemoryRoot:
         log: Changes that were made.
         moments: The tree after each change since the last barrier, the durable one first.
         watcher: Is shown the tree after each change.
+        marking: Extended attributes are synced.
     """
 
     CLOCK_NS = 1 << 62  # each change has a tick of its own here: nothing is racily clean
@@ -91,6 +92,7 @@ class MemoryRoot:
         self.unknown: set[RelPath] = set()
         self.unstable: set[RelPath] = set()
         self.made = 1 << 20
+        self.marking = False
         self.barrier_now()
 
     # --- durability
@@ -228,7 +230,8 @@ class MemoryRoot:
     def _new(self, kind: Kind, payload: int, meta: Meta) -> Entry:
         self.made += 1
         mode = 0o644 if meta.mode is None else meta.mode
-        return Entry(self.made, kind, payload, mode, meta.mtime_ns or 0, self.replica.tick())
+        marks = written(() if self.marking and kind is not Kind.SYMLINK else None, meta.xattrs)
+        return Entry(self.made, kind, payload, mode, meta.mtime_ns or 0, self.replica.tick(), marks)
 
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         await self.before("create")
@@ -243,8 +246,10 @@ class MemoryRoot:
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         await self.before("replace")
         assert isinstance(staged, StagedEntry)
-        self._trash(self._require(path, expect))
-        self.replica.entries[path] = self._new(Kind.FILE, staged.payload, staged.meta)
+        old = self._require(path, expect)
+        self._trash(old)
+        new = self.replica.entries[path] = self._new(Kind.FILE, staged.payload, staged.meta)
+        new.marks = written(old.marks, staged.meta.xattrs)
         self.changed(f"replace {path!r}")
         return Applied(tag=self._tag(path))
 
@@ -252,7 +257,7 @@ class MemoryRoot:
         await self.before("make_directory")
         self._put(path, self._new(Kind.DIRECTORY, 0, meta))
         self.changed(f"mkdir {path!r}")
-        return Applied(tag=self._tag(path), meta=Meta(mode=self.replica.entries[path].mode))
+        return Applied(tag=self._tag(path), meta=Meta(mode=self.replica.entries[path].mode, xattrs=meta.xattrs))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         await self.before("make_symlink")
@@ -297,6 +302,7 @@ class MemoryRoot:
         entry = self._require(path, expect)
         entry.mode = entry.mode if meta.mode is None else meta.mode
         entry.mtime = entry.mtime if meta.mtime_ns is None else meta.mtime_ns
+        entry.marks = written(entry.marks, meta.xattrs)
         entry.version = self.replica.tick()
         self.changed(f"set meta {path!r}")
         return Applied(tag=self._tag(path))

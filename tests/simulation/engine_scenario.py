@@ -39,12 +39,14 @@ from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.simulation import invariants
 from tests.simulation.disk import MemoryRoot, blocks_of, payload_of, payloads
+from tests.simulation.scenario import check_marks
 from tests.simulation.watched import MemoryRows, PartialMemoryRoot, PartialMemoryState, Watcher, scoping
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
 
 _EXTENSIONS = {EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES}
 
 MAX_CYCLES = 40
+MARKING = 7  # of so many scenarios one syncs extended attributes
 QUIET = 7  # from this cycle on nobody acts and nothing fails: now it must come to rest
 
 
@@ -66,6 +68,10 @@ class Trouble:
     watcher: float = 0.08
     steps: int = 4
     watched: bool = True
+    marking: bool = True
+
+
+KINDS = ("marking", "watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users")
 
 
 @dataclass
@@ -157,9 +163,8 @@ class Server:
             identity = self.identities.setdefault(version.uuid, (2 << 20) + len(self.identities))
             payload = self._payload(version)
             mode = version.meta.mode if version.meta.mode is not None else 0o644
-            replica.entries[path] = Entry(
-                identity, version.kind, payload, mode, version.meta.mtime_ns or 0, version.version
-            )
+            mtime, marks = version.meta.mtime_ns or 0, version.meta.xattrs
+            replica.entries[path] = Entry(identity, version.kind, payload, mode, mtime, version.version, marks)
         return replica
 
     def _payload(self, version: MemoryVersion) -> int:
@@ -171,12 +176,12 @@ class Server:
         """A user of another device acts."""
         replica = self.view()
         uuids = {number: uuid for uuid, number in self.identities.items()}
-        before = {path: (entry.identity, entry.state()) for path, entry in replica.entries.items()}
+        before = {path: (entry.identity, entry.state(), entry.marks) for path, entry in replica.entries.items()}
         try:
             users.act(replica)
         except ActionRefusedError:
             return  # an object store may hold what no tree can: nothing can be made there
-        after = {path: (entry.identity, entry.state()) for path, entry in replica.entries.items()}
+        after = {path: (entry.identity, entry.state(), entry.marks) for path, entry in replica.entries.items()}
         for path in sorted(before.keys() - after.keys(), reverse=True):
             self.container.remove(RelPath(path))
         for path in sorted(after):
@@ -184,7 +189,7 @@ class Server:
                 self._put(path, replica.entries[path], uuids)
 
     def _put(self, path: bytes, entry: Entry, uuids: dict[int, str]) -> None:
-        meta = Meta(mode=entry.mode, mtime_ns=entry.mtime if entry.kind is FILE else None)
+        meta = Meta(mode=entry.mode, mtime_ns=entry.mtime if entry.kind is FILE else None, xattrs=entry.marks)
         if entry.kind is FILE:
             blocks = blocks_of(entry.payload)
             for part in _parts(entry.payload):
@@ -238,6 +243,8 @@ class EngineScenario:
         self.server = Server(tells_changes=self.watched)
         self.root = MemoryRoot(self.local, self._before_local)
         self.root.log = self.actions
+        # By the seed, not by a drawn number: other scenarios stay what they are.
+        self.users.marking = self.root.marking = self.trouble.marking and seed % MARKING == 6
         self.state = MemoryState(self._state_fault)
         self.partial_root = PartialMemoryRoot(self.root, self._between)
         self.partial_state = PartialMemoryState(self.state.base, self._state_fault)
@@ -443,6 +450,8 @@ class EngineScenario:
             if version.kind is DIRECTORY and version.meta.mode is None and path in self.local.entries:
                 remote.entries[path].mode = self.local.entries[path].mode  # a marker without a mode has no opinion
         invariants.check_convergence(self.local.state(), remote.state())
+        if self.users.marking:
+            check_marks(self.local, remote, BaseIndex(self.state.base.values()), self.users)
         # Half of a rename looks like a deletion: then what matters is that the version is in a trash, or on the server.
         kept = self.root.trashed | self.server.versions() if self.watcher.unreliable else set()
         invariants.check_no_loss(self.users.must, self.local.contents() | kept)
@@ -519,7 +528,7 @@ def shrink(seed: int, search: int = 300) -> tuple[int, Trouble, str]:
     """A smoother scenario that violates the same invariant: kinds of trouble are taken away, other seeds tried."""
     best = (seed, Trouble(), failure_of(seed) or "")
     wanted = best[2].partition(":")[2].split(" ")[1]
-    for name in ("watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users", "steps"):
+    for name in (*KINDS, "steps"):
         calm = replace(best[1], **{name: 1 if name == "steps" else 0.0})  # type: ignore[arg-type] # by its name
         for other in (best[0], *range(search)):
             found = failure_of(other, calm)

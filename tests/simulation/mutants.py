@@ -18,6 +18,7 @@ BUDGETS = {"R0": 48_000, "R2": 4_000}
 """Seeds per mutant and ring. The hardest ones to kill need most of it; the rarest begin where a seed is known."""
 
 _ORDER = (  # importers after what they import
+    "core.xattrs",
     "core.conflict",
     "core.identify",
     "core.merge",
@@ -269,6 +270,37 @@ MUTANTS = (
         "                if False:\n",
     ),
     Mutant("a-local-twin-takes-a-folded-name", "merge", " | self._settle_folds()", ""),
+    # --- extended attributes
+    Mutant(
+        "attributes-are-merged-as-one",
+        "xattrs",
+        "        value = there if there != was.get(name) else here\n",
+        "        value = there if theirs != was else here\n",
+    ),
+    Mutant(
+        "too-large-is-removed",
+        "xattrs",
+        "        here = was.get(name) if name in ours and ours[name] is None else ours.get(name)\n",
+        "        here = ours.get(name)\n",
+    ),
+    Mutant(
+        "no-opinion-is-an-empty-set",
+        "ledger",
+        "        told = (known.xattrs or ()) if there.xattrs is None else there.xattrs\n",
+        "        told = there.xattrs or ()\n",
+    ),
+    Mutant(
+        "attributes-count-as-agreed",
+        "ledger",
+        "        if not xattrs.same(here.xattrs, told):\n            return None\n",
+        "",
+    ),
+    Mutant(
+        "a-row-before-attributes-are-set",
+        "ledger",
+        "        return None if nid in self._to_mark else agreed(self._base.get(nid), here, there)\n",
+        "        return agreed(self._base.get(nid), here, there)\n",
+    ),
     # --- the engine: order of apply and StateDB
     Mutant("rows-before-names-are-durable", "record", "        await self._local.barrier()\n", ""),
     Mutant(

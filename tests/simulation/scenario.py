@@ -35,7 +35,21 @@ from syncer.core.model import (
 )
 from syncer.core.paths import ancestors, remote_objection, split
 from tests.simulation import invariants
-from tests.simulation.world import DIRECTORY, FILE, NAMES, SYMLINK, ActionRefusedError, Contents, Entry, Replica, Users
+from tests.simulation.invariants import require
+from tests.simulation.world import (
+    DIRECTORY,
+    FILE,
+    NAMES,
+    SYMLINK,
+    ActionRefusedError,
+    Contents,
+    Entry,
+    Marks,
+    Replica,
+    Users,
+    agree,
+    written,
+)
 
 NOTHING_IGNORED, IGNORING = IgnoreRules(), IgnoreRules([b"b"])
 FOLD = Folding(case=True).key
@@ -43,6 +57,7 @@ PARTING = 10  # the cycle from which on users rename what can't be held on both 
 MAX_CYCLES = 60
 OBJECTS = 1 << 20  # identities that the engine makes are above those of users
 HISTORIES = 4  # seeds in a row share their trees and first plan: how it is carried out, and what comes then, differs
+MARKING = 12  # of so many families one syncs extended attributes
 _HISTORY = 1 << 40  # keeps the random numbers of histories apart from those of trees
 
 
@@ -58,6 +73,8 @@ class Limits:
     lost_base: bool = True
     ignoring: bool = True
     folding: bool = True
+    marking: bool = True
+    large_marks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +117,9 @@ class Scenario:
         # The local filesystem takes names for one that the server tells apart.
         self.fold = FOLD if self.limits.folding and self.rng.random() < 0.06 else None
         self.local.fold = self.fold
+        # A number is drawn only where no seed says it: other scenarios stay what they are. What is smallest marks none.
+        picked = self.seed // HISTORIES % MARKING == 5 if self.choices is None else self.rng.random() > 1 - 1 / MARKING
+        self.users.marking, self.users.large = self.limits.marking and picked, self.limits.large_marks
         self.users.names = (*NAMES, b"A", b"B") if self.fold is not None else NAMES
         self.rules = NOTHING_IGNORED
         self.untracked: tuple[Nid, ...] = ()
@@ -124,7 +144,7 @@ class Scenario:
         for path in sorted(self.local.entries):
             entry = self.local.entries[path]
             self.remote.entries[path] = Entry(
-                entry.identity, entry.kind, entry.payload, entry.mode, entry.mtime, self.remote.tick()
+                entry.identity, entry.kind, entry.payload, entry.mode, entry.mtime, self.remote.tick(), _told(entry)
             )
         self._write_base()
         if 1 in self.local.contents():
@@ -152,7 +172,7 @@ class Scenario:
             entry = self.local.entries[path]
             parent, _, name = path.rpartition(b"/")
             nid = numbers[path] = self.fresh()
-            meta = Meta(mode=entry.mode, mtime_ns=entry.mtime)
+            meta = Meta(mode=entry.mode, mtime_ns=entry.mtime, xattrs=_told(entry))
             node = Node(
                 parent=numbers[parent],
                 name=name,
@@ -308,14 +328,14 @@ class Scenario:
         if self.rules.is_empty:
             return []
         return [
-            (entry.identity, entry.state())
+            (entry.identity, (entry.state(), entry.marks))
             for replica in (self.local, self.remote)
             for path, entry in replica.entries.items()
             if self.hides(path)
         ]
 
     def _everything(self) -> list[tuple[int, object]]:
-        return [(e.identity, e.state()) for side in (self.local, self.remote) for e in side.entries.values()]
+        return [(e.identity, (e.state(), e.marks)) for side in (self.local, self.remote) for e in side.entries.values()]
 
     def _blind_spots(self, quiet: bool) -> tuple[set[RelPath], set[RelPath]]:
         """Sometimes a directory can't be read, or a file changes while it is hashed."""
@@ -408,7 +428,7 @@ class Scenario:
         gone = isinstance(action, Trash)
         tag = None if gone else replica.tag(ledger.path_after(action))
         entry = replica.entries.get(ledger.path_after(action)) if isinstance(action, Mkdir | Create) else None
-        meta = Meta(mode=entry.mode, mtime_ns=entry.mtime) if entry is not None else None
+        meta = Meta(mode=entry.mode, mtime_ns=entry.mtime, xattrs=_wanted(action)) if entry is not None else None
         pending.extend(self._lawful(ledger, ledger.applied(action, tag, meta)))
         if isinstance(action, Move | Park) and replica.side is Side.REMOTE:
             for nid in ledger.below(Side.REMOTE, action.nid):  # their objects have new versions now
@@ -423,11 +443,14 @@ class Scenario:
         """Check base changes against the replicas themselves."""
         for change in changes:
             if isinstance(change, BaseRow) and self.clean:
-                both = (
-                    replica.entries[ledger.path(side, change.nid)].state()
+                here, there = (
+                    replica.entries[ledger.path(side, change.nid)]
                     for side, replica in ((Side.LOCAL, self.local), (Side.REMOTE, self.remote))
                 )
-                invariants.check_rule_a(change, *both)
+                invariants.check_rule_a(change, here.state(), there.state())
+                if self.users.marking:
+                    told = (there.marks, change.node.meta.xattrs or ())
+                    require(all(agree(here.marks, each) for each in told), "I4 rule A: other attributes than the row's")
         return changes
 
     def _do(self, ledger: ledger_module.Ledger, replica: Replica, action: Action, tear: bool) -> bool:
@@ -476,12 +499,15 @@ class Scenario:
         self.made += 1
         if isinstance(action, Mkdir):
             if replica.side is Side.REMOTE and path not in replica.entries and replica.below(path):
-                replica.entries[path] = Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick())
+                replica.entries[path] = Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick(), meta.xattrs)
                 return
-            replica.put(path, Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick()))
+            marks = written(self.users.no_marks(replica, DIRECTORY), meta.xattrs)
+            replica.put(path, Entry(self.made, DIRECTORY, 0, _mode(meta), 0, replica.tick(), marks))
             return
         payload = self._payload(action.kind, action.content, action.target)
-        replica.put(path, Entry(self.made, action.kind, payload, _mode(meta), meta.mtime_ns or 0, replica.tick()))
+        marks = written(self.users.no_marks(replica, action.kind), meta.xattrs)
+        mtime = meta.mtime_ns or 0
+        replica.put(path, Entry(self.made, action.kind, payload, _mode(meta), mtime, replica.tick(), marks))
 
     def _payload(self, kind: Kind, content: object, target: bytes | None) -> int:
         if kind is SYMLINK:
@@ -509,6 +535,7 @@ class Scenario:
             entry.mode = action.meta.mode
         if action.meta.mtime_ns is not None:
             entry.mtime = action.meta.mtime_ns
+        entry.marks = written(entry.marks, action.meta.xattrs)
         entry.version = replica.tick()
 
     # --- at rest
@@ -529,6 +556,8 @@ class Scenario:
             plan = plan_module.make_plan(base, local, remote, policy, self.fresh)
             invariants.check_idempotence(base, plan)
         invariants.check_base(*self.rest)
+        if self.users.marking:
+            check_marks(self.local, self.remote, self.rest[0], self.users)
 
     def _check_no_loss(self) -> None:
         """I4. What counts is a file; the trash counts only where a crash made half a plan look like a user's doing.
@@ -547,6 +576,28 @@ class Scenario:
 
 def _refuses_c(name: bytes) -> str | None:
     return "not today" if name == b"c.x" else None
+
+
+def check_marks(local: Replica, remote: Replica, base: BaseIndex, users: Users) -> None:
+    """I3, I5: at rest the attributes are equal, and each was given by a user to something.
+
+    An object that tells of none, as a client makes it that does not know of any, takes none away: then both sides are
+    what the base says.
+    """
+    known = {base.paths[nid]: node.meta.xattrs or () for nid, node in base.tree.items()}
+    for path, entry in local.entries.items():
+        for told in (known[RelPath(path)], remote.entries[path].marks):
+            require(agree(entry.marks, told), f"I3 convergence: attributes of {path!r}: {entry.marks} != {told}")
+        require(set(entry.marks or ()) <= users.given, f"I5 intent: {path!r} has attributes that nobody gave")
+
+
+def _told(entry: Entry) -> Marks | None:
+    """What the server is told of a local node's attributes: of none nothing."""
+    return tuple((name, value) for name, value in entry.marks or () if value is not None) or None
+
+
+def _wanted(action: Action) -> Marks | None:
+    return action.meta.xattrs if isinstance(action, Mkdir | Create) else None
 
 
 def _mode(meta: Meta) -> int:
@@ -609,6 +660,8 @@ def shrink(seed: int, search: int = 3000) -> tuple[int, Limits, str]:
     candidates: list[Callable[[Limits], None]] = [
         lambda it: setattr(it, "ignoring", False),
         lambda it: setattr(it, "folding", False),
+        lambda it: setattr(it, "marking", False),
+        lambda it: setattr(it, "large_marks", False),
         lambda it: setattr(it, "lost_base", False),
         lambda it: setattr(it, "unknown", False),
         lambda it: setattr(it, "interference", False),

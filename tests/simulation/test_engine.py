@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation import workers
-from tests.simulation.engine_scenario import Trouble, failure_of, run_seed
+from tests.simulation.engine_scenario import EngineScenario, Trouble, failure_of, run_seed, shrink
+from tests.simulation.invariants import ViolationError
 
 SCENARIOS = 10_000
 FIRST_SEED = 0  # fixed: a run that fails here fails everywhere
@@ -39,6 +42,7 @@ def test_scenarios_reach_every_kind_of_trouble() -> None:
         "the reply to", "is not done", "EIO in", "EACCES in", "ENOSPC in record", "unreadable", "older one",
         "ended by RemoteUnavailableError", "ended by RootIdentityError", "changed on the server", "it was written to",
         "the watcher loses", "the watcher overflows", " late", " twice", "a look at everything",
+        " gives ", " takes ", "drops the attributes",
     ):  # fmt: skip
         assert event in story, f"no scenario has {event!r}"
 
@@ -46,3 +50,20 @@ def test_scenarios_reach_every_kind_of_trouble() -> None:
 def test_without_trouble_nothing_fails() -> None:
     calm = Trouble(users=0.0, remote=0.0, local=0.0, state=0.0, crash=0.0, blind=0.0, stale=0.0, watcher=0.0)
     assert not [seed for seed in range(100) if failure_of(seed, calm) is not None]
+
+
+def test_a_failing_seed_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The calmer scenario violates the same."""
+    real = EngineScenario._check_rest
+
+    def fails_with_a_conflict(self: EngineScenario) -> None:
+        real(self)
+        if any("conflict h" in line for line in self.actions):
+            raise ViolationError("I0 no conflicts")
+
+    monkeypatch.setattr(EngineScenario, "_check_rest", fails_with_a_conflict)
+    seed = next(seed for seed in range(400) if failure_of(seed) is not None)
+    small, trouble, failure = shrink(seed, search=40)
+    assert "I0 no conflicts" in failure
+    assert failure_of(small, trouble) == failure
+    assert not trouble.crash

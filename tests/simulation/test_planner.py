@@ -6,8 +6,9 @@ import pytest
 
 from syncer.core import plan as plan_module
 from tests.simulation import workers
+from tests.simulation.__main__ import engine_replay, replay
 from tests.simulation.invariants import ViolationError
-from tests.simulation.scenario import HISTORIES, Limits, Scenario, failure_of, failures, run_seed, shrink
+from tests.simulation.scenario import HISTORIES, MARKING, Limits, Scenario, failure_of, failures, run_seed, shrink
 
 SCENARIOS = 1_000_000
 FIRST_SEED = 0  # fixed: a run that fails here fails everywhere
@@ -71,10 +72,12 @@ def test_what_is_at_rest_is_planned_as_the_long_way_would(monkeypatch: pytest.Mo
 
 def test_scenarios_reach_every_kind_of_trouble() -> None:
     """A simulation that never parks, conflicts, crashes or freezes would prove nothing."""
-    story = "\n".join(line for seed in range(1500) for line in run_seed(seed).story())
+    marking = range(5 * HISTORIES, 12_000, MARKING * HISTORIES)
+    story = "\n".join(line for seed in (*range(1500), *marking) for line in run_seed(seed).story())
     for event in (
         "Mkdir", "Create", "Update", "SetMeta", "Move", "Park", "Trash", "conflict h", "crash", "unreadable",
         "the base is lost", "failed: refused", "drop the marker", "replace",
+        " gives ", " takes ", "drops the attributes",
     ):  # fmt: skip
         assert event in story, f"no scenario has {event!r}"
 
@@ -95,3 +98,12 @@ def test_a_failing_seed_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure_of(small, limits) == failure
     assert not limits.crashes
     assert limits.side_steps < Limits().side_steps
+
+
+def test_what_is_replayed_is_shown_with_both_trees(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a failing run prints is all that is left of it."""
+    replay(7)
+    engine_replay(7)
+    told = capsys.readouterr().out.splitlines()
+    assert told.count("nothing violated") == 2
+    assert {line.partition(":")[0] for line in told if " mode " in line} == {"local", "remote"}

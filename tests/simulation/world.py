@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, RemoteStat, RemoteTag, Side
@@ -22,6 +22,10 @@ _REMOTE: dict[tuple[object, ...], RemoteStat] = {}
 _KEPT = 200_000
 FILE, DIRECTORY, SYMLINK = Kind.FILE, Kind.DIRECTORY, Kind.SYMLINK
 
+Marks: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
+"""Extended attributes, ascending by name. A value of None, on the local side only: it is too large to travel."""
+MARK_NAMES = (b"p", b"q")
+
 
 class ActionRefusedError(Exception):
     """The replica is not what the action expects: the conditional apply says no."""
@@ -29,7 +33,10 @@ class ActionRefusedError(Exception):
 
 @dataclass(slots=True)
 class Entry:
-    """One path of a replica. `payload`: content number of a file, target number of a symlink, 0 for a directory."""
+    """One path of a replica. `payload`: content number of a file, target number of a symlink, 0 for a directory.
+
+    `marks`: None where they are not synced; of symlinks; and on the server where nobody ever told of any.
+    """
 
     identity: int
     kind: Kind
@@ -37,9 +44,10 @@ class Entry:
     mode: int
     mtime: int
     version: int
+    marks: Marks | None = None
 
     def copy(self) -> Entry:
-        return Entry(self.identity, self.kind, self.payload, self.mode, self.mtime, self.version)
+        return Entry(self.identity, self.kind, self.payload, self.mode, self.mtime, self.version, self.marks)
 
     def state(self) -> tuple[Kind, int, int, int]:
         """What must be equal on both sides in the end."""
@@ -49,6 +57,23 @@ class Entry:
             0 if self.kind is SYMLINK else self.mode,
             self.mtime if self.kind is FILE else 0,
         )
+
+
+def written(have: Marks | None, want: Marks | None) -> Marks | None:
+    """A local node's attributes after a write of a set. What is too large to travel is left as it is."""
+    if want is None:
+        return have
+    kept = {name: value for name, value in have or () if value is None}
+    return tuple(sorted({**dict(want), **kept}.items()))
+
+
+def agree(local: Marks | None, told: Marks | None) -> bool:
+    """Whether a local node has the attributes that somebody tells of it. None: nothing is told."""
+    here, there = dict(local or ()), dict(told or ())
+    large = {name for name, value in here.items() if value is None}
+    return told is None or {*here.items()} - {(name, None) for name in large} == {
+        (name, value) for name, value in there.items() if name not in large
+    }
 
 
 class Contents:
@@ -173,7 +198,7 @@ class Replica:
         for path, e in self.entries.items():
             if hidden and path.startswith(hidden):
                 continue
-            key = (path, e.identity, e.kind, e.payload, e.mode, e.mtime, e.version)
+            key = (path, e.identity, e.kind, e.payload, e.mode, e.mtime, e.version, e.marks)
             stat = _LOCAL.get(key)
             if stat is None:
                 stat = _LOCAL[key] = self._local_stat(path, e)
@@ -186,7 +211,7 @@ class Replica:
         return FileStat(
             path=RelPath(path),
             kind=e.kind,
-            meta=Meta(mode=e.mode, mtime_ns=e.mtime),
+            meta=Meta(mode=e.mode, mtime_ns=e.mtime, xattrs=e.marks),
             content=Contents.of(e.payload) if e.kind is FILE else None,
             target=b"%d" % e.payload if e.kind is SYMLINK else None,
             tag=tag,
@@ -195,7 +220,7 @@ class Replica:
     def observe_remote(self) -> list[RemoteStat]:
         seen = []
         for path, e in self.entries.items():
-            key = (path, e.identity, e.kind, e.payload, e.mode, e.mtime, e.version)
+            key = (path, e.identity, e.kind, e.payload, e.mode, e.mtime, e.version, e.marks)
             stat = _REMOTE.get(key)
             if stat is None:
                 stat = _REMOTE[key] = self._remote_stat(path, e)
@@ -208,11 +233,25 @@ class Replica:
         return RemoteStat(
             path=RelPath(path),
             kind=e.kind,
-            meta=Meta(mode=e.mode, mtime_ns=e.mtime) if e.kind is FILE else Meta(mode=e.mode),
+            meta=Meta(mode=e.mode, mtime_ns=e.mtime if e.kind is FILE else None, xattrs=e.marks),
             content=Contents.of(e.payload) if e.kind is FILE else None,
             target=b"%d" % e.payload if e.kind is SYMLINK else None,
             tag=tag,
         )
+
+
+def trees(*replicas: Replica) -> list[str]:
+    """What replicas hold, for people."""
+    lines = []
+    for replica in replicas:
+        for path, e in sorted(replica.entries.items()):
+            what = {FILE: f"file {e.payload}", DIRECTORY: "directory", SYMLINK: f"symlink {e.payload}"}[e.kind]
+            marks = "" if e.marks is None else f" marks {e.marks}"
+            lines.append(
+                f"{replica.side.value}: {path!r} {what} mode {e.mode:o} mtime {e.mtime} id {e.identity}{marks}"
+            )
+        lines += [] if replica.entries else [f"{replica.side.value}: nothing"]
+    return lines
 
 
 def forget_observations() -> None:
@@ -231,6 +270,9 @@ class Users:
         self.acts = 0
         self.parted = 0
         self.names = NAMES
+        self.marking = False  # attributes are synced, so users set them
+        self.large = True  # some are too large to travel
+        self.given: set[tuple[bytes, bytes | None]] = set()
         self.identities = 0
         self.payloads = 1
         self.must: set[int] = set()
@@ -239,7 +281,7 @@ class Users:
 
     def copy(self, log: list[str]) -> Users:
         twin = copy(self)
-        twin.log, twin.must, twin.promised = log, set(self.must), set(self.promised)
+        twin.log, twin.must, twin.promised, twin.given = log, set(self.must), set(self.promised), set(self.given)
         return twin
 
     def identity(self) -> int:
@@ -263,7 +305,9 @@ class Users:
         if path.startswith(b".blocksync"):
             return  # users leave the private folder alone
         entry = replica.entries[path]
-        if choice < 0.44 and entry.kind is not DIRECTORY:
+        if self.marking and entry.kind is not SYMLINK and self.rng.random() < 0.25:
+            self._mark(replica, path, entry)
+        elif choice < 0.44 and entry.kind is not DIRECTORY:
             self._edit(replica, path, entry)
         elif choice < 0.72:
             self._move(replica, path)
@@ -310,7 +354,30 @@ class Users:
         roll = self.rng.random()
         kind = DIRECTORY if roll < 0.4 else SYMLINK if roll < 0.5 else FILE
         payload = self.new_payload() if kind is not DIRECTORY else 0
-        return Entry(self.identity(), kind, payload, self.rng.choice((0o644, 0o755)), self.identities, replica.tick())
+        mode, marks = self.rng.choice((0o644, 0o755)), self.no_marks(replica, kind)
+        return Entry(self.identity(), kind, payload, mode, self.identities, replica.tick(), marks)
+
+    def no_marks(self, replica: Replica, kind: Kind) -> Marks | None:
+        """What something new has: on the server nobody tells of none."""
+        return () if self.marking and replica.side is Side.LOCAL and kind is not SYMLINK else None
+
+    def _mark(self, replica: Replica, path: bytes, entry: Entry) -> None:
+        """Give an attribute, take one away; or write with a client that does not know of any."""
+        marks, name, roll = dict(entry.marks or ()), self.rng.choice(MARK_NAMES), self.rng.random()
+        if replica.side is Side.REMOTE and roll < 0.1:
+            self._note(replica, f"drops the attributes of {path!r}")
+            entry.marks, entry.version = None, replica.tick()
+            return
+        if name in marks and roll < 0.5:
+            self._note(replica, f"takes {name!r} from {path!r}")
+            del marks[name]
+        else:
+            self.payloads += 1
+            large = self.large and replica.side is Side.LOCAL and roll > 0.9
+            marks[name] = None if large else b"%d" % self.payloads
+            self.given.add((name, marks[name]))
+            self._note(replica, f"gives {name!r} {marks[name]!r} to {path!r}")
+        entry.marks, entry.version = tuple(sorted(marks.items())), replica.tick()
 
     def _create(self, replica: Replica) -> None:
         path, entry = self._slot(replica), self._entry(replica)

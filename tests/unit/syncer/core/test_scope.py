@@ -36,6 +36,8 @@ from tests.unit.syncer.core.trees import file, folder, local_tag
 
 POLICY = Policy(host="pc", utc="T")
 SEEDS = 4000
+# What is too large to travel is no difference, so a part is not told of it, and a plan of the whole may say less.
+LIMITS = Limits(base_steps=24, side_steps=2, lost_base=False, large_marks=False)
 
 
 class MemoryRows:
@@ -206,7 +208,7 @@ def _of(action: Action) -> tuple[object, ...]:
 def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
     smaller = 0
     for seed in range(SEEDS):
-        scenario = Scenario(seed * HISTORIES, Limits(base_steps=24, side_steps=2, lost_base=False))
+        scenario = Scenario(seed * HISTORIES, LIMITS)
         scenario.prepare()
         rng = random.Random(seed)
         part, stats = scoped(scenario, lambda: rng.random() < names)  # noqa: B023 - called at once
@@ -221,7 +223,7 @@ def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
 def test_a_plan_with_directories_that_moved_as_a_whole_is_the_plan_of_the_whole() -> None:
     moved = given_up = 0
     for seed in range(SEEDS):
-        scenario = Scenario(seed, Limits(base_steps=25, side_steps=2, lost_base=False))
+        scenario = Scenario(seed, dataclasses.replace(LIMITS, base_steps=25))
         scenario.prepare()
         try:
             part, stats = scoped(scenario, whole_moves=True)
