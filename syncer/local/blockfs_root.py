@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import trio
 
@@ -50,7 +50,7 @@ from syncer.local.trashcan import TrashCan
 from syncer.local.volume_changes import REASONS, VolumeChanges, changed_runs
 from syncer.local.volume_mount import find_mount, verified
 from syncer.local.volume_observer import Connection, VolumeObserver
-from syncer.local.volume_part import Journal, PlacedRows, VolumePart, knows
+from syncer.local.volume_part import Journal, JournalState, PlacedRows, VolumePart, knows
 from syncer.local.volume_portion import VolumePortion
 from syncer.local.volume_tree import volume_tag
 
@@ -110,18 +110,6 @@ class RemoteBlocks:
     lists: str
     memory: ContentMemory
     neighbours: Neighbours | None = None
-
-
-class JournalState(Protocol):
-    """What is kept of a root between cycles, as far as a part of it is to be observed. Blocking."""
-
-    def rows(self) -> AbstractContextManager[PlacedRows]:
-        """The base rows one by one."""
-        ...
-
-    def checkpoint(self) -> bytes | None:
-        """See `Observation.checkpoint`."""
-        ...
 
 
 class BlockfsRoot:

@@ -9,6 +9,7 @@ held everything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -30,6 +31,18 @@ class PlacedRows(Rows, Protocol):
 
     def path(self, row: BaseRow) -> RelPath | None:
         """Where a row's node is; None if that can't be told."""
+        ...
+
+
+class JournalState(Protocol):
+    """What is kept of a root between cycles, as far as a part of it is to be observed. Blocking."""
+
+    def rows(self) -> AbstractContextManager[PlacedRows]:
+        """The base rows one by one."""
+        ...
+
+    def checkpoint(self) -> bytes | None:
+        """See `Observation.checkpoint`."""
         ...
 
 
