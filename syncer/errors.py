@@ -198,7 +198,8 @@ class RootIdentityError(SyncerError):
         self.what = what
         self.expected = expected
         self.found = found
+        first = "see that the right server answers" if what == "the container" else "mount it"
         super().__init__(
             f"{what} is not the one that was linked: expected {expected}, found {found}; "
-            "mount it, or run `blocksync link --relink` to merge it anew (that deletes nothing)"
+            f"{first}, or run `blocksync link ROOT URL --relink` to merge it anew (that deletes nothing)"
         )

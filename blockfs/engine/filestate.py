@@ -310,9 +310,9 @@ class FileTable:
         return inode
 
     def settle(self, state: FileState) -> None:
-        """Forget a state that says nothing the tree doesn't."""
-        if state.is_idle:
-            self._states.pop(state.ino, None)
+        """Forget a state that says nothing the tree doesn't. One that was forgotten may have a successor: not that."""
+        if state.is_idle and self._states.get(state.ino) is state:
+            del self._states[state.ino]
 
     # --- staged generations ---
 

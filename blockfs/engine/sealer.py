@@ -260,12 +260,13 @@ class Sealer:
     def _seal_group_once(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
         failures: list[BlockfsError] = []
         jobs: list[_Job] = []
+        outdated: list[int] = []
         with ExitStack() as held:
             for state in sorted(states, key=lambda one: one.ino):  # one order for everybody: no deadlock
                 held.enter_context(state.sealing)
             try:
                 for state in states:
-                    job = self._begin(state, spliced)
+                    job = self._begin(state, spliced, outdated)
                     if job is not None:
                         jobs.append(job)
                 for job in list(jobs):
@@ -286,13 +287,21 @@ class Sealer:
             finally:
                 for job in jobs:
                     self._abandon(job)
+        if outdated and spliced is not None:
+            self.seal(outdated, spliced)  # else: all that was written before the call is sealed
         return failures
 
-    def _begin(self, state: FileState, spliced: Spliced | None) -> _Job | None:
+    def _begin(self, state: FileState, spliced: Spliced | None, outdated: list[int]) -> _Job | None:
         hold = self._stores.blocks.hold()
         with self._stores.lock:
             if state.discarded:
                 hold.release()
+                return None
+            if self._table.peek(state.ino) is not state:
+                # Somebody else sealed it since it was chosen, and it was forgotten. Its size is not the file's any
+                # more, which may have been cut, or removed.
+                hold.release()
+                outdated.append(state.ino)
                 return None
             if state.generations:
                 return _Job(state, hold)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,9 @@ import pytest
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.filestate import FileState
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.sealer import Sealer
 from blockfs.errors import CorruptBlockError, FsError, MissingBlockError, NoSpaceError, QuotaError
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import config, content, create, find, findings, make
@@ -432,3 +434,67 @@ def test_a_waiting_writer_does_not_hear_of_another_files_damage(
             filesystem.files.write(fine, number * BLOCK * 7, b"z" * BLOCK * 7, may_block=True)
     assert content(filesystem, b"fine") == b"z" * BLOCK * 21
     filesystem.close()
+
+
+def _then(sealer: Sealer, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Let something happen between the choice of what a flush seals and its work."""
+    existing = sealer._existing
+
+    def chosen(inos: Iterable[int]) -> list[FileState]:
+        states = existing(inos)
+        with monkeypatch.context() as patch:
+            patch.setattr(sealer, "_existing", existing)
+            happens()
+        return states
+
+    monkeypatch.setattr(sealer, "_existing", chosen)
+
+
+def test_a_flush_does_without_a_file_that_was_sealed_and_removed_meanwhile(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed with ENOENT, and the cycle of the sync with it."""
+    first, second = create(filesystem, b"first"), create(filesystem, b"second")
+    filesystem.files.write(first, 0, b"x" * 100)
+    filesystem.files.write(second, 0, b"y" * 100)
+
+    def remove() -> None:
+        filesystem._sealer.seal([first])
+        filesystem.namespace.unlink(ROOT_INO, b"first")
+
+    _then(filesystem._sealer, monkeypatch, remove)
+    filesystem._sealer.seal_all()
+    assert content(filesystem, b"second") == b"y" * 100
+    assert not filesystem.files.staged_bytes(second)
+
+
+def test_a_flush_does_not_bring_back_the_size_of_a_file_that_was_sealed_and_cut_meanwhile(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, b"x" * 100)
+
+    def cut() -> None:
+        filesystem._sealer.seal([ino])
+        filesystem.files.truncate(ino, 50, may_block=True)
+        filesystem._sealer.seal([ino])
+
+    _then(filesystem._sealer, monkeypatch, cut)
+    filesystem._sealer.seal_all()
+    assert content(filesystem, b"f") == b"x" * 50
+
+
+def test_a_flush_leaves_alone_what_was_written_to_a_file_that_was_sealed_meanwhile(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The successor of a forgotten state was forgotten in its place, with all that was staged."""
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, b"x" * 100)
+
+    def write() -> None:
+        filesystem._sealer.seal([ino])
+        filesystem.files.write(ino, 0, b"later", may_block=True)
+
+    _then(filesystem._sealer, monkeypatch, write)
+    filesystem._sealer.seal_all()
+    assert content(filesystem, b"f") == b"later" + b"x" * 95
