@@ -14,6 +14,7 @@ from subprocess import PIPE, Popen
 import trio
 
 _PIECE_BYTES = 16 << 10
+_OWN_S = 0.0008  # what this process itself takes each way; with it, an echo takes the round trip that was asked for
 _TICK_S = 0.001  # epoll waits for whole milliseconds, rounded up: half of one less makes the mean right, for each piece
 _PIECES = 64  # per connection in flight: 1 MiB, more than the line holds
 
@@ -61,7 +62,8 @@ async def _connected(port: int, up: Line) -> AsyncIterator[trio.SocketStream]:
 
 async def serve(port: int, rtt_s: float, bytes_per_s: float) -> None:
     """Forward connections to a local port until killed."""
-    up, down = Line(rtt_s / 2, bytes_per_s), Line(rtt_s / 2, bytes_per_s)
+    delay_s = max(0.0, rtt_s / 2 - _OWN_S)
+    up, down = Line(delay_s, bytes_per_s), Line(delay_s, bytes_per_s)
 
     async def handle(client: trio.SocketStream) -> None:
         try:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-STEPS: Final = (4, 6, 8, 12, 16)
+STEPS: Final = (4, 8, 12, 16)
 _WINDOW_S: Final = 1.0  # long enough that one slow reply does not decide
 _WINDOW_REPLIES: Final = 8
 _SHORT_WINDOW_S: Final = 0.25  # of small requests, so many that none of them decides
-_SHORT_WINDOW_REPLIES: Final = 32
+_SHORT_WINDOW_REPLIES: Final = 16
 _GAIN: Final = 1.05  # a step up must bring this much, or it is taken back
 _REST_S: Final = 20.0  # after a step back, for so long the number stays: links change, but not every second
 _REPLY_COST_BYTES: Final = 16 << 10  # what a reply counts beside its bytes: small requests are work, too
@@ -38,7 +38,6 @@ class Concurrency:
         self.now = self._steps[0]
         self._began_s: float | None = None
         self._work = self._replies = 0
-        self._busy = True
         self._before: float | None = None
         self._rest_until_s = 0.0
 
@@ -53,20 +52,16 @@ class Concurrency:
         Returns:
             How many requests there may be now.
         """
-        if self._began_s is None:
-            self._began_s = now_s
+        if self._began_s is None or not saturated:  # what was measured until now was not the number's doing
+            self._began_s, self._work, self._replies, self._before = now_s, 0, 0, None
             return self.now
         self._work += size_bytes + _REPLY_COST_BYTES
         self._replies += 1
-        self._busy = self._busy and saturated
         elapsed = now_s - self._began_s
         short = elapsed >= _SHORT_WINDOW_S and self._replies >= _SHORT_WINDOW_REPLIES
         if short or (elapsed >= _WINDOW_S and self._replies >= _WINDOW_REPLIES):
-            if self._busy:
-                self._judge(self._work / elapsed, now_s)
-            else:
-                self._before = None
-            self._began_s, self._work, self._replies, self._busy = now_s, 0, 0, True
+            self._judge(self._work / elapsed, now_s)
+            self._began_s, self._work, self._replies = now_s, 0, 0
         return self.now
 
     def _judge(self, rate: float, now_s: float) -> None:
@@ -78,4 +73,6 @@ class Concurrency:
         elif self._at + 1 < len(self._steps):
             self._at += 1
             self._before = rate
+        else:
+            self._before = None  # the last step has gained; a rate that falls later is not its fault
         self.now = self._steps[self._at]
