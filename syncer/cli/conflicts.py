@@ -10,6 +10,7 @@ from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size
 from syncer.cli import columns
 from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.cli.several import for_each
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import parse_conflict_name
 from syncer.local.copies import ConflictCopy, Desk, Version, walk
@@ -19,14 +20,15 @@ from syncer.state.statedb import StateDB
 @click.command("conflicts")
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per conflict copy.")
-def command(root: bytes | None, as_json: bool) -> None:
+def command(root: bytes | None, as_json: bool) -> int:
     """List the conflict copies in ROOT (default: in every linked root).
 
     `blocksync resolve COPY` settles one.
     """
-    roots = Registry(os.environ).chosen(root)
     total = 0
-    for linked in roots:
+
+    def work(linked: LinkedRoot) -> None:
+        nonlocal total
         found = find(linked)
         total += len(found)
         for conflict in found:
@@ -34,8 +36,11 @@ def command(root: bytes | None, as_json: bool) -> None:
                 json_line("conflict", _fields(linked, conflict))
         if not as_json and found:
             _show(linked, found)
-    if not total and not as_json:
+
+    code = for_each(Registry(os.environ).chosen(root), work, alone=root is not None, as_json=as_json)
+    if not total and not code and not as_json:
         note("no conflict copies")
+    return code
 
 
 def find(linked: LinkedRoot) -> list[ConflictCopy]:

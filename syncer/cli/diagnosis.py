@@ -40,12 +40,14 @@ class Check:
         level: How it is.
         text: What was found.
         remedy: What to do; empty if nothing need be done.
+        damaged: Something that is stored is not what it should be: exit code 15, not 3.
     """
 
     subject: str
     level: Level
     text: str
     remedy: str = ""
+    damaged: bool = False
 
 
 def kernel(release: str) -> Check:

@@ -8,6 +8,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 import trio
@@ -18,7 +19,7 @@ from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
 from syncer.cli import diagnosis
 from syncer.cli.diagnosis import Check, Level
-from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.status import holder_of
 from syncer.core.model import Kind
 from syncer.core.paths import PRIVATE
@@ -27,6 +28,7 @@ from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
 from syncer.errors import (
     AuthError,
+    CorruptionError,
     FormatTooNewError,
     NotAllowedError,
     NotFoundError,
@@ -55,7 +57,8 @@ _ONCE = RetryPolicy(attempts=2, first_delay_s=0.2, deadline_s=20)  # who asks wa
 def command(root: bytes | None, as_json: bool) -> int:
     """Check this host, and ROOT (default: every linked root), its state and its server. Changes nothing.
 
-    Each line is ok, warn or fail, with what to do about it. Exit code 3 if one fails.
+    Each line is ok, warn or fail, with what to do about it. Exit code 15 if stored data is damaged, 3 if another one
+    fails.
     """
     checks: list[Check] = []
     for place, check in _all(root):
@@ -65,6 +68,8 @@ def command(root: bytes | None, as_json: bool) -> int:
             json_line("check", {"root": place, **fields})
         else:
             _show(place, check)
+    if any(check.damaged for check in checks):
+        return int(ExitCode.CORRUPTION)
     failed = diagnosis.worst(checks) is Level.FAIL
     return int(ExitCode.PARTLY_DONE if failed else ExitCode.DONE)
 
@@ -74,7 +79,7 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
     yield None, _fuse()
     registry = Registry(os.environ)
     try:
-        roots = registry.chosen(root)
+        chosen = registry.chosen(root)
     except (PermissionError, SyncerError) as error:
         if root is not None:
             raise
@@ -82,10 +87,12 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
         remedy = "see that you are the user who linked them; then their owner's" if by_whom else "as it says"
         yield None, _fail("linked roots", str(error), remedy)
         return
-    if not roots:
+    for bad in chosen.bad:
+        yield None, _bad_record(bad)
+    if not chosen.roots and not chosen.bad:
         yield None, Check(subject="linked roots", level=Level.OK, text="none")
     directories = 0
-    for linked in roots:
+    for linked in chosen.roots:
         place = shown(linked.path)
         for check in _local(linked):
             yield place, check
@@ -95,6 +102,17 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
         for check in _server(linked):
             yield place, check
     yield None, diagnosis.watches(_watch_limit(), directories)
+
+
+def _bad_record(bad: BadRecord) -> Check:
+    remedies = {
+        CorruptionError: f"rm {bad.path}; then `blocksync link` that root again: it merges both sides, deletes nothing",
+        FormatTooNewError: "install the newer blocksync",
+        NotAllowedError: "run as the user who linked the root, or give the files back to that user",
+    }
+    remedy = remedies.get(type(bad.error), "as it says")
+    damaged = isinstance(bad.error, CorruptionError)
+    return Check(subject="linked roots", level=Level.FAIL, text=str(bad.error), remedy=remedy, damaged=damaged)
 
 
 def _fuse() -> Check:
@@ -199,7 +217,8 @@ def _state(linked: LinkedRoot) -> tuple[Check, int]:
     except FormatTooNewError as error:
         return _fail("state", str(error), "install the newer blocksync"), 0
     except (SyncerError, OSError) as error:
-        return _fail("state", str(error), f"{relink}: it merges both sides anew and deletes nothing"), 0
+        check = _fail("state", str(error), f"{relink}: it merges both sides anew and deletes nothing")
+        return replace(check, damaged=isinstance(error, CorruptionError)), 0
     folders = sum(1 for row in base.rows.values() if row.node.kind is Kind.DIRECTORY) + 1
     watched = folders if linked.record.folder is not None else 0
     token = os.path.join(linked.state, "token")

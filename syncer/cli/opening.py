@@ -146,7 +146,7 @@ def _neighbours(root: LinkedRoot) -> Neighbours:
     """
 
     def paths() -> Iterator[str]:
-        for other in Registry(os.environ).all():
+        for other in Registry(os.environ).look().roots:
             if other.record.url == root.record.url:
                 continue
             if other.record.folder is not None:

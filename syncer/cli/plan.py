@@ -14,6 +14,7 @@ from syncer.cli import columns
 from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.savedplan import PlanNote, SavedPlan
+from syncer.cli.several import for_each
 from syncer.core.merge import Policy
 from syncer.core.model import Move, Plan
 from syncer.core.paths import path_in
@@ -26,17 +27,20 @@ from syncer.remote.parallel import one_error
 @click.command("plan")
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one plan per root, for `reconcile --plan`.")
-def command(root: bytes | None, as_json: bool) -> None:
+def command(root: bytes | None, as_json: bool) -> int:
     """Show what the next reconcile of ROOT (default: of every linked root) would do. Changes nothing.
 
     `blocksync plan ROOT --json > FILE`, later `blocksync reconcile --plan FILE`: does exactly that, or nothing.
     """
-    for linked in Registry(os.environ).chosen(root):
+
+    def work(linked: LinkedRoot) -> None:
         plan, policy, report = _look(linked)
         if as_json:
             click.echo(msgspec.json.encode(_saved(linked, plan, policy, report)).decode())
         else:
             _show(linked, plan, report)
+
+    return for_each(Registry(os.environ).chosen(root), work, alone=root is not None, as_json=as_json)
 
 
 def _look(linked: LinkedRoot) -> tuple[Plan, Policy, Report]:

@@ -15,8 +15,9 @@ from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import note, shown
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import open_local, open_state, policy_now
-from syncer.cli.roots import PATH, LinkedRoot, Registry
-from syncer.cli.telling import Teller, worst
+from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
+from syncer.cli.several import code_of, tell_bad, worst
+from syncer.cli.telling import Teller
 from syncer.core.merge import Policy
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
@@ -77,13 +78,14 @@ def command(
     request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan)
     registry = Registry(os.environ)
     if plan is None:
-        roots = registry.chosen(root)
+        chosen = registry.chosen(root)
     else:
-        roots = [registry.by_uuid(plan.root_uuid) if root is None else registry.get(root)]
-    if not roots:
+        found = registry.by_uuid(plan.root_uuid) if root is None else registry.get(root)
+        chosen = Linked(roots=[found], bad=[])
+    if not chosen.roots and not chosen.bad:
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
     codes = []
-    for linked in roots:
+    for linked in chosen.roots:
         teller = Teller(linked.path, as_json=as_json, dry_run=dry_run)
         try:
             limits = linked.record.limits.overridden(limit_up, limit_down)
@@ -92,8 +94,8 @@ def command(
             if root is not None or plan is not None:
                 raise
             note(f"blocksync: {shown(linked.path)}: {error}")
-            codes.append(_code(error))
-    return worst(codes)
+            codes.append(code_of(error))
+    return worst([*codes, *tell_bad(chosen.bad, as_json=as_json)])
 
 
 def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
@@ -102,7 +104,7 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
     try:
         report = _run(linked, teller, report, request)
     except (SyncerError, BlockfsError, OSError) as error:
-        teller.broken_off(error, _code(error))
+        teller.broken_off(error, code_of(error))
         if isinstance(error, PlanChangedError):
             for path, reason in error.stale:
                 teller.stale(path, reason)
@@ -122,7 +124,7 @@ def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) 
             trio.run(_cycle, linked, teller, books, report, request)
             code = report.exit_code
         except (SyncerError, BlockfsError, OSError) as failure:
-            error, code = str(failure), _code(failure)
+            error, code = str(failure), code_of(failure)
             # Nothing was tried: what is pending is as it was.
             keep &= not (isinstance(failure, PlanChangedError) or code == ExitCode.USAGE)
             raise
@@ -162,7 +164,3 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
             await remote.close()
     finally:
         await local.close()
-
-
-def _code(error: Exception) -> int:
-    return error.exit_code if isinstance(error, SyncerError | BlockfsError) else int(ExitCode.UNEXPECTED)

@@ -14,6 +14,7 @@ An ordinary root's block directory is `$XDG_DATA_HOME/blocksync/<uuid>/blocks`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +30,14 @@ from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
 from syncer.cli.limits import Limits
 from syncer.core.model import RelPath
-from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
+from syncer.errors import (
+    CorruptionError,
+    FormatTooNewError,
+    NotAllowedError,
+    NotFoundError,
+    SyncerError,
+    UsageError,
+)
 from syncer.local.identity import Folder
 from syncer.local.trash import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
@@ -45,6 +53,8 @@ _RECORD: Final = "root.json"
 _IGNORE: Final = "ignore"
 _PAUSED: Final = "paused"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
+_MEDIUM: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})  # concern one record, not all
+_AGAIN: Final = "remove it and link that root again: both sides are then united, and nothing is deleted"
 
 
 class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +177,34 @@ class LinkedRoot:
             raise NotFoundError(f"{path} is gone; run `blocksync link` again") from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadRecord:
+    """A root of which only the record's place is known.
+
+    Attributes:
+        uuid: Name of its state folder.
+        path: The record.
+        error: What is the matter with it: names the record, what was expected, and what to do.
+    """
+
+    uuid: str
+    path: str
+    error: SyncerError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked:
+    """What is linked.
+
+    Attributes:
+        roots: By path.
+        bad: Records that can't be read. Each stands for a root that nothing is known of: the others are not concerned.
+    """
+
+    roots: list[LinkedRoot]
+    bad: list[BadRecord]
+
+
 class Registry:
     """All linked roots of a user."""
 
@@ -197,25 +235,53 @@ class Registry:
         with exclusive(os.path.join(folder, "watch.lock"), "the daemon's lock"):
             yield
 
-    def all(self) -> list[LinkedRoot]:
-        """Every linked root, by path."""
+    def look(self) -> Linked:
+        """Every linked root."""
         try:
             names = sorted(os.listdir(self._roots))
         except FileNotFoundError:
-            return []
-        found = [root for name in names if (root := self._read(name)) is not None]
-        return sorted(found, key=lambda root: root.path)
+            return Linked(roots=[], bad=[])
+        found: list[LinkedRoot] = []
+        bad: list[BadRecord] = []
+        for name in names:
+            try:
+                root = self._read(name)
+            except SyncerError as error:
+                bad.append(BadRecord(uuid=name, path=os.path.join(self.place(name)[0], _RECORD), error=error))
+            else:
+                found += [] if root is None else [root]
+        return Linked(roots=sorted(found, key=lambda root: root.path), bad=bad)
+
+    def all(self) -> list[LinkedRoot]:
+        """Every linked root, by path, for who must know them all.
+
+        Raises:
+            SyncerError: A record can't be read.
+        """
+        linked = self.look()
+        if linked.bad:
+            raise linked.bad[0].error
+        return linked.roots
 
     def find(self, path: bytes) -> LinkedRoot | None:
-        """The root at exactly this path, which need not exist any more."""
+        """The root at exactly this path, which need not exist any more.
+
+        Raises:
+            SyncerError: There is none, but a record that can't be read may be that of the root.
+        """
         wanted = {os.path.realpath(path), os.path.abspath(path)}
-        return next((root for root in self.all() if root.path in wanted), None)
+        linked = self.look()
+        found = next((root for root in linked.roots if root.path in wanted), None)
+        if found is None and linked.bad:
+            raise linked.bad[0].error
+        return found
 
     def get(self, path: bytes) -> LinkedRoot:
         """Like `find`.
 
         Raises:
             NotFoundError: No such root.
+            SyncerError: See `find`.
         """
         root = self.find(path)
         if root is None:
@@ -227,31 +293,41 @@ class Registry:
 
         Raises:
             NotFoundError: It is not linked any more.
+            SyncerError: Its record can't be read.
         """
-        root = next((root for root in self.all() if root.record.uuid == uuid), None)
+        linked = self.look()
+        root = next((root for root in linked.roots if root.record.uuid == uuid), None)
+        for bad in linked.bad:
+            if bad.uuid == uuid:
+                raise bad.error
         if root is None:
             raise NotFoundError(f"no root with the UUID {uuid} is linked any more")
         return root
 
-    def chosen(self, path: bytes | None) -> list[LinkedRoot]:
+    def chosen(self, path: bytes | None) -> Linked:
         """The root at `path`, or all of them for None.
 
         Raises:
             NotFoundError: No such root.
+            SyncerError: See `find`.
         """
-        return self.all() if path is None else [self.get(path)]
+        return self.look() if path is None else Linked(roots=[self.get(path)], bad=[])
 
     def containing(self, path: bytes) -> tuple[LinkedRoot, RelPath]:
         """The root that `path` lies in, and the path relative to it. `path` itself is not followed, nor need it exist.
 
         Raises:
             NotFoundError: It lies in no linked root, or is one.
+            SyncerError: It lies in none that is known, but there is a record that can't be read.
         """
         above, name = os.path.split(os.path.abspath(path))
         full = os.path.join(os.path.realpath(above), name)
-        for root in self.all():
+        linked = self.look()
+        for root in linked.roots:
             if full != root.path and is_below(full, root.path):
                 return root, RelPath(full[len(root.path.rstrip(b"/")) + 1 :])
+        if linked.bad:
+            raise linked.bad[0].error
         raise NotFoundError(f"{shown(path)} lies in no linked root; `blocksync status` lists them")
 
     def refuse_overlap(self, path: bytes) -> None:
@@ -305,7 +381,18 @@ class Registry:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except MALFORMED as error:
-            raise CorruptionError(f"{path} is damaged: {error}; remove it and link the root again") from error
+            raise CorruptionError(
+                f"{path}, the record of a linked root, is damaged: expected the line of JSON that `blocksync link` "
+                f"wrote, found {len(raw)} bytes that are none ({error}); {_AGAIN}"
+            ) from error
+        except PermissionError as error:
+            raise NotAllowedError(path, error.strerror or str(error)) from error
+        except OSError as error:
+            if error.errno not in _MEDIUM:
+                raise
+            raise CorruptionError(
+                f"{path}, the record of a linked root, can't be read: {error.strerror}; {_AGAIN}"
+            ) from error
 
 
 class _Format(msgspec.Struct):

@@ -15,7 +15,8 @@ from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli import columns
 from syncer.cli.following import follow as show_live
 from syncer.cli.opening import open_local, policy_now
-from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
+from syncer.cli.several import for_each
 from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.model import RelPath
 from syncer.engine.books import Books, LastCycle
@@ -51,23 +52,29 @@ class RootStatus:
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per root.")
 @click.option("--follow", is_flag=True, help="Show how `blocksync watch` stands, live, until Ctrl-C.")
-def command(root: bytes | None, as_json: bool, follow: bool) -> None:
+def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
     """Show ROOT's (default: every linked root's) link, last cycle, what is pending, and conflict copies."""
     registry = Registry(os.environ)
-    roots = registry.all() if root is None else [registry.get(root)]
-    if not roots:
+    chosen = registry.chosen(root)
+    if not chosen.roots and not chosen.bad:
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
     if follow:
-        show_live(registry.socket, set() if root is None else {roots[0].record.uuid}, as_json=as_json)
-        return
+        show_live(registry.socket, set() if root is None else {chosen.roots[0].record.uuid}, as_json=as_json)
+        return None
     daemon = control.live(registry.socket)
     live = {} if daemon is None else {each.uuid: each for each in daemon.roots}
-    for linked in roots:
+
+    def work(linked: LinkedRoot) -> None:
         status = look(linked, live.get(linked.record.uuid))
         if as_json:
             json_line("status", _fields(status))
         else:
             _show(status)
+
+    code = for_each(chosen, work, alone=root is not None, as_json=as_json)
+    for bad in [] if as_json else chosen.bad:
+        _show_bad(bad, watched=bad.uuid in live)
+    return code
 
 
 def look(linked: LinkedRoot, live: RootLive | None = None) -> RootStatus:
@@ -171,6 +178,12 @@ def _show(status: RootStatus) -> None:
     ]
     rows += [("conflict copy", shown(path)) for path in status.conflicts]
     columns.pairs(shown(status.root.path), rows)
+
+
+def _show_bad(bad: BadRecord, *, watched: bool) -> None:
+    """A root of which nothing is known, not even where it is."""
+    told = "no: the daemon waits for the record" if watched else "no"
+    columns.pairs(bad.path, [("condition", f"damaged: {bad.error}"), ("watched", told)])
 
 
 def _watched(status: RootStatus) -> str:

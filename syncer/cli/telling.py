@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -11,7 +11,6 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
 from blockfs.runtime.units import format_size
 from syncer.cli import columns
@@ -22,15 +21,6 @@ from syncer.remote.client import Counters
 
 _FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
 _DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
-_FIRST_HARD: Final = 10  # exit codes from here on say that a root's cycle was broken off
-
-
-def worst(codes: Sequence[int]) -> int:
-    """The exit code of several roots: the first broken-off cycle, else damaged, partly done, conflict, done."""
-    for code in codes:
-        if code == ExitCode.UNEXPECTED or code >= _FIRST_HARD:
-            return code
-    return min((code for code in codes if code), default=int(ExitCode.DONE))
 
 
 class _Line:

@@ -14,6 +14,7 @@ from blockfs.runtime.units import format_size, parse_duration
 from syncer.cli import columns
 from syncer.cli.opening import copy_name, policy_now
 from syncer.cli.roots import PATH, LinkedRoot, Registry
+from syncer.cli.several import for_each
 from syncer.core.model import RelPath
 from syncer.core.paths import is_private, join, rel_path
 from syncer.errors import LockedError, NotFoundError, UsageError
@@ -35,9 +36,10 @@ def command() -> None:
 @command.command("ls")
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per version.")
-def list_command(root: bytes | None, as_json: bool) -> None:
+def list_command(root: bytes | None, as_json: bool) -> int:
     """List what is kept in ROOT's (default: every linked root's) trash, newest first."""
-    for linked in Registry(os.environ).chosen(root):
+
+    def work(linked: LinkedRoot) -> None:
         with TrashCan(linked.path) as can:
             entries = can.entries()
         if as_json:
@@ -45,6 +47,8 @@ def list_command(root: bytes | None, as_json: bool) -> None:
                 json_line("trash", _fields(linked, kept))
         else:
             _show(linked, entries)
+
+    return for_each(Registry(os.environ).chosen(root), work, alone=root is not None, as_json=as_json)
 
 
 @command.command("restore")

@@ -11,11 +11,12 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import format_size
 from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
-from syncer.cli.telling import worst
+from syncer.cli.several import for_each
 from syncer.core.model import RelPath
 from syncer.engine.verify import Deep, Finding, Verdict, Verified, compare
 from syncer.remote.parallel import one_error
@@ -30,12 +31,17 @@ def command(root: bytes | None, deep: bool, as_json: bool) -> int:
 
     Exit code 15: something is damaged; 3: something is not synced yet, or could not be checked.
     """
-    codes = []
-    for linked in Registry(os.environ).chosen(root):
+    damaged = False
+
+    def work(linked: LinkedRoot) -> int:
+        nonlocal damaged
         result = _verify(linked, deep)
         _tell(linked, result, deep, as_json)
-        codes.append(result.exit_code)
-    return max(codes) if 15 in codes else worst(codes)
+        damaged |= result.exit_code == ExitCode.CORRUPTION
+        return result.exit_code
+
+    code = for_each(Registry(os.environ).chosen(root), work, alone=root is not None, as_json=as_json)
+    return int(ExitCode.CORRUPTION) if damaged else code
 
 
 def _verify(linked: LinkedRoot, deep: bool) -> Verified:

@@ -20,7 +20,7 @@ from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.watching import Ports, Watcher
 from syncer.remote.parallel import first_error
 from syncer.watch import control
-from syncer.watch.daemon import Daemon, Wanted
+from syncer.watch.daemon import Daemon, Damaged, Wanted
 from syncer.watch.root_task import Surroundings
 
 log = structlog.get_logger()
@@ -49,8 +49,11 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, verbose: bool) -> None:
     named = {registry.get(root).record.uuid for root in roots}
     made: dict[str, Ports] = {}
 
-    def registered() -> list[Wanted]:
-        return [_wanted(linked, watcher, made) for linked in registry.all() if not named or linked.record.uuid in named]
+    def registered() -> list[Wanted | Damaged]:
+        linked = registry.look()
+        wanted = [_wanted(root, watcher, made) for root in linked.roots if not named or root.record.uuid in named]
+        bad = [bad for bad in linked.bad if not named or bad.uuid in named]
+        return [*wanted, *(Damaged(uuid=each.uuid, record=each.path, detail=str(each.error)) for each in bad)]
 
     manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
     watchdog_us = os.environ.pop("WATCHDOG_USEC", None)

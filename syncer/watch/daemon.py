@@ -27,7 +27,22 @@ class Wanted:
     paused: bool
 
 
-Registered = Callable[[], Sequence[Wanted]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """One root whose record can't be read: it is shown, and not watched.
+
+    Attributes:
+        uuid: Its name in the registry.
+        record: The record's path.
+        detail: What is the matter and what to do.
+    """
+
+    uuid: str
+    record: str
+    detail: str
+
+
+Registered = Callable[[], Sequence[Wanted | Damaged]]
 """Reads what is linked now, of the roots that the command line names."""
 
 Signals = Callable[[], AbstractContextManager[AsyncIterator[int]]]
@@ -45,6 +60,7 @@ class Daemon:
         self._around = around
         self._manager = manager
         self._tasks: dict[str, tuple[RootTask, trio.CancelScope]] = {}
+        self._damaged: dict[str, RootLive] = {}
         self._nursery: trio.Nursery | None = None
         self._started = around.wall_s()
         self.changed = trio.Event()
@@ -52,8 +68,8 @@ class Daemon:
     @property
     def live(self) -> DaemonLive:
         """How all roots stand, by path."""
-        roots: list[RootLive] = sorted((task.live for task, _ in self._tasks.values()), key=lambda live: live.root)
-        return DaemonLive(pid=os.getpid(), started=self._started, roots=roots)
+        found = [*(task.live for task, _ in self._tasks.values()), *self._damaged.values()]
+        return DaemonLive(pid=os.getpid(), started=self._started, roots=sorted(found, key=lambda live: live.root))
 
     def told(self) -> None:
         """A root's task has changed its `live`."""
@@ -70,7 +86,9 @@ class Daemon:
     def reload(self) -> None:
         """Take over what was linked, unlinked, paused and resumed since."""
         assert self._nursery is not None
-        wanted = {root.ports.uuid: root for root in self._registered()}
+        registered = self._registered()
+        wanted = {root.ports.uuid: root for root in registered if isinstance(root, Wanted)}
+        self._take_damaged([root for root in registered if isinstance(root, Damaged)])
         for uuid, (task, scope) in list(self._tasks.items()):
             if uuid not in wanted or wanted[uuid].ports is not task.ports:
                 log.info("watch.unlinked", root=task.live.root)
@@ -82,6 +100,17 @@ class Daemon:
             else:
                 self._start(root)
         self.told()
+
+    def _take_damaged(self, roots: Sequence[Damaged]) -> None:
+        """Show them; of each that was not so before, tell."""
+        before, self._damaged = self._damaged, {}
+        for root in roots:
+            known = before.get(root.uuid)
+            if known is None or known.detail != root.detail:
+                log.error("watch.damaged", record=root.record, reason=root.detail)
+                since = self._around.wall_s()
+                known = RootLive(root=root.record, uuid=root.uuid, phase="damaged", since=since, detail=root.detail)
+            self._damaged[root.uuid] = known
 
     def _start(self, root: Wanted) -> None:
         assert self._nursery is not None

@@ -6,10 +6,11 @@ from typing import Literal
 
 import msgspec
 
-Phase = Literal["starting", "idle", "quiet", "working", "retrying", "consent", "away", "paused"]
+Phase = Literal["starting", "idle", "quiet", "working", "retrying", "consent", "away", "paused", "damaged"]
 """starting: nothing was looked at yet. idle: both sides are equal, as far as was told. quiet: changes are waiting for
 quiet. working: a cycle runs. retrying: something failed, `detail` says what. consent: the safety stop waits for a
-person. away: the root is not mounted, or is another one. paused: by `blocksync pause`."""
+person. away: the root is not mounted, or is another one. paused: by `blocksync pause`.
+damaged: what is linked can't be read; `root` is the record's path, `detail` says what to do."""
 
 
 class RootLive(msgspec.Struct, frozen=True, kw_only=True):

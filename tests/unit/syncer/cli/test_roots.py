@@ -8,7 +8,7 @@ import pytest
 from blockfs.runtime.exitcodes import ExitCode
 from syncer.cli.opening import read_token
 from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
-from syncer.cli.telling import worst
+from syncer.cli.several import worst
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 from syncer.local.identity import Folder
 
@@ -82,6 +82,29 @@ def test_records_of_newer_versions_and_damaged_ones_are_named(registry: Registry
         Path(record).write_bytes(text)
         with pytest.raises(error, match=r"root\.json"):
             registry.all()
+        (bad,) = registry.look().bad
+        assert (bad.uuid, bad.path, type(bad.error)) == ("u1", record, error)
+
+
+def test_a_bad_record_concerns_no_other_root(registry: Registry) -> None:
+    good, bad = link(registry, b"/good", "u1"), link(registry, b"/bad", "u2")
+    record = os.path.join(bad.state, "root.json")
+    os.unlink(record)
+    os.mkdir(record)
+    linked = registry.look()
+    assert (linked.roots, [each.path for each in linked.bad]) == ([good], [record])
+    assert registry.chosen(None).roots == [good]
+    assert registry.chosen(b"/good").roots == [registry.by_uuid("u1")] == [good]
+    assert registry.containing(b"/good/file")[0] == good
+    calls = (
+        lambda: registry.get(b"/bad"),
+        lambda: registry.by_uuid("u2"),
+        lambda: registry.containing(b"/bad/file"),
+        lambda: registry.refuse_overlap(b"/else"),
+    )
+    for call in calls:
+        with pytest.raises(CorruptionError, match=r"root\.json, the record of a linked root, can't be read"):
+            call()
 
 
 def test_relative_xdg_folders_count_as_unset(tmp_path: Path) -> None:
