@@ -13,6 +13,7 @@ import click
 
 from blockfs.cli import COMMANDS as VOLUME_VERBS
 from blockfs.errors import BlockfsError
+from blockfs.runtime import garbage
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import note
 from syncer.errors import SyncerError
@@ -55,7 +56,8 @@ class Verbs(click.Group):
         module = MODULES.get(cmd_name)
         if module is None:
             return None
-        command = importlib.import_module(module).command
+        with garbage.not_now():
+            command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command
 

@@ -12,6 +12,7 @@ import trio
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import open_local, open_state, policy_now
@@ -76,6 +77,7 @@ def command(
 
         plan = read_plan(plan_file)
     request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan)
+    look_rarely()
     registry = Registry(os.environ)
     if plan is None:
         chosen = registry.chosen(root)

@@ -11,6 +11,7 @@ import structlog
 
 from blockfs.runtime import logs, output
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.units import parse_size
 from syncer.server import process
@@ -35,6 +36,7 @@ def command(
 
     DIRECTORY is made if it is missing. TLS is a reverse proxy's work: listen on a loopback address.
     """
+    look_rarely()
     logs.log_to(sys.stderr)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else logging.WARNING)

@@ -18,7 +18,7 @@ from syncer.core.model import BaseRow, Kind
 from syncer.core.safety import ContainerIdentity
 from syncer.local.root import LocalRoot, settled
 
-GROUP_CHANGES: Final = 256
+GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
 
 

@@ -20,6 +20,7 @@ from syncer.remote.parallel import for_each
 Perform = Callable[[Action], Awaitable[None]]
 
 _PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
+_FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,17 +81,19 @@ def portions(
         if isinstance(action, Mkdir):
             levels.setdefault(action.path.count(b"/"), []).append(action)
     folders = [part for level in sorted(levels) for part in _cut(levels[level], together)]
-    files = _cut([action for action in small if not isinstance(action, Mkdir)], together)
+    files = _cut([action for action in small if not isinstance(action, Mkdir)], together, _FIRST_SHARES)
     taken = {action.nid for action in small}
     return folders, files, [action for action in batch if action.nid not in taken]
 
 
-def _cut(actions: Iterable[Action], together: Together) -> list[list[Action]]:
+def _cut(actions: Iterable[Action], together: Together, shares: Sequence[int] = ()) -> list[list[Action]]:
+    """Portions; the first ones only shares of a full one."""
     found: list[list[Action]] = []
-    room = 0
+    room = most = 0
     for action in actions:
         cost = together.bytes_of(action)
-        if not found or len(found[-1]) == together.size or cost > room:
+        if not found or len(found[-1]) == most or cost > room:
+            most = max(1, together.size // shares[len(found)]) if len(found) < len(shares) else together.size
             found.append([])
             room = together.most_bytes
         found[-1].append(action)

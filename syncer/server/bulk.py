@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import uuid as uuids
+import os
 from collections.abc import Sequence
 
 from blockfs.blocks.blocklist import BlockList
@@ -58,10 +58,11 @@ def carry_out(
         Results by position, up to and without the first operation whose content must be prepared again.
     """
     results: dict[int, Result] = {}
+    fresh = _fresh_uuids(len(operations))
     for index, (one, content) in enumerate(zip(operations, prepared, strict=True)):
         before = change.writes
         try:
-            results[index] = _done(change, at, one, content)
+            results[index] = _done(change, at, one, content, fresh[index])
         except LeafVanished:
             return results
         except Refusal as refusal:
@@ -70,7 +71,15 @@ def carry_out(
     return results
 
 
-def _done(change: Change, at: Place, one: Operation, content: Prepared | None) -> Result:
+def _fresh_uuids(count: int) -> list[bytes]:
+    """As `uuid.uuid4().bytes`, which takes as long as two rows in the database."""
+    raw = bytearray(os.urandom(16 * count))
+    raw[6::16] = bytes([byte & 0x0F | 0x40 for byte in raw[6::16]])  # version 4
+    raw[8::16] = bytes([byte & 0x3F | 0x80 for byte in raw[8::16]])  # variant of RFC 9562
+    return [bytes(raw[start : start + 16]) for start in range(0, len(raw), 16)]
+
+
+def _done(change: Change, at: Place, one: Operation, content: Prepared | None, fresh_uuid: bytes) -> Result:
     place = Place(account=at.account, container=at.container, name=one.name)
     conditions = Conditions(if_version=one.if_version)
     match one:
@@ -80,7 +89,7 @@ def _done(change: Change, at: Place, one: Operation, content: Prepared | None) -
                 content=content,
                 content_type=one.content_type,
                 meta=one.meta,
-                fresh_uuid=uuids.uuid4().bytes,
+                fresh_uuid=fresh_uuid,
                 md5=hashlib.md5(one.data, usedforsecurity=False).digest(),
             )
             return _made(objects.put(change, place, draft, conditions))
