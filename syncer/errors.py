@@ -181,9 +181,16 @@ class PlanChangedError(SyncerError):
 
 
 class NoSpaceError(SyncerError):
-    """The local filesystem, the state's map or the account's quota is full."""
+    """The local filesystem, the state's map or the server's disk is full."""
 
     exit_code = 17
+
+
+class OverQuotaError(NoSpaceError):
+    """The server takes this as too large (413): a quota has no room for it, or nobody lets so long a request through.
+
+    It concerns what was sent and nothing else: a smaller file, a deletion or a pull may well go through.
+    """
 
 
 class RootIdentityError(SyncerError):

@@ -10,7 +10,14 @@ from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import Action
 from syncer.engine.record import Recorder
 from syncer.engine.report import Listener, Report
-from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, UnholdableError, UnsafeNameError
+from syncer.errors import (
+    ConflictOnRemoteError,
+    CorruptionError,
+    LocalChangedError,
+    OverQuotaError,
+    UnholdableError,
+    UnsafeNameError,
+)
 from syncer.local.root import BusyError
 
 ONE_NODE: Final = (
@@ -21,6 +28,7 @@ ONE_NODE: Final = (
     BlocksCorruptError,
     OSError,
     UnholdableError,
+    OverQuotaError,  # not its parent: a disk that is full is full for all
 )
 """Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
 

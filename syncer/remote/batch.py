@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from syncer.errors import OverQuotaError
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Operation, Put, Result
 from syncer.protocol.faults import Fault, encode_fault
@@ -51,14 +52,16 @@ class Batcher:
         """
         change = _Change(operation=operation, alone=alone)
         await self._changes.have_sent(change)
-        assert change.reply is not None
-        return change.reply
+        return await alone() if change.reply is None else change.reply
 
     async def _send(self, batch: list[_Change]) -> None:
         if len(batch) == 1:
             batch[0].reply = await batch[0].alone()
             return
-        results = await self._send_many([change.operation for change in batch])
+        try:
+            results = await self._send_many([change.operation for change in batch])
+        except OverQuotaError:
+            return  # the request is, and nothing of it was done: each goes alone, and may be small enough
         for change, result in zip(batch, results, strict=True):
             change.reply = reply_of(result)
 

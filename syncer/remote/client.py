@@ -301,7 +301,8 @@ class CloudClient(Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
     Common errors of all methods (syncer.errors): RemoteUnavailableError (13; its subclass `http.BadReplyError` when the
-    answer makes no sense), AuthError (12), NotFoundError (10; the container is gone), NoSpaceError (17; over quota),
+    answer makes no sense), AuthError (12), NotFoundError (10; the container is gone), NoSpaceError (17; its
+    disk is full) and OverQuotaError (17, or 3 for one of many; this is too large),
     UnsafeNameError (3; a path the remote can't hold). Object-level ones are named below.
     """
 

@@ -17,6 +17,7 @@ from syncer.errors import (
     CorruptionError,
     NoSpaceError,
     NotFoundError,
+    OverQuotaError,
     PreconditionFailedError,
     SyncerError,
     UnsafeNameError,
@@ -139,10 +140,17 @@ class Judge:
         if reply.status == 404:
             return NotFoundError(f"{self.container} does not exist ({request.method} {request.target}){said}")
         if reply.status in {413, 507}:
-            return NoSpaceError(
-                f"{self.origin} has no space for it{said or ' (413)'}: {request.method} {request.target}"
-            )
+            return self._no_room(request, reply, said)
         return BadReplyError(what)
+
+    def _no_room(self, request: Request, reply: Reply, said: str) -> NoSpaceError:
+        """For this object, by a quota or a bound, or for all, because the disk is full."""
+        if reply.status == 507:
+            return NoSpaceError(f"{self.origin} has no space left (507){said}: {request.method} {request.target}")
+        return OverQuotaError(
+            f"{self.origin} takes it as too large (413){said}: {request.method} {request.target}; make room there, or "
+            "have the quota raised"
+        )
 
     def conflict(self, path: RelPath, expect: RemoteTag | None, reply: Reply) -> PreconditionFailedError:
         """A 412, or a 404 of an object that was to be changed."""

@@ -23,6 +23,7 @@ from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
+    OverQuotaError,
     PreconditionFailedError,
     SyncerError,
     UnsafeNameError,
@@ -164,11 +165,12 @@ class Writer:
         try:
             results = await self._send_many(list(operations.values()))
         except SyncerError as error:
-            if not error.retryable:
+            too_long = isinstance(error, OverQuotaError)  # as a whole, and nothing was done: each may be small enough
+            if not (error.retryable or too_long):
                 raise
-            # Whether it was done is looked up, and made up for, one by one.
+            # Else whether it was done is looked up, and made up for, one by one.
             rest = [orders[at] for at in operations]
-            again = await each_alone(rest, partial(self._put_small, doubt=True), self._session.workers)
+            again = await each_alone(rest, partial(self._put_small, doubt=not too_long), self._session.workers)
             done.update(zip(operations, again, strict=True))
         else:
             for (at, operation), result in zip(operations.items(), results, strict=True):
@@ -294,6 +296,8 @@ class Writer:
         ]
         try:
             results = await self._send_many(operations)
+        except OverQuotaError:  # as in put_all
+            return [await self.move(order.source, order.target, order.expect) for order in orders]
         except SyncerError as error:
             if not error.retryable:
                 raise

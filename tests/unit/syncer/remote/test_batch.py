@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from syncer.errors import RemoteUnavailableError
+from syncer.errors import OverQuotaError, RemoteUnavailableError
 from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Delete, Operation, Put, Result
 from syncer.remote.batch import Batcher
 from syncer.remote.http import Reply, ReplyLostError
@@ -54,6 +54,37 @@ def test_one_change_goes_alone_and_at_once() -> None:
         assert line.batches == [["a"]]
 
     trio.run(main)
+
+
+def test_of_a_request_that_is_too_long_each_change_goes_alone_and_has_its_own_fate() -> None:
+    """Breaks when one that is too large takes along all that came with it."""
+    said: dict[str, str] = {}
+
+    async def main() -> None:
+        async def many(operations: Sequence[Operation]) -> Sequence[Result]:
+            said[" ".join(sorted(one.name for one in operations))] = "too long"
+            raise OverQuotaError("all")
+
+        batcher = Batcher(many)
+
+        async def ask(name: str) -> None:
+            async def alone() -> Reply:
+                if name == "large":
+                    raise OverQuotaError(name)
+                return Reply(status=200, headers={}, body=name.encode())
+
+            try:
+                said[name] = (await batcher.send(Put(name=name, data=b"", meta={}), alone)).body.decode()
+            except OverQuotaError as error:
+                said[name] = f"{error} is too large"
+
+        async with trio.open_nursery() as nursery:
+            for name in ("large", "one", "two"):
+                nursery.start_soon(ask, name)
+
+    trio.run(main)
+    together = "large one two"
+    assert said == {together: "too long", "large": "large is too large", "one": "one", "two": "two"}
 
 
 def test_what_comes_meanwhile_goes_together() -> None:
