@@ -13,7 +13,7 @@ import trio
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
 from blockfs.control.client import ControlClient
-from blockfs.runtime.output import note, shown
+from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.clouds import find_remote
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
@@ -67,6 +67,7 @@ class _Choices:
 @click.option("--xattrs/--no-xattrs", default=None, help="Sync extended attributes (user.*), too; default: no.")
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
 @limit_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     *,
     root: bytes,
@@ -80,6 +81,7 @@ def command(
     no_create: bool,
     limit_up: str | None,
     limit_down: str | None,
+    as_json: bool,
 ) -> None:
     """Link ROOT, a folder or the mount point of a volume, to the container at URL.
 
@@ -114,13 +116,29 @@ def command(
             limit_down=choices.limits.down,
             xattrs=choices.xattrs,
         )
-        registry.write(kept, remote.token)
-        control.reload(registry.socket)
-        note(f"{shown(path)} is linked to {remote.url} already; its token is kept")
-        return
-    _link(registry, known, path, remote, volume, info, choices)
+        linked = registry.write(kept, remote.token)
+        told = f"{shown(path)} is linked to {remote.url} already; its token is kept"
+    else:
+        linked = _link(registry, known, path, remote, volume, info, choices)
+        told = f"linked {shown(path)} to {remote.url}"
     control.reload(registry.socket)
-    note(f"linked {shown(path)} to {remote.url}")
+    if as_json:
+        json_line("link", _fields(linked, again=known is not None, merges=known is None or relink))
+    else:
+        note(told)
+
+
+def _fields(linked: LinkedRoot, *, again: bool, merges: bool) -> dict[str, JsonValue]:
+    record = linked.record
+    return {
+        "root": shown(linked.path),
+        "uuid": record.uuid,
+        "url": record.url,
+        "kind": "volume" if record.folder is None else "folder",
+        "block_size": record.block_size,
+        "again": again,
+        "merges": merges,
+    }
 
 
 def _volume_at(path: bytes) -> _Volume | None:
@@ -193,7 +211,7 @@ def _link(
     volume: _Volume | None,
     info: ContainerInfo,
     choices: _Choices,
-) -> None:
+) -> LinkedRoot:
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
     state, data = registry.place(uuid)
     os.makedirs(state, mode=0o700, exist_ok=True)
@@ -219,7 +237,7 @@ def _link(
             limit_down=choices.limits.down,
             xattrs=choices.xattrs,
         )
-        registry.write(record, remote.token)
+        return registry.write(record, remote.token)
 
 
 def _choices(

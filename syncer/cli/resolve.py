@@ -6,7 +6,7 @@ import os
 
 import click
 
-from blockfs.runtime.output import note, shown
+from blockfs.runtime.output import json_line, note, shown
 from syncer.cli.conflicts import load_base
 from syncer.cli.roots import PATH, Registry
 from syncer.core.model import RelPath
@@ -22,7 +22,8 @@ from syncer.local.copies import ConflictCopy, Desk
     required=True,
     help="local: the version in the copy; remote: the one that has the name; both: keep two ordinary files.",
 )
-def command(path: bytes, take: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(path: bytes, take: str, as_json: bool) -> None:
     """Settle the conflict copy at PATH (or the only one that PATH has).
 
     A conflict copy keeps the version that was local to the device that made it; the version that came from the server
@@ -35,7 +36,19 @@ def command(path: bytes, take: str) -> None:
         done = {"local": desk.take_local, "remote": desk.take_remote, "both": desk.take_both}[take](found)
     finally:
         desk.close()
-    note(f"{shown(found.copy.path)}: {done}; the next cycle tells the other devices")
+    if not as_json:
+        note(f"{shown(found.copy.path)}: {done}; the next cycle tells the other devices")
+        return
+    json_line(
+        "resolve",
+        {
+            "root": shown(linked.path),
+            "path": shown(found.copy.path),
+            "original": None if found.original is None else shown(found.original.path),
+            "take": take,
+            "done": shown(os.fsencode(done)),  # it holds names, which need not be UTF-8
+        },
+    )
 
 
 def _chosen(desk: Desk, inside: RelPath, path: bytes) -> ConflictCopy:

@@ -55,7 +55,8 @@ def list_command(root: bytes | None, as_json: bool) -> int:
 @click.argument("path", type=PATH)
 @click.option("--entry", metavar="ID", help="Which version, as `trash ls` names it; default: the newest.")
 @click.option("--to", "target", type=PATH, help="Restore under another path, below the same root.")
-def restore_command(path: bytes, entry: str | None, target: bytes | None) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def restore_command(path: bytes, entry: str | None, target: bytes | None, as_json: bool) -> None:
     """Put the version that was at PATH back. Never overwrites: the name must be free.
 
     PATH may also be the root itself, with --entry.
@@ -67,13 +68,17 @@ def restore_command(path: bytes, entry: str | None, target: bytes | None) -> Non
         kept = _newest(entries, lost, path) if entry is None else find_kept(entries, entry)
         place = _target(registry, linked, target, kept)
         can.restore(kept, place)
-    note(f"restored {shown(os.path.join(linked.path, place))}, as it was at {_time(kept.made_s)}")
+    if as_json:
+        json_line("restored", {**_fields(linked, kept), "to": shown(place)})
+    else:
+        note(f"restored {shown(os.path.join(linked.path, place))}, as it was at {_time(kept.made_s)}")
 
 
 @command.command("empty")
 @click.argument("root", type=PATH)
 @click.option("--older-than", default="0", metavar="TIME", help="Only what was deleted so long ago: 7d, 12h.")
-def empty_command(root: bytes, older_than: str) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per version, and a summary.")
+def empty_command(root: bytes, older_than: str, as_json: bool) -> int:
     """Delete what is in ROOT's trash for good.
 
     Versions that were displaced in the last minute stay, because somebody may still write to them.
@@ -83,13 +88,27 @@ def empty_command(root: bytes, older_than: str) -> int:
     _settle(linked)
     with TrashCan(linked.path) as can:
         entries = can.entries(age_s)
-        left = [kept for kept in entries if not can.delete(kept)]
+        left = []
+        for kept in entries:
+            gone = can.delete(kept)
+            left += [] if gone else [kept]
+            if as_json:
+                more: dict[str, JsonValue] = {} if gone else {"reason": _reason(kept)}
+                json_line("emptied" if gone else "kept", {**_fields(linked, kept), **more})
     freed = sum(kept.size_bytes for kept in entries) - sum(kept.size_bytes for kept in left)
+    if as_json:
+        counts = {"emptied": len(entries) - len(left), "bytes": freed, "kept": len(left)}
+        json_line("summary", {"root": shown(linked.path), **counts})
+        return int(ExitCode.DONE)
     note(f"deleted {len(entries) - len(left)} versions, {format_size(freed)}")
     for kept in left:
-        reason = "a folder that somebody put there" if kept.settled else "looked at again by the next cycle"
-        note(f"kept {kept.ident} {shown(kept.origin or kept.fallback)}: {reason}")
+        note(f"kept {kept.ident} {shown(kept.origin or kept.fallback)}: {_reason(kept)}")
     return int(ExitCode.DONE)
+
+
+def _reason(kept: Kept) -> str:
+    """Why a version stays."""
+    return "a folder that somebody put there" if kept.settled else "looked at again by the next cycle"
 
 
 def _settle(linked: LinkedRoot) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import click
 
-from blockfs.runtime.output import note, shown
+from blockfs.runtime.output import json_line, note, shown
 from syncer.cli.opening import open_state
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError
@@ -20,7 +20,8 @@ from syncer.watch import control
 
 @click.command("unlink")
 @click.argument("root", type=PATH)
-def command(root: bytes) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(root: bytes, as_json: bool) -> None:
     """Forget what ROOT is linked to. Drops its state, never a file: neither its own nor the server's.
 
     What lies in ROOT/.blocksync/trash stays there.
@@ -31,7 +32,10 @@ def command(root: bytes) -> None:
         _remove_marker(linked)
         registry.remove(linked)
     control.reload(registry.socket)
-    note(f"unlinked {shown(linked.path)} from {linked.record.url}")
+    if as_json:
+        json_line("unlink", {"root": shown(linked.path), "uuid": linked.record.uuid, "url": linked.record.url})
+    else:
+        note(f"unlinked {shown(linked.path)} from {linked.record.url}")
 
 
 @contextmanager
