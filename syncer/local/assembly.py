@@ -29,7 +29,7 @@ from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.filehash import hash_file, read_exactly
 from syncer.local.neighbours import Neighbours
-from syncer.local.places import open_file, same_but_ctime, tag_of
+from syncer.local.places import FILE_FLAGS, open_file, same_but_ctime, tag_of
 from syncer.local.root import Origin, Wanted
 from syncer.local.syscalls import clone_file, status
 from syncer.local.xattrs import write as write_xattrs
@@ -38,6 +38,7 @@ Holders = Callable[[Content], Sequence[Origin]]
 """See `Wanted`."""
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
+_TEMP: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
 
 
@@ -178,8 +179,7 @@ class Assembly:
         self.name = name
         self._positions: dict[BlockId, list[int]] = {}
         self._left = bytearray(b"\1" * len(wanted.blocks))  # 1: not in the file yet
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(name, flags, 0o600, dir_fd=tmp)
+        self._file = _open_temp(tmp, name)
         self._preset = os.fstat(self._file).st_size > 0  # the file may hold bytes where it should have NULs
 
     def close(self) -> None:
@@ -346,6 +346,33 @@ def set_attributes(descriptor: int, path: RelPath, meta: Meta) -> str | None:
     if meta.mtime_ns is not None:
         os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
     return lacking
+
+
+def _open_temp(tmp: int, name: bytes) -> int:
+    """Open or make a temp file. A killed run may have set its mode already, which may forbid us to write to it."""
+    try:
+        return os.open(name, _TEMP, 0o600, dir_fd=tmp)
+    except PermissionError:
+        if not _allow_writing(tmp, name):
+            # Mode 0o000, or another user's: what is in it is lost, what is to be in it is not.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=tmp)
+        return os.open(name, _TEMP, 0o600, dir_fd=tmp)
+
+
+def _allow_writing(tmp: int, name: bytes) -> bool:
+    """Give a file of ours, which we may read, its first mode: such a one is complete, so nothing need be fetched."""
+    try:
+        descriptor = os.open(name, FILE_FLAGS, dir_fd=tmp)
+    except OSError:
+        return False
+    try:
+        os.fchmod(descriptor, 0o600)
+    except PermissionError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def temp_name(path: RelPath, content: Content, attempt: int) -> bytes:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -381,6 +383,14 @@ def test_a_leftover_temp_file_of_wrong_bytes_is_corrected(place: Place) -> None:
         assert place.visible() == {"new": data}
 
     with_root(place, work)
+
+
+@pytest.mark.parametrize(("mode", "fetched"), [("400", 0), ("444", 0), ("555", 0), ("640", 0), ("0", 6), ("200", 6)])
+def test_a_leftover_temp_file_that_forbids_writing_stops_nobody(tmp_path: Path, mode: str, fetched: int) -> None:
+    """Breaks when a run that was killed between a file's mode and its name keeps later ones from it for a day."""
+    command = [sys.executable, "-m", "tests.unit.syncer.local.as_nobody", tmp_path, mode]
+    done = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (f"{fetched} {mode}\n", "")
 
 
 def test_a_name_that_is_taken_is_never_replaced_by_a_create(place: Place) -> None:
