@@ -477,9 +477,9 @@ class _Clashes:
         self.slots[self.target[nid].slot] = nid
 
     def _complete(self, nid: Nid, meta: Meta) -> None:
-        """Metadata of which the winner has none is taken from the one it stands for."""
+        """Metadata of which the winner has none is taken from the one it stands for; of attributes, each by itself."""
         node = self.target[nid]
-        full = meta.overlaid(node.meta)
+        full = replace(meta.overlaid(node.meta), xattrs=xattrs.united(meta.xattrs, node.meta.xattrs))
         if full != node.meta:
             self.target[nid] = replace(node, meta=full)
 

@@ -85,6 +85,13 @@ def _merged(base: Xattrs | None, local: Xattrs | None, remote: Xattrs | None) ->
     return as_xattrs(merged)
 
 
+def united(one: Xattrs | None, other: Xattrs | None) -> Xattrs | None:
+    """Those of two nodes that become one: nobody removed any, so all are kept, and the other's if both have it."""
+    if one is None or other is None:
+        return settled(one if other is None else other)
+    return as_xattrs(known(one) | known(other))
+
+
 def change(have: Xattrs | None, want: Xattrs | None, base: Xattrs | None) -> Xattrs | None:
     """The set to write, or None for nothing. A side that has no opinion is written to only if the other changed it."""
     if want is None or (have is not None and same(have, want)):

@@ -271,6 +271,19 @@ def test_metadata_change_without_content(remote: Remote) -> None:
     run(remote, scenario)
 
 
+def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: Remote) -> None:
+    """A client may know of it, without its value; what comes back must not look like a value, or like a removal."""
+    large = Meta(mode=0o755, xattrs=((b"big", None), (b"small", b"1")))
+
+    async def scenario(client: CloudClient) -> None:
+        made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", large, None)
+        assert (await must_head(client, "folder")).meta == Meta(mode=0o755, xattrs=((b"small", b"1"),))
+        await client.set_meta(path("folder"), Meta(mode=0o755, xattrs=((b"big", None),)), made.tag)
+        assert (await must_head(client, "folder")).meta == Meta(mode=0o755, xattrs=())
+
+    run(remote, scenario)
+
+
 def test_metadata_survive_a_new_content(remote: Remote) -> None:
     """Pithos drops metadata that a PUT does not send again."""
 

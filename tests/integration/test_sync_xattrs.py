@@ -151,6 +151,24 @@ def test_switching_the_option_on_unites_and_removes_nothing(
     assert attributes(plain / "g") == attributes(first / "g") == {"user.b": b"2"}
 
 
+def test_what_two_devices_made_before_they_met_keeps_the_attributes_of_both(
+    sync: Sync, pair: tuple[Path, Path]
+) -> None:
+    """Equal files and directories become one; none of their attributes was removed by anybody."""
+    for root, name in zip(pair, ("theirs", "mine"), strict=True):
+        (root / "d").mkdir()
+        (root / "f").write_bytes(b"equal")
+        for path in (root / "d", root / "f"):
+            os.setxattr(path, f"user.{name}", b"1")
+            os.setxattr(path, "user.both", name.encode())
+    first, second = pair
+    exchange(sync, first, second, first)
+    for root in pair:
+        for path in (root / "d", root / "f"):
+            assert attributes(path) == {"user.mine": b"1", "user.theirs": b"1", "user.both": b"theirs"}
+    sync.at_rest(first, second)
+
+
 def test_what_is_too_large_to_travel_is_reported_and_left_alone(sync: Sync, pair: tuple[Path, Path]) -> None:
     first, second = pair
     (second / "f").write_bytes(b"content")

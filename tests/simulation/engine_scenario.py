@@ -137,6 +137,7 @@ class Ears:
 
     def planned(self, plan: Plan) -> None:
         self.plan = plan
+        invariants.check_travelling(plan)
 
     def done(self, action: Action, path: RelPath) -> None:
         self.log.append(f"{action.side.value} {type(action).__name__} {path!r}")

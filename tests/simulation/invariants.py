@@ -72,6 +72,8 @@ def check_plan(
     check_holding(plan)
     if plan.local or plan.remote:
         check_guard(plan)
+        check_travelling(plan)
+        check_united(base, plan)
     check_identity(base, local, remote)
     if policy.fold_local is None and not meddled:  # users may put another file where a crash left half a rename
         check_clashes(local.tree, remote.tree, plan.target)
@@ -129,6 +131,26 @@ def check_adoption(plan: Plan) -> None:
             made = {action.nid for action in actions if isinstance(action, Mkdir | Create)}
             marked = plan.remote_state.implicit if actions is plan.remote else frozenset()
             require(not (made - marked) & stand_ins, "I10 minimality: made anew though an equal node was there")
+
+
+def check_travelling(plan: Plan) -> None:
+    """I5: no side is told of an attribute that is too large to travel: it would be an attribute without a value."""
+    for action in (*plan.local, *plan.remote):
+        if isinstance(action, Mkdir | Create | Update | SetMeta):
+            told = action.meta.xattrs or ()
+            require(all(value is not None for _, value in told), "I5 intent: what is too large to travel is told")
+
+
+def check_united(base: BaseIndex, plan: Plan) -> None:
+    """I5: of two that become one at their first meeting, no attribute is lost."""
+    for nid in plan.target.keys() - base.rows.keys():
+        here, there = plan.local_state.tree.get(nid), plan.remote_state.tree.get(nid)
+        if here is None or there is None or not (here.meta.xattrs or there.meta.xattrs):
+            continue
+        mine, other, new = (dict(node.meta.xattrs or ()) for node in (here, there, plan.target[nid]))
+        for name in mine.keys() | other.keys():
+            given = {side[name] for side in (mine, other) if side.get(name) is not None}
+            require(not given or new.get(name) in given, f"I5 intent: the attribute {name!r} is lost at a meeting")
 
 
 def check_rule_a(row: BaseRow, local: object, remote: object) -> None:

@@ -301,6 +301,12 @@ MUTANTS = (
         "        return None if nid in self._to_mark else agreed(self._base.get(nid), here, there)\n",
         "        return agreed(self._base.get(nid), here, there)\n",
     ),
+    Mutant(
+        "of-two-that-become-one-the-attributes-of-one-count",
+        "merge",
+        ", xattrs=xattrs.united(meta.xattrs, node.meta.xattrs))",
+        ")",
+    ),
     # --- the engine: order of apply and StateDB
     Mutant("rows-before-names-are-durable", "record", "        await self._local.barrier()\n", ""),
     Mutant(

@@ -31,8 +31,9 @@ from syncer.core.plan import make_plan
 from syncer.core.scope import Calm, Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.sieve import Sieve
 from syncer.core.subtrees import Member, Subtree, touches
+from syncer.core.xattrs import Xattrs
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
-from tests.unit.syncer.core.trees import file, folder, local_tag
+from tests.unit.syncer.core.trees import base_of, file, folder, folder_stat, local_tag
 
 POLICY = Policy(host="pc", utc="T")
 SEEDS = 4000
@@ -363,3 +364,25 @@ def test_below_a_directory_that_we_made_anew_an_unknown_deleted_name_may_be_anyt
     with pytest.raises(UnscopableError):
         Scope(MemoryRows(rows)).changed([moved_again], [RelPath(b"old/f")], since=10)
     Scope(MemoryRows(rows)).changed([moved_again], [], since=10)
+
+
+@pytest.mark.parametrize(
+    ("known", "found", "same"),
+    [
+        (((b"a", b"1"),), ((b"a", b"1"),), True),
+        (((b"a", b"1"),), ((b"a", b"2"),), False),
+        (((b"a", b"1"),), (), False),
+        (None, ((b"a", b"1"),), False),
+        (None, (), True),
+        (((b"a", b"1"),), ((b"a", None),), True),  # too large to travel: nothing is concluded
+        (((b"a", b"1"),), None, True),  # not looked at
+    ],
+)
+def test_a_directory_is_as_the_base_says_only_with_its_attributes(
+    known: Xattrs | None, found: Xattrs | None, *, same: bool
+) -> None:
+    """No evidence tells of them: who takes it for unchanged moves what is above as a whole, and never sends them."""
+    row = base_of({1: folder("d")}).rows[Nid(1)]
+    node = dataclasses.replace(row.node, meta=Meta(mode=0o755, xattrs=known))
+    stat = dataclasses.replace(folder_stat("d", ino=1), meta=Meta(mode=0o755, xattrs=found))
+    assert is_unchanged(dataclasses.replace(row, node=node), stat) is same

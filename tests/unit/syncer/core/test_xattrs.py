@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +11,10 @@ from syncer.core import xattrs
 from syncer.core.diff import meta_change
 from syncer.core.ledger import agreed
 from syncer.core.merge import merge_meta
-from syncer.core.model import ROOT, Content, Kind, Meta, Node
-from syncer.core.xattrs import MAX_BYTES, NAME_MAX, XattrError, as_xattrs, fitting, merge, pack, same, unpack
+from syncer.core.model import ROOT, Content, Kind, Meta, Node, SetMeta
+from syncer.core.xattrs import MAX_BYTES, NAME_MAX, XattrError, as_xattrs, fitting, merge, pack, same, united, unpack
 from tests import strategies
-from tests.unit.syncer.core.trees import content
+from tests.unit.syncer.core.trees import content, file, folder, plan
 
 few = st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([b"1", b"2"]))
 maybe = st.none() | few.map(as_xattrs)
@@ -104,6 +106,41 @@ def test_one_that_does_not_fit_is_neither_removed_there_nor_overwritten_here() -
 def test_a_removal_here_waits_until_the_server_is_told() -> None:
     assert agreed(node(((b"a", b"1"),)), node(()), node(None)) is None
     assert agreed(node(((b"a", b"1"),)), node(None), node(None)) is not None
+
+
+@given(maybe, maybe)
+def test_two_that_become_one_lose_none(one: xattrs.Xattrs | None, other: xattrs.Xattrs | None) -> None:
+    both = united(one, other)
+    assert dict(both or ()) == {**dict(one or ()), **dict(other or ())}
+    assert (both is None) == (one is None and other is None)
+
+
+def test_what_is_too_large_to_travel_is_no_part_of_what_two_become() -> None:
+    assert united(((b"big", None), (b"x", b"1")), None) == ((b"x", b"1"),)
+    assert united(((b"big", None),), ((b"big", b"2"),)) == ((b"big", b"2"),)
+
+
+@pytest.mark.parametrize("made", [folder("d"), file("d", 1)], ids=["directory", "file"])
+@pytest.mark.parametrize("there", [None, (), ((b"q", b"2"),)], ids=["unknown", "none", "another"])
+def test_equal_new_nodes_unite_their_attributes(made: Node, there: xattrs.Xattrs | None) -> None:
+    """Both sides made it before they met: the attributes of neither were removed by anybody."""
+    here: xattrs.Xattrs = ((b"big", None), (b"p", b"1"))
+    both = tuple(sorted({b"p": b"1", **dict(there or ())}.items()))
+    done = plan({}, {5: _with(made, here)}, {6: _with(made, there)})
+    assert [node.meta.xattrs for node in done.target.values()] == [both]
+    assert [(type(action), action.meta.xattrs) for action in done.remote] == [(SetMeta, both)]  # type: ignore[union-attr] # checked
+    assert bool(done.local) == bool(there)
+
+
+@pytest.mark.parametrize("made", [folder("d"), file("d", 1)], ids=["directory", "file"])
+def test_a_server_is_not_told_of_what_is_too_large_to_travel(made: Node) -> None:
+    assert plan({}, {5: _with(made, ((b"big", None),))}, {6: made}).is_empty
+    (action,) = plan({}, {5: _with(made, ((b"big", None),))}, {}).remote
+    assert action.meta.xattrs == ()  # type: ignore[union-attr] # it makes something
+
+
+def _with(made: Node, attributes: xattrs.Xattrs | None) -> Node:
+    return replace(made, meta=replace(made.meta, xattrs=attributes))
 
 
 def test_changes_name_what_is_set_and_what_is_removed() -> None:
