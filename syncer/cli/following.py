@@ -1,4 +1,4 @@
-"""`blocksync status --follow`: how the daemon stands, live on a terminal or as JSON lines."""
+"""`blocksync status --follow`: how the daemon stands, live on a terminal, as lines of text, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from blockfs.runtime.output import json_line, printable
+from blockfs.runtime.output import json_line, printable, tell
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, RootLive
 
@@ -22,7 +22,8 @@ def follow(socket: str, uuids: Collection[str], *, as_json: bool) -> None:
     Args:
         socket: The daemon's.
         uuids: Which roots; empty: all.
-        as_json: One line per root and change, instead of a table.
+        as_json: One line per root and change, instead of a table. Where there is no terminal to draw it on, a line of
+            text per root and change of it.
 
     Raises:
         NotWatchingError: No daemon, or it has ended.
@@ -32,6 +33,9 @@ def follow(socket: str, uuids: Collection[str], *, as_json: bool) -> None:
             json_line("live", msgspec.to_builtins(root))
         return
     console = Console(file=sys.stdout, highlight=False, markup=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        _tell_lines(control.follow(socket), uuids)
+        return
     with Live(console=console, auto_refresh=False) as screen:
         for daemon in control.follow(socket):
             screen.update(_table(_chosen(daemon, uuids)), refresh=True)
@@ -51,15 +55,28 @@ def _changes(stream: Iterator[DaemonLive], uuids: Collection[str]) -> Iterator[R
                 yield root
 
 
+def _tell_lines(stream: Iterator[DaemonLive], uuids: Collection[str]) -> None:
+    """One line whenever it is another one; each is out at once (`tell` flushes), so that whoever reads sees it now."""
+    told: dict[str, str] = {}
+    for root in _changes(stream, uuids):
+        line = "  ".join(cell.replace("\n", "; ") for cell in _cells(root) if cell)
+        if told.get(root.uuid) != line:
+            told[root.uuid] = line
+            tell(line)
+
+
 def _table(roots: list[RootLive]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("root", "state", "since", "changes wait", "last cycle", "remarks"):
         table.add_column(name, overflow="fold")
     for root in roots:
-        last = ", ".join(f"{int(root.last.get(key, 0))} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
-        remarks = "\n".join([text for text in (root.moving, root.detail, *root.degraded) if text])
-        waiting = "all" if root.dirty < 0 else f"in {root.dirty} places" if root.dirty else ""
-        since = time.strftime("%H:%M:%S", time.localtime(root.since))
-        cells = (root.root, root.phase, since, waiting, last if root.last else "", remarks)
-        table.add_row(*map(printable, cells))
+        table.add_row(*map(printable, _cells(root)))
     return table
+
+
+def _cells(root: RootLive) -> tuple[str, ...]:
+    last = ", ".join(f"{int(root.last.get(key, 0))} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
+    remarks = "\n".join([text for text in (root.moving, root.detail, *root.degraded) if text])
+    waiting = "all" if root.dirty < 0 else f"in {root.dirty} places" if root.dirty else ""
+    since = time.strftime("%H:%M:%S", time.localtime(root.since))
+    return root.root, root.phase, since, waiting, last if root.last else "", remarks

@@ -192,6 +192,21 @@ def test_status_follows_the_daemon(daemon: Watching, pair: tuple[Path, Path]) ->
     process.stdout.close()
 
 
+def test_status_follows_as_text_into_a_pipe_at_once(daemon: Watching, pair: tuple[Path, Path]) -> None:
+    """Breaks when nothing comes out before the end: `status --follow | grep …` would never say anything."""
+    process = subprocess.Popen([BLOCKSYNC, "status", "--follow", pair[0]], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(f"{pair[0]}  idle  ")
+    (pair[0] / "file").write_bytes(b"1")
+    lines = iter(process.stdout.readline, "")  # each as it comes, and until the end, which must not come
+    assert any(line.split("  ")[1] in {"quiet", "working"} for line in lines)
+    assert any(line.split("  ")[1] == "idle" for line in lines)
+    assert process.poll() is None
+    process.terminate()
+    process.wait()
+    process.stdout.close()
+
+
 def test_sighup_reads_again_what_is_linked(daemon: Watching, pair: tuple[Path, Path]) -> None:
     Registry(os.environ).get(os.fsencode(pair[0])).pause(paused=True)  # nobody tells the daemon
     daemon.process.send_signal(signal.SIGHUP)
