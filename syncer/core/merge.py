@@ -478,8 +478,9 @@ class _Clashes:
 
     def _complete(self, nid: Nid, meta: Meta) -> None:
         """Metadata of which the winner has none is taken from the one it stands for; of attributes, each by itself."""
-        node = self.target[nid]
-        full = replace(meta.overlaid(node.meta), xattrs=xattrs.united(meta.xattrs, node.meta.xattrs))
+        node, base = self.target[nid], self.merge.base.get(nid)
+        was = base.meta.xattrs if base is not None else None
+        full = replace(meta.overlaid(node.meta), xattrs=xattrs.united(meta.xattrs, node.meta.xattrs, was))
         if full != node.meta:
             self.target[nid] = replace(node, meta=full)
 

@@ -85,11 +85,15 @@ def _merged(base: Xattrs | None, local: Xattrs | None, remote: Xattrs | None) ->
     return as_xattrs(merged)
 
 
-def united(one: Xattrs | None, other: Xattrs | None) -> Xattrs | None:
-    """Those of two nodes that become one: nobody removed any, so all are kept, and the other's if both have it."""
+def united(one: Xattrs | None, other: Xattrs | None, was: Xattrs | None = None) -> Xattrs | None:
+    """Those of two nodes that become the other one: all are kept, the other's value if both have it.
+
+    What the other one had, by its base `was`, and has no more was removed by somebody: it does not come back.
+    """
     if one is None or other is None:
         return settled(one if other is None else other)
-    return as_xattrs(known(one) | known(other))
+    added = {name: value for name, value in known(one).items() if name not in known(was)}
+    return as_xattrs(added | known(other))
 
 
 def change(have: Xattrs | None, want: Xattrs | None, base: Xattrs | None) -> Xattrs | None:

@@ -73,7 +73,7 @@ def check_plan(
     if plan.local or plan.remote:
         check_guard(plan)
         check_travelling(plan)
-        check_united(base, plan)
+        check_united(base, local, remote, plan)
     check_identity(base, local, remote)
     if policy.fold_local is None and not meddled:  # users may put another file where a crash left half a rename
         check_clashes(local.tree, remote.tree, plan.target)
@@ -141,8 +141,11 @@ def check_travelling(plan: Plan) -> None:
             require(all(value is not None for _, value in told), "I5 intent: what is too large to travel is told")
 
 
-def check_united(base: BaseIndex, plan: Plan) -> None:
+def check_united(base: BaseIndex, local: Identified, remote: Identified, plan: Plan) -> None:
     """I5: of two that become one at their first meeting, no attribute is lost."""
+    renumbered = _renumbered(local.tree, plan.local_state.tree) | _renumbered(remote.tree, plan.remote_state.tree)
+    if renumbered & base.rows.keys():
+        return  # what was known before: a change on the other side may have removed some
     for nid in plan.target.keys() - base.rows.keys():
         here, there = plan.local_state.tree.get(nid), plan.remote_state.tree.get(nid)
         if here is None or there is None or not (here.meta.xattrs or there.meta.xattrs):

@@ -304,7 +304,7 @@ MUTANTS = (
     Mutant(
         "of-two-that-become-one-the-attributes-of-one-count",
         "merge",
-        ", xattrs=xattrs.united(meta.xattrs, node.meta.xattrs))",
+        ", xattrs=xattrs.united(meta.xattrs, node.meta.xattrs, was))",
         ")",
     ),
     # --- the engine: order of apply and StateDB

@@ -115,6 +115,11 @@ def test_two_that_become_one_lose_none(one: xattrs.Xattrs | None, other: xattrs.
     assert (both is None) == (one is None and other is None)
 
 
+def test_what_was_removed_from_the_one_that_stays_does_not_come_back() -> None:
+    assert united(((b"x", b"1"), (b"y", b"1")), (), ((b"x", b"1"),)) == ((b"y", b"1"),)
+    assert united(None, (), ((b"x", b"1"),)) == ()  # an order to remove it stays one
+
+
 def test_what_is_too_large_to_travel_is_no_part_of_what_two_become() -> None:
     assert united(((b"big", None), (b"x", b"1")), None) == ((b"x", b"1"),)
     assert united(((b"big", None),), ((b"big", b"2"),)) == ((b"big", b"2"),)
