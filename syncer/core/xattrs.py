@@ -73,7 +73,11 @@ def merge(base: Xattrs | None, local: Xattrs | None, remote: Xattrs | None) -> X
 def _merged(base: Xattrs | None, local: Xattrs | None, remote: Xattrs | None) -> Xattrs | None:
     if local is None or remote is None:
         found = remote if remote is not None and (local is None or not same(remote, base)) else local
-        return settled(base if found is None else found)
+        found = base if found is None else found
+        if found is None:
+            return None
+        large = {name for name, value in found if value is None}  # nothing is said of them: not that they were removed
+        return as_xattrs(known(found) | {name: value for name, value in known(base).items() if name in large})
     was, ours, theirs = known(base), dict(local), known(remote)
     merged: dict[bytes, bytes] = {}
     for name in was.keys() | ours.keys() | theirs.keys():

@@ -103,6 +103,18 @@ def test_one_that_does_not_fit_is_neither_removed_there_nor_overwritten_here() -
     assert agreed(node(base), node(((b"big", None), (b"x", b"2"))), node(remote)) == node(remote)
 
 
+def test_one_that_does_not_fit_is_not_removed_where_the_server_has_no_opinion() -> None:
+    assert merge(((b"big", b"old"),), ((b"big", None), (b"x", b"1")), None) == ((b"big", b"old"), (b"x", b"1"))
+
+
+def test_what_becomes_a_known_node_gets_the_attributes_that_its_row_has() -> None:
+    """Else the row says of it what it never had, and the next cycle takes that for a removal."""
+    known, made = _with(folder("d"), ((b"p", b"1"),)), folder("e")
+    done = plan({2: known}, {3: made}, {2: replace(known, name=b"e")})
+    assert [(type(action), action.meta.xattrs) for action in done.local] == [(SetMeta, ((b"p", b"1"),))]  # type: ignore[union-attr] # checked
+    assert not done.remote
+
+
 def test_a_removal_here_waits_until_the_server_is_told() -> None:
     assert agreed(node(((b"a", b"1"),)), node(()), node(None)) is None
     assert agreed(node(((b"a", b"1"),)), node(None), node(None)) is not None
