@@ -80,11 +80,11 @@ def passthrough(home: Path, *flags: str) -> Iterator[Path]:
 
 
 @contextmanager
-def blockfs(home: Path) -> Iterator[Path]:
-    """A mounted volume with default settings."""
+def blockfs(home: Path, *options: str) -> Iterator[Path]:
+    """A mounted volume; with default settings, but for the options of `init`."""
     volume, mountpoint = home / "volume", home / "blockfs"
     mountpoint.mkdir()
-    subprocess.run([BLOCKSYNC, "init", volume], check=True)
+    subprocess.run([BLOCKSYNC, "init", *options, volume], check=True)
     subprocess.run([BLOCKSYNC, "mount", volume, mountpoint], check=True)
     try:
         yield mountpoint

@@ -11,10 +11,9 @@ from typing import Any
 
 from benchmarks.bench_filesystem import blockfs
 from benchmarks.bench_sync import BLOCKSYNC, serve
-from benchmarks.bench_transfers import FOLDER, REPETITIONS, devices
+from benchmarks.bench_transfers import FOLDER, REPETITIONS, VOLUME, devices
 from benchmarks.harness import Result, seconds
 
-VOLUME = "blocksync, volume"
 IMAGE_GIB = float(os.environ.get("BENCH_IMAGE_GIB", "10"))
 BLOCK = 65536
 DATA_BLOCKS = 4096

@@ -16,12 +16,13 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+from benchmarks.bench_filesystem import blockfs
 from benchmarks.bench_sync import BLOCKSYNC, rsync_daemon, serve, write
 from benchmarks.harness import Result, seconds
 from benchmarks.plots import plot
 from benchmarks.proxy import slow_line
 
-FOLDER, PLAIN = "blocksync, folder", "blocksync, folder, plain Pithos"
+FOLDER, PLAIN, VOLUME = "blocksync, folder", "blocksync, folder, plain Pithos", "blocksync, volume"
 RTT_MS, MBIT_S = 50.0, 100.0
 LINE = f"{RTT_MS:g} ms, {MBIT_S:g} Mbit/s"
 CONNECTIONS = (1, 2, 4, 8, 16)
@@ -32,9 +33,14 @@ REPETITIONS = int(os.environ.get("BENCH_REPETITIONS", "3"))
 class Devices:
     """Folders linked to a container of a server, each command a process of its own."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, machine: str = "") -> None:
         self.home = home
-        self.environment = {**os.environ, "XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "data")}
+        state, data = str(home / f"{machine}state"), str(home / f"{machine}data")
+        self.environment = {**os.environ, "XDG_STATE_HOME": state, "XDG_DATA_HOME": data}
+
+    def apart(self) -> Devices:
+        """Another machine: nothing of this one's roots is near to it."""
+        return Devices(self.home, "apart")
 
     def link(self, name: str, url: str) -> Path:
         """A new folder."""
@@ -107,34 +113,47 @@ def _as_is(url: str) -> Iterator[str]:
 
 
 def small() -> list[Result]:
-    """Push of 10,000 files of 1 KiB over the slow line; pull of them into an ordinary folder and a volume."""
+    """Push of 10,000 files of 1 KiB over the slow line; pull of them into an ordinary folder, near and far."""
     count = int(os.environ.get("BENCH_SMALL_FILES", "10000"))
-    work = f"push {count:,} x 1 KiB, {LINE}"
-    found = []
-    with devices("small") as here, serve(here.home / "server", here.environment) as url, slowly(url) as there:
-        root = here.link("first", there)
-        _many(root, count)
-        notes: dict[str, float] = {}
-        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(root))))
-        found.append(Result(work=work, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
-        second = here.link("second", url)
-        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(second))))
-        work_pull = f"pull {count:,} x 1 KiB, loopback"
-        found.append(Result(work=work_pull, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
-        third = here.link("third", there)
-        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(third))))
-        work_far = f"pull {count:,} x 1 KiB, {LINE}"
-        found.append(Result(work=work_far, subject=FOLDER, unit="s", values=[elapsed], notes=dict(notes)))
-    with devices("plain") as here, plain_pithos(here) as url, slowly(url) as there:
-        root = here.link("first", there)
-        _many(root, count)
-        elapsed = seconds(lambda: notes.update(_traffic(here.reconcile(root))))
-        found.append(Result(work=work, subject=PLAIN, unit="s", values=[elapsed], notes=dict(notes)))
-    for subject, measure in (("rsync daemon", _rsync_small), ("rclone, webdav", _rclone_small)):
-        with tempfile.TemporaryDirectory(prefix="blocksync-small-") as home:
-            values = [measure(Path(home), count)]
-        found.append(Result(work=work, subject=subject, unit="s", values=values))
-    return found
+    push, near, far = (
+        f"push {count:,} x 1 KiB, {LINE}",
+        f"pull {count:,} x 1 KiB, loopback",
+        f"pull {count:,} x 1 KiB, {LINE}",
+    )
+    rows = {
+        (work, subject): Result(work=work, subject=subject, unit="s", values=[])
+        for work, subject in ((push, FOLDER), (near, FOLDER), (far, FOLDER), (push, PLAIN))
+    }
+
+    def cycle(here: Devices, root: Path, row: Result) -> None:
+        row.values.append(seconds(lambda: row.notes.update(_traffic(here.reconcile(root)))))
+
+    others = {"rsync daemon": _rsync_small} | (
+        {} if "BENCH_NO_RCLONE" in os.environ else {"rclone, webdav": _rclone_small}
+    )
+    rows |= {(push, name): Result(work=push, subject=name, unit="s", values=[]) for name in others}
+    for repetition in range(REPETITIONS):
+        with devices("small") as here, serve(here.home / "server", here.environment) as url, slowly(url) as there:
+            root = here.link("first", there)
+            _many(root, count)
+            cycle(here, root, rows[push, FOLDER])
+            cycle(here, here.link("second", url), rows[near, FOLDER])
+        with devices("far") as here, serve(here.home / "server", here.environment) as url, slowly(url) as there:
+            root = here.link("first", url)
+            _many(root, count)
+            here.reconcile(root)
+            # A device of its own: it would take the blocks from the first one's root, of what is another URL to it.
+            cycle(here.apart(), here.apart().link("third", there), rows[far, FOLDER])
+        with devices("plain") as here, plain_pithos(here) as url, slowly(url) as there:
+            root = here.link("first", there)
+            _many(root, count)
+            cycle(here, root, rows[push, PLAIN])
+        for name, measure in others.items():
+            if repetition and name.startswith("rclone"):
+                continue  # five minutes
+            with tempfile.TemporaryDirectory(prefix="blocksync-small-") as home:
+                rows[push, name].values.append(measure(Path(home), count))
+    return list(rows.values())
 
 
 @contextmanager
@@ -227,29 +246,42 @@ def rclone_webdav(store: Path) -> Iterator[int]:
 
 def blocks() -> list[Result]:
     """Pull of a file of 10 x 4 MiB after some of its blocks have changed, from a server with such blocks."""
-    found: list[Result] = []
-    values: dict[int, list[float]] = {changed: [] for changed in range(11)}
-    notes: dict[int, dict[str, float]] = {}
+    subjects = (VOLUME, FOLDER)
+    values: dict[tuple[int, str], list[float]] = {(changed, name): [] for changed in range(11) for name in subjects}
+    notes: dict[tuple[int, str], dict[str, float]] = {}
+    options = ("--block-size", "4MiB")
     for _ in range(REPETITIONS):
-        with devices("blocks") as here:
-            options = ("--block-size", "4MiB")
-            with serve(here.home / "server", here.environment, *options) as url:
-                first, second = here.link("first", url), here.link("second", url)
-                write(first / "file", os.urandom(10 * BIG_BLOCK))
+        with (
+            devices("blocks") as here,
+            serve(here.home / "server", here.environment, *options) as url,
+            blockfs(here.home, *options) as volume,
+        ):
+            first = here.link("first", url)
+            here.run(BLOCKSYNC, "link", volume, url, "--token-file", here.home / "server" / "token")
+            others = dict(zip(subjects, (volume, here.link("second", url)), strict=True))
+            write(first / "file", os.urandom(10 * BIG_BLOCK))
+            for root in (first, *others.values()):
+                here.reconcile(root)
+            for changed in range(11):
+                with (first / "file").open("r+b") as file:
+                    for index in range(changed):
+                        file.seek(index * BIG_BLOCK)
+                        file.write(os.urandom(BIG_BLOCK))
                 here.reconcile(first)
-                here.reconcile(second)
-                for changed, each in values.items():
-                    with (first / "file").open("r+b") as file:
-                        for index in range(changed):
-                            file.seek(index * BIG_BLOCK)
-                            file.write(os.urandom(BIG_BLOCK))
-                    here.reconcile(first)
-                    summary = here.reconcile(second)
-                    each.append(summary["seconds"])
-                    notes[changed] = _traffic(summary)
-    for changed, each in values.items():
-        work = f"{changed} of 10 blocks of 4 MiB changed, pull"
-        found.append(Result(work=work, subject=FOLDER, unit="s", values=each, notes=notes[changed]))
+                for name, root in others.items():
+                    summary = here.reconcile(root)
+                    values[changed, name].append(summary["seconds"])
+                    notes[changed, name] = _traffic(summary)
+    found = [
+        Result(
+            work=f"{changed} of 10 blocks of 4 MiB changed, pull",
+            subject=name,
+            unit="s",
+            values=each,
+            notes=notes[changed, name],
+        )
+        for (changed, name), each in values.items()
+    ]
     plot("blocks", "pull of a file of 10 blocks of 4 MiB", "changed blocks", found)
     return found
 

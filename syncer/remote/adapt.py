@@ -12,7 +12,7 @@ from typing import Final
 STEPS: Final = (4, 8, 12, 16)
 _WINDOW_S: Final = 1.0  # long enough that one slow reply does not decide
 _WINDOW_REPLIES: Final = 8
-_SHORT_WINDOW_S: Final = 0.25  # of small requests, so many that none of them decides
+_SHORT_WINDOW_S: Final = 0.15  # of small requests, so many that none of them decides
 _SHORT_WINDOW_REPLIES: Final = 16
 _GAIN: Final = 1.05  # a step up must bring this much, or it is taken back
 _REST_S: Final = 20.0  # after a step back, for so long the number stays: links change, but not every second

@@ -149,7 +149,8 @@ class Store(ObjectReader):
             blocks.close()
             raise
         self.bell: Final = Bell()
-        self._turn = threading.Lock()
+        # LMDB lets go of Python's lock for each row: two bulks that hand it to and fro take longer than one by one.
+        self._bulk_turn: Final = threading.Lock()  # not held while the disk is waited for
         self._commits = Commits(self._catalogue, clock_us, self.bell.ring)
         self.shares: Final = Shares(self._catalogue, self._commits)
         self.token_file: Final = folder.token
@@ -469,22 +470,22 @@ class Store(ObjectReader):
         """
         results: list[Result] = []
         with self._blocks.hold() as hold:
-            with self._turn:
+            with self._bulk_turn:
                 lists = bulk.store_blocks(operations, self._blocks, hold)
             self._blocks.sync()  # before the commit that names them
             while len(results) < len(operations):  # again only for contents whose leaf was swept meanwhile
-                with self._turn, self._catalogue.reading() as view:
+                with self._bulk_turn, self._catalogue.reading() as view:
                     account, _ = containers.existing(view, at.account, at.container)
                     prepared = bulk.prepare(view, account, lists[len(results) :])
-                rest = operations[len(results) :]
-
-                def act(change: Change) -> dict[int, Result]:
-                    with self._turn:
-                        return bulk.carry_out(change, at, rest, prepared)  # noqa: B023 - called before the next round
-
-                done = self._commits.run(act)
+                done = self._commits.run(partial(self._carry_out, at, operations[len(results) :], prepared))
                 results += [done[index] for index in range(len(done))]
         return results
+
+    def _carry_out(
+        self, at: Place, operations: Sequence[Operation], prepared: Sequence[Prepared | None], change: Change
+    ) -> dict[int, Result]:
+        with self._bulk_turn:
+            return bulk.carry_out(change, at, operations, prepared)
 
     def _commit_content(
         self, wanted: _Wanted, block_list: BlockList, *, uploaded: Sequence[BlockId], hold: EpochHold | None
