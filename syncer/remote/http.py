@@ -35,7 +35,6 @@ from syncer.remote.url import RemoteUrl
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20
 """Bound for replies that are not content or lists: a wrong server can't fill our memory."""
 
-_READY: Final = 8  # requests that wait in a thread for a connection
 _MAX_WAITS: Final = 16  # long polls at once; one root needs one, and an abandoned one ends at once
 _READ_STEP_BYTES: Final = 1 << 20
 
@@ -152,13 +151,12 @@ class HttpTransport:
         self._ssl = _ssl_context(settings) if url.scheme == "https" else None
         timeout = urllib3.Timeout(connect=settings.connect_timeout_s, read=settings.read_timeout_s)
         self._pool: urllib3.HTTPConnectionPool
-        most = settings.concurrency
         if self._ssl is not None:
             self._pool = urllib3.HTTPSConnectionPool(
-                url.host, url.port, timeout=timeout, maxsize=most, block=True, ssl_context=self._ssl
+                url.host, url.port, timeout=timeout, maxsize=settings.concurrency, ssl_context=self._ssl
             )
         else:
-            self._pool = urllib3.HTTPConnectionPool(url.host, url.port, timeout=timeout, maxsize=most, block=True)
+            self._pool = urllib3.HTTPConnectionPool(url.host, url.port, timeout=timeout, maxsize=settings.concurrency)
 
     async def send(self, request: Request) -> Reply:
         """See `Transport.send`. Cancelling abandons the thread, which ends with its own time-outs."""
@@ -182,10 +180,7 @@ class HttpTransport:
 
     def _adapt(self, size_bytes: int) -> None:
         saturated = self._limiter.statistics().tasks_waiting > 0
-        now = self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated)
-        # With as many as there may be, some more wait in their threads for a connection, and take it over as soon as
-        # the reply is read: of thousands of small requests each would else wait for the event loop's next turn.
-        self._limiter.total_tokens = now if now < self._settings.concurrency else now + _READY
+        self._limiter.total_tokens = self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated)
 
     def close(self) -> None:
         """Close idle connections."""
@@ -262,16 +257,7 @@ class HttpTransport:
         return Reply(status=response.status, headers=headers, body=body)
 
     def _read(self, response: urllib3.BaseHTTPResponse, request: Request) -> bytes:
-        """The whole body. The connection goes back to the pool only then, a broken one, too: it is opened again."""
-        try:
-            return self._body(response, request)
-        except BaseException:
-            response.close()
-            raise
-        finally:
-            response.release_conn()
-
-    def _body(self, response: urllib3.BaseHTTPResponse, request: Request) -> bytes:
+        """The whole body; the connection goes back to the pool only then."""
         parts: list[bytes] = []
         size = 0
         # A fault is longer than the few bytes that were asked for; it must be read to be understood.
@@ -282,9 +268,11 @@ class HttpTransport:
             parts.append(part)
             size += len(part)
             if size > limit:
+                response.close()
                 raise BadReplyError(
                     f"{self._origin}: reply to {request.method} {request.target} is longer than {limit} bytes"
                 )
+        response.release_conn()
         return b"".join(parts)
 
 
