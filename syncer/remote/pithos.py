@@ -142,10 +142,12 @@ class PithosClient:
 
     async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
         """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""
-        info = await self._session.info()
-        if wire.EXTENSION_CHANGES not in info.extensions:
+        info = self._session.known_info
+        if info is None and not since.identity:  # else it comes from a server with `changes`: the reply tells the rest
+            info = await self._session.info()
+        if info is not None and wire.EXTENSION_CHANGES not in info.extensions:
             return None
-        moves = moves and wire.EXTENSION_SUBTREES in info.extensions
+        moves = moves and (info is None or wire.EXTENSION_SUBTREES in info.extensions)
         rows: dict[str, ObjectRow] = {}
         deleted: dict[str, None] = {}
         at = since
@@ -167,7 +169,7 @@ class PithosClient:
                 break
         found = await trio.to_thread.run_sync(sort_out, rows.values())
         return Changes(
-            info=info,
+            info=await self._session.info(),
             cursor=at,
             objects=sorted(found.objects, key=lambda stat: stat.path),
             deleted=[name.encode("utf-8", "surrogatepass") for name in deleted],
@@ -178,10 +180,13 @@ class PithosClient:
         )
 
     async def _page_of_changes(self, since: Cursor, wait_s: float, *, moves: bool) -> ChangesPage | None:
-        """One reply; None if the cursor is not one of this container."""
+        """One reply; None if the cursor is not one of this container, or the server has no `changes` (any more)."""
         reply = await self._session.ask(self._session.make.changes(since, wait_s, moves=moves), 200, 410)
         if reply.status == 410:
             return None
+        info = self._session.learn_info(reply) or await self._session.info()
+        if wire.EXTENSION_CHANGES not in info.extensions:
+            return None  # what it answered is a listing
         return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
 
     async def resolve(self, stat: RemoteStat) -> RemoteStat:

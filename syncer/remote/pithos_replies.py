@@ -182,6 +182,10 @@ class Judge:
             extensions=frozenset(part.strip().lower() for part in extensions.split(",") if part.strip()),
         )
 
+    def tells_container(self, reply: Reply) -> bool:
+        """Whether a reply that is not a HEAD of the container carries what that would tell of it."""
+        return wire.EXTENSIONS.lower() in reply.headers and wire.CONTAINER_BLOCK_SIZE.lower() in reply.headers
+
     def stamp(self, reply: Reply) -> Stamp:
         """Read from a HEAD of the container whether it changed since another one."""
         version = _serial(reply.headers.get(wire.CONTAINER_VERSION.lower(), ""))

@@ -64,6 +64,17 @@ class Session:
         """The container as it was when last looked at."""
         return self._info or await self.fresh_info()
 
+    @property
+    def known_info(self) -> ContainerInfo | None:
+        """The same, if it was ever looked at."""
+        return self._info
+
+    def learn_info(self, reply: Reply) -> ContainerInfo | None:
+        """Take what a reply tells of the container that it is about; None if that is not all of it."""
+        if self.judge.tells_container(reply):
+            self._info = self.judge.container_info(reply)
+        return self._info
+
     async def fresh_info(self) -> ContainerInfo:
         """Look at the container now."""
         return (await self.look_at_container())[0]

@@ -1,4 +1,4 @@
-"""HTTP for `?changes`: answer, or wait for the first change without holding a thread."""
+"""What `?changes` asks for: the answer, or a wait for the first change that holds no thread."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from collections.abc import Coroutine
 import anyio
 from anyio import to_thread
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 
 from syncer.protocol import changes, headers
 from syncer.protocol.changes import ChangesPage
-from syncer.server.calls import JSON, Call, reply
+from syncer.server.calls import Call
 from syncer.server.history import ChangesOrder
 from syncer.server.refusals import BadRequest
 
 
-async def get_changes(call: Call) -> Response:
-    """GET /account/container?changes&since=V&wait=S."""
+async def wanted_changes(call: Call) -> ChangesPage:
+    """What GET /account/container?changes&since=V&wait=S asks for."""
     order, wait_s = _order(call), _wait_s(call)
     if wait_s == 0:
-        _, page = await _look(call, order)
-    else:
-        page = await _unless_gone(call, _changed(call, order, wait_s))
-    return reply(200, changes.encode_changes(page), content_type=JSON)
+        return (await _look(call, order))[1]
+    return await _unless_gone(call, _changed(call, order, wait_s))
 
 
 async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -> ChangesPage:

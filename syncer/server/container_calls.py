@@ -8,11 +8,12 @@ from anyio import to_thread
 from starlette.responses import Response
 
 from syncer.protocol import hashmap, headers, listing, swift
+from syncer.protocol.changes import encode_changes
 from syncer.protocol.metafilter import NO_FILTER, parse_filter
 from syncer.server import swift_bulk
 from syncer.server.bulk_calls import post_bulk, post_bulk_read
 from syncer.server.calls import JSON, TEXT, Call, reply
-from syncer.server.changes_calls import get_changes
+from syncer.server.changes_calls import wanted_changes
 from syncer.server.listings import Selection
 from syncer.server.refusals import BadRequest
 from syncer.server.settings import NO_SETTINGS, SettingsOrder
@@ -87,7 +88,8 @@ async def head_container(call: Call) -> Response:
 async def list_objects(call: Call) -> Response:
     """GET /account/container: its objects."""
     if "changes" in call.target.parameters:
-        return await get_changes(call)
+        page = await wanted_changes(call)
+        return reply(200, encode_changes(page), content_type=JSON, fields=_lasting_fields(call, page.identity))
     wants_json = call.wants_json
     wanted = selection(call)
     since = call.header("If-Modified-Since") if wanted.until_us is None else None
@@ -206,21 +208,28 @@ async def _post_blocks(call: Call) -> Response:
     return reply(202, listing.encode_names(block_id.hex() for block_id in ids), content_type=TEXT)
 
 
-def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
-    record = found.record
+def _lasting_fields(call: Call, identity: str) -> dict[str, str]:
+    """What stays as it is for as long as the container is there."""
     return {
         headers.CONTAINER_BLOCK_SIZE: str(call.store.block_size),
         headers.CONTAINER_BLOCK_HASH: hashmap.BLOCK_HASH,
+        headers.CONTAINER_IDENTITY: identity,
+        headers.ATOMIC_CONDITIONS: "1",
+        headers.EXTENSIONS: _EXTENSIONS,
+    }
+
+
+def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
+    record = found.record
+    return {
+        **_lasting_fields(call, found.identity),
         headers.CONTAINER_OBJECT_COUNT: str(record.object_count),
         headers.CONTAINER_BYTES_USED: str(record.bytes_used),
-        headers.CONTAINER_IDENTITY: found.identity,
         headers.CONTAINER_VERSION: str(record.version),
         headers.CONTAINER_QUOTA: str(found.settings.quota_bytes),
         headers.CONTAINER_VERSIONING: "auto" if found.settings.keeps_history else "none",
         **headers.meta_headers(found.settings.meta, headers.CONTAINER_META_PREFIX),
         headers.CONTAINER_VERSION_TIMESTAMP: headers.timestamp_text(record.modified_us),
-        headers.ATOMIC_CONDITIONS: "1",
-        headers.EXTENSIONS: _EXTENSIONS,
         "Last-Modified": headers.http_date(found.settled_us),
         **({swift.TIMESTAMP: swift.timestamp(record.created_us)} if call.is_swift else {}),
     }

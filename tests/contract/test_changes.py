@@ -173,6 +173,36 @@ def test_a_plain_pithos_has_no_changes(remotes: dict[str, Remote]) -> None:
     run(remotes["fake"], scenario)
 
 
+def test_a_cursor_of_a_server_with_changes_means_nothing_to_one_without(remotes: dict[str, Remote]) -> None:
+    """It answers with a listing, as it does to any question that it does not know."""
+    remotes["fake"].new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        await store(client, "there", b"1")
+        for one in (client, remotes["fake"].client()):  # one that knows the server, one that does not yet
+            assert await one.changes(Cursor(identity="5" * 32, version=1, modified_us=1)) is None
+            await one.close()
+
+    run(remotes["fake"], scenario)
+
+
+def test_who_has_a_cursor_asks_nothing_else(remotes: dict[str, Remote]) -> None:
+    """What the container is comes with the changes."""
+    remotes["serve"].new_container()
+
+    async def scenario(client: CloudClient) -> None:
+        known = await client.list_objects()
+        assert known.cursor is not None
+        later = remotes["serve"].client()
+        told = await changes_since(later, known.cursor)
+        assert later.counters.requests == 1
+        assert told.info == known.info == await later.container_info()
+        assert later.counters.requests == 1
+        await later.close()
+
+    run(remotes["serve"], scenario)
+
+
 def test_refused_names_are_told(remotes: dict[str, Remote]) -> None:
     """Our server takes names that a local disk does not."""
     remotes["serve"].new_container()
