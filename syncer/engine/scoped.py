@@ -27,6 +27,7 @@ from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests
 from syncer.remote.client import Changes, CloudClient, Cursor
+from syncer.remote.parallel import one_error
 
 _MIN_SHARE: Final = 2
 """A scope of more than half the base is no gain: then everything is looked at, which also renews what is remembered."""
@@ -179,17 +180,19 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     if cursor is None:
         return None
     clock_ns = await scoping.local.begin()
-    if not await scoping.local.attend(scoping.state):
+    changes = await _told(scoping, remote, cursor)
+    if changes is None:
         return None
-    try:
+    check(changes)
+    found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
+    if found is None and changes.moves:
         # Moves that can't be seen as such are asked for one object at a time.
-        part = await _part(scoping, remote, cursor, check, moves=True)
-        if part is not None and part[1] is None and part[0].moves:
-            part = await _part(scoping, remote, cursor, check, moves=False)
-    except UnscopableError:
-        return None
-    changes, found = (None, None) if part is None else part
-    if changes is None or found is None:
+        changes = await _changes(scoping, remote, cursor, moves=False)
+        if changes is None:
+            return None
+        check(changes)
+        found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
+    if found is None:
         return None
     scoped = found.scoped
     if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
@@ -200,28 +203,31 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     return Part(scoped=scoped, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
 
 
-async def _part(
-    scoping: Scoping, remote: CloudClient, cursor: Cursor, check: Callable[[Changes], None], *, moves: bool
-) -> tuple[Changes, _Found | None] | None:
-    """The server's changes, and the scope of everything that may have changed; each None if it can't be told."""
-    changes = await _changes(scoping, remote, cursor, moves=moves)
-    if changes is None:
-        return None
-    check(changes)
-    try:
-        return changes, await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
-    except UnscopableError:
-        return changes, None
+async def _told(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Changes | None:
+    """What changed on the server; the local side is asked meanwhile. None if either can't tell."""
+    told: list[Changes | None] = []
+
+    async def ask() -> None:
+        told.append(await _changes(scoping, remote, cursor, moves=True))
+
+    with one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            ready = await scoping.local.attend(scoping.state)
+    return told[0] if ready else None
 
 
 async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, moves: bool) -> Changes | None:
-    """What changed on the server; None if it refuses the cursor."""
+    """What changed on the server; None if it refuses the cursor, or the base is torn."""
     if cursor.identity:
         return await remote.changes(cursor, moves=moves)
     if not scoping.brief:
         # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing itself counts.
         cursor = replace(cursor, evidence=())
-    return await remote.compare(lambda: Sieve(scoping.state.rows), cursor)
+    try:
+        return await remote.compare(lambda: Sieve(scoping.state.rows), cursor)
+    except UnscopableError:
+        return None
 
 
 def _rules(scoping: Scoping) -> IgnoreRules:
@@ -237,7 +243,15 @@ def _rules(scoping: Scoping) -> IgnoreRules:
     return rules
 
 
-def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
+def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found | None:
+    """Everything that may have changed; None if that can't be told."""
+    try:
+        return _scope_or_raise(scoping, changes, since)
+    except UnscopableError:
+        return None
+
+
+def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
     rules = _rules(scoping)
     if changes.moves and not rules.is_empty:
         raise UnscopableError  # what is ignored may be so no longer in another place

@@ -95,12 +95,16 @@ class TrashCan:
 
     def expire(self, keep_s: float) -> None:
         """Delete what was kept for longer than `keep_s`, and folders that a killed cycle left empty."""
-        for kept in self.entries(keep_s):
-            self.delete(kept)
-        trash = self._open()
+        try:
+            trash = self._open()
+        except LocalChangedError:
+            return
         try:
             for name in _names(trash, keep_s):
-                if decode_entry(name) is not None and _look(trash, name) is None:
+                kept = _look(trash, name)
+                if kept is not None:
+                    self.delete(kept)
+                elif decode_entry(name) is not None:
                     with contextlib.suppress(OSError):  # something of somebody's is in it: left alone
                         _remove_folder(trash, name)
         finally:
