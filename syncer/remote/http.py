@@ -10,8 +10,9 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from http.client import HTTPException
 from typing import Final, Protocol
 
@@ -30,6 +31,7 @@ from syncer.errors import RemoteUnavailableError, UsageError
 from syncer.remote.adapt import Concurrency
 from syncer.remote.client import Counters
 from syncer.remote.pace import Pace
+from syncer.remote.threads import Threads
 from syncer.remote.url import RemoteUrl
 
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20
@@ -64,6 +66,7 @@ class Request:
         wait_s: How long the server may keep silent on purpose, on top of the usual time-out. Above 0 the request has a
             connection of its own, and cancelling it closes that.
         only_reads: It changes nothing, whatever its method.
+        leaving: Called when it goes out, which may be long after it was asked for; in any thread.
     """
 
     method: str
@@ -73,6 +76,7 @@ class Request:
     max_reply_bytes: int = MAX_SMALL_REPLY_BYTES
     wait_s: float = 0.0
     only_reads: bool = False
+    leaving: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +144,9 @@ class HttpTransport:
         self._origin = url.origin
         self._counters = counters
         self._headers = {"X-Auth-Token": token, "User-Agent": "blocksync", "Accept-Encoding": "identity"}
-        # Limiters of our own: slow replies must not take trio's default threads from disk work.
+        # Threads of our own: slow replies must not take trio's default ones from disk work.
         self._concurrency = Concurrency(settings.concurrency, adaptive=settings.adaptive)
-        self._limiter = trio.CapacityLimiter(self._concurrency.now)
+        self._threads = Threads(self._concurrency.now)
         self._up = None if settings.limit_up is None else Pace(settings.limit_up)
         self._down = None if settings.limit_down is None else Pace(settings.limit_down)
         self._waits = trio.CapacityLimiter(_MAX_WAITS)
@@ -169,9 +173,7 @@ class HttpTransport:
         if request.wait_s > 0:
             reply = await self._wait(request)
         else:
-            reply = await trio.to_thread.run_sync(
-                self._exchange, request, abandon_on_cancel=True, limiter=self._limiter
-            )
+            reply = await self._threads.run(partial(self._exchange, request))
             self._adapt(len(request.body) + len(reply.body))
         self._counters.bytes_received += len(reply.body)
         if self._down is not None and reply.body:
@@ -179,8 +181,8 @@ class HttpTransport:
         return reply
 
     def _adapt(self, size_bytes: int) -> None:
-        saturated = self._limiter.statistics().tasks_waiting > 0
-        self._limiter.total_tokens = self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated)
+        saturated = self._threads.waiting > 0
+        self._threads.resize(self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated))
 
     def close(self) -> None:
         """Close idle connections."""
@@ -188,6 +190,8 @@ class HttpTransport:
 
     def _exchange(self, request: Request) -> Reply:
         """Blocking: one request on a pooled connection."""
+        if request.leaving is not None:
+            request.leaving()
         with self._failures():
             response = self._pool.urlopen(
                 request.method,

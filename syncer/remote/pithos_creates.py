@@ -76,7 +76,7 @@ class Creator:
         self,
         session: Session,
         serials: OwnSerials,
-        put: Callable[[PutOrder], Awaitable[Written]],
+        put: Callable[[PutOrder, Callable[[], None]], Awaitable[Written]],
         repeat: Callable[[PutOrder], Awaitable[PutResult]],
         finish: Callable[[PutOrder, Written, RemoteTag | None], Awaitable[PutResult]],
     ) -> None:
@@ -85,7 +85,7 @@ class Creator:
         Args:
             session: The container.
             serials: What is known of other writes of ours.
-            put: Sends an order once.
+            put: Sends an order once; calls back when it goes out.
             repeat: Brings an order to its end that may have been done.
             finish: Looks at what has become of one: its tag, if that is not known, and who slipped in.
         """
@@ -101,10 +101,15 @@ class Creator:
         sent: dict[int, _Sent] = {}
 
         async def send(at: int) -> None:
-            order, since = orders[at], self._serials.newest
+            order, since = orders[at], 0
+
+            def leaving() -> None:
+                nonlocal since
+                since = self._serials.newest
+
             try:
                 name = object_name(order.path)
-                written = await self._put(order)
+                written = await self._put(order, leaving)
             except SyncerError as error:
                 done[at] = await self._again(order) if error.retryable else error
                 return

@@ -8,7 +8,7 @@ after (`pithos_plain`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -177,10 +177,11 @@ class Writer:
                 done[at] = await self._made(orders[at], operation, result)
         return [done[at] for at in range(len(orders))]
 
-    async def _create(self, order: PutOrder) -> Written:
+    async def _create(self, order: PutOrder, leaving: Callable[[], None]) -> Written:
         """Send one of several once, on a server that takes them one by one."""
         name = object_name(order.path)
-        request = self._session.make.put_body(name, order.kind, order.data, order.meta, etag_guard(None))
+        made = self._session.make.put_body(name, order.kind, order.data, order.meta, etag_guard(None))
+        request = replace(made, leaving=leaving)
         return self._read_small(lambda: request, await self._session.send(request), order.path, None)
 
     async def _create_in_doubt(self, order: PutOrder) -> PutResult:
