@@ -105,7 +105,7 @@ class FakePithos:
     def inject(self, fault: Fault) -> None:
         """Arm a fault. STALE_LISTING remembers the present listing of all containers."""
         with self.lock:
-            snapshot = {key: self._rows(box) for key, box in self.store.containers.items()}
+            snapshot = {key: self._rows(box.live()) for key, box in self.store.containers.items()}
             self._faults.append((fault, snapshot))
 
     def clear_faults(self) -> None:
@@ -172,12 +172,14 @@ class FakePithos:
 
     def _listing(self, key: tuple[str, str], query: dict[str, str], stale: object) -> Answer:
         box = self.store.container(*key)
-        rows: list[dict[str, Any]] = stale[key] if isinstance(stale, dict) else self._rows(box)
         limit = min(int(query.get("limit", self.listing_limit)), self.listing_limit)
         marker, prefix = query.get("marker", ""), query.get("prefix", "")
-        return _json(200, [row for row in rows if row["name"] > marker and row["name"].startswith(prefix)][:limit])
+        if isinstance(stale, dict):
+            old = [row for row in stale[key] if row["name"] > marker and row["name"].startswith(prefix)]
+            return _json(200, old[:limit])
+        return _json(200, self._rows(box.live(marker, prefix, limit)))
 
-    def _rows(self, box: Container) -> list[dict[str, Any]]:
+    def _rows(self, found: dict[str, Version]) -> list[dict[str, Any]]:
         return [
             {
                 "available": 1,
@@ -193,7 +195,7 @@ class FakePithos:
                 "x_object_version": version.serial,
                 "x_object_modified_by": "alice",
             }
-            for name, version in box.live().items()
+            for name, version in found.items()
         ]
 
 

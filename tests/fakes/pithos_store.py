@@ -73,9 +73,11 @@ class Container:
         serial = max((versions[-1].serial for versions in self.history.values()), default=0)
         return formatdate(1795169379 + serial + later_s, usegmt=True)
 
-    def live(self) -> dict[str, Version]:
-        found = ((name, self.current(name)) for name in sorted(self.history))
-        return {name: version for name, version in found if version is not None}
+    def live(self, marker: str = "", prefix: str = "", limit: int | None = None) -> dict[str, Version]:
+        """What is there, in the order of the names: behind a marker, with a prefix, so many at most."""
+        names = sorted(name for name in self.history if name > marker and name.startswith(prefix))
+        found = ((name, self.current(name)) for name in names)
+        return dict(itertools.islice(((name, version) for name, version in found if version is not None), limit))
 
 
 def merkle(hashes: tuple[str, ...]) -> str:
