@@ -20,6 +20,7 @@ from syncer.remote.parallel import for_each
 Perform = Callable[[Action], Awaitable[None]]
 
 _PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
+_LEAST_SHARE: Final = 8  # so that the last ones come back together, and little is to be done when they are back
 _FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 
@@ -86,14 +87,17 @@ def portions(
     return folders, files, [action for action in batch if action.nid not in taken]
 
 
-def _cut(actions: Iterable[Action], together: Together, shares: Sequence[int] = ()) -> list[list[Action]]:
-    """Portions; the first ones only shares of a full one."""
+def _cut(actions: Sequence[Action], together: Together, shares: Sequence[int] = (1,)) -> list[list[Action]]:
+    """Portions; the first ones only shares of a full one, and the last ones only of what is left."""
     found: list[list[Action]] = []
     room = most = 0
-    for action in actions:
+    for at, action in enumerate(actions):
         cost = together.bytes_of(action)
         if not found or len(found[-1]) == most or cost > room:
-            most = max(1, together.size // shares[len(found)]) if len(found) < len(shares) else together.size
+            least, full = (max(1, together.size // share) for share in (_LEAST_SHARE, 1))
+            left = (len(actions) - at) // _PORTIONS_AT_ONCE
+            first = together.size // shares[len(found)] if len(found) < len(shares) else full
+            most = max(1, min(first, max(least, left)))
             found.append([])
             room = together.most_bytes
         found[-1].append(action)

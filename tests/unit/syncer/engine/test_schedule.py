@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.core.model import ROOT, Action, Create, Kind, Meta, Mkdir, Move, Nid, RelPath, SetMeta, Side, Trash, Update
-from syncer.engine.schedule import Together, batches, dependencies, is_barrier, run_actions
+from syncer.engine.schedule import Together, batches, dependencies, is_barrier, portions, run_actions
 
 NO_META = Meta()
 
@@ -156,3 +156,22 @@ def test_what_is_made_by_many_follows_what_it_needs_too(
     trio.run(run_actions, actions, kind_of, perform, 3, together)
     assert sorted(ended) == list(range(len(actions)))
     assert all(each <= size for each in sizes)
+
+
+@given(st.integers(0, 3000), st.sampled_from([1, 7, 64, 1024]))
+def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
+    files = [create(101 + 2 * number) for number in range(count)]
+
+    async def unused(_: Sequence[Action]) -> None:
+        raise AssertionError
+
+    together = Together(takes=lambda _: True, perform=unused, size=size, bytes_of=lambda _: 0, most_bytes=1)
+    _, cut, rest = portions(files, together)
+    assert [action for part in cut for action in part] == files
+    assert not rest
+    sizes = [len(part) for part in cut]
+    least = max(1, size // 8)
+    left = [count - sum(sizes[:at]) for at in range(len(sizes))]
+    assert all(now <= min(size, max(least, before // 4)) for now, before in zip(sizes, left, strict=True))
+    assert not sizes or sizes[0] <= least
+    assert all(now >= least for now in sizes[:-1])
