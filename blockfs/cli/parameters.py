@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import click
-from rich.console import Console
 
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import NotFoundError, UsageError
@@ -88,9 +87,10 @@ def blocks_without_tree(path: bytes) -> str | None:
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Say on a terminal what a long command does just now; nowhere else."""
-    console = Console(file=sys.stderr, highlight=False, markup=False)
-    if not console.is_terminal:
+    if not sys.stderr.isatty():
         yield lambda _: None
         return
-    with console.status("") as status:
+    from rich.console import Console  # noqa: PLC0415 - 25 ms, where nobody looks
+
+    with Console(file=sys.stderr, highlight=False, markup=False).status("") as status:
         yield status.update

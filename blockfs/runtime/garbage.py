@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 from collections.abc import Iterator
@@ -11,8 +12,12 @@ _NEW_OBJECTS: Final = 100_000  # between two looks, instead of 700
 
 
 def look_rarely() -> None:
-    """For work that makes rows and actions by the thousand, none of which is garbage: 5 to 10 % of its time."""
+    """For work that makes rows and actions by the thousand, none of which is garbage: 5 to 10 % of its time.
+
+    And not at all when the process ends: with what 10,000 new files leave in memory, that look takes 70 ms.
+    """
     gc.set_threshold(_NEW_OBJECTS)
+    atexit.register(gc.freeze)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ from typing import Final
 
 import click
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
 JSON_VERSION: Final = 1
 """Version of every JSON line: rises when a key changes its meaning or goes away, not when one is added."""
@@ -36,6 +34,9 @@ def json_line(kind: str, fields: Mapping[str, JsonValue], *, flush: bool = True)
 
 def table(rows: Iterable[tuple[str, str]]) -> None:
     """Print names and values in two aligned columns on stdout."""
+    from rich.console import Console  # noqa: PLC0415 - 25 ms, where nobody looks at a table
+    from rich.table import Table  # noqa: PLC0415 - the same
+
     grid = Table.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(justify="right")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
-from rich.console import Console
-from rich.text import Text
 
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
 from blockfs.runtime.units import format_size
@@ -18,6 +17,9 @@ from syncer.cli.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.remote.client import Counters
+
+if TYPE_CHECKING:  # imported where somebody looks: 25 ms
+    from rich.text import Text
 
 _FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
 _DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
@@ -30,6 +32,8 @@ class _Line:
         self._teller = teller
 
     def __rich__(self) -> Text:
+        from rich.text import Text  # noqa: PLC0415 - see above
+
         return Text(printable(self._teller.line()), no_wrap=True, overflow="ellipsis")
 
 
@@ -49,11 +53,12 @@ class Teller:
     def working(self, counters: Counters) -> Iterator[None]:
         """Show progress on stderr while the block runs, if a person is looking."""
         self._progress = Progress(counters=counters)
-        console = Console(stderr=True, highlight=False, markup=False)
-        if not console.is_terminal:
+        if not sys.stderr.isatty():
             yield
             return
-        with console.status(_Line(self)):
+        from rich.console import Console  # noqa: PLC0415 - see above
+
+        with Console(stderr=True, highlight=False, markup=False).status(_Line(self)):
             yield
 
     async def tick(self) -> None:
