@@ -235,7 +235,7 @@ class Cycle:
 
         with one_error():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(observe)  # while the server is asked: nothing is changed by either
+                nursery.start_soon(observe)  # while the server is asked: neither look needs the other
                 listing = await self._remote.list_objects()
                 self._check_container(container_identity(listing.info, listing.max_version))
                 check_listing(known.rows.values(), listing.objects, listing.max_version)

@@ -1,4 +1,4 @@
-"""Block lists of ordinary files: read, hash, and never read a hole."""
+"""Block lists of ordinary files: read, hash, and never read a hole, but in a file of one block."""
 
 from __future__ import annotations
 
