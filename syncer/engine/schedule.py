@@ -20,7 +20,7 @@ from syncer.remote.parallel import for_each
 Perform = Callable[[Action], Awaitable[None]]
 
 _PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
-_LEAST_SHARE: Final = 8  # so that the last ones come back together, and little is to be done when they are back
+_LEAST_SHARE: Final = 4  # so that the last ones come back together, and little is to be done when they are back
 _FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 

@@ -170,8 +170,8 @@ def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
     assert [action for part in cut for action in part] == files
     assert not rest
     sizes = [len(part) for part in cut]
-    least = max(1, size // 8)
+    least, first = max(1, size // 4), max(1, size // 8)
     left = [count - sum(sizes[:at]) for at in range(len(sizes))]
     assert all(now <= min(size, max(least, before // 4)) for now, before in zip(sizes, left, strict=True))
-    assert not sizes or sizes[0] <= least
-    assert all(now >= least for now in sizes[:-1])
+    assert not sizes or sizes[0] <= first
+    assert all(now >= first for now in sizes[:-1])
