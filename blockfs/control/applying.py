@@ -99,6 +99,7 @@ class ApplySetMeta(Change, frozen=True, kw_only=True):
     Attributes:
         xattrs: What its attributes of users are to be, without those that `xattr_bytes` has no room for.
         xattr_bytes: As in `Changes`: what that listing left out stays as it is.
+        seen_xattrs: What its attributes were when that was decided: what somebody did since stays.
     """
 
     expect: Expect
@@ -106,3 +107,4 @@ class ApplySetMeta(Change, frozen=True, kw_only=True):
     mtime_ns: TimeNs | None = None
     xattrs: Carried | None = None
     xattr_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_XATTR_BYTES)] = MAX_XATTR_BYTES
+    seen_xattrs: Carried | None = None

@@ -330,6 +330,7 @@ class Apply:
         mtime_ns: int | None = None,
         xattrs: Carried | None = None,
         xattr_bytes: int = 0,
+        seen: Carried | None = None,
     ) -> Applied:
         """Set metadata of an inode whose content is still the expected one.
 
@@ -339,6 +340,7 @@ class Apply:
             mtime_ns: Time of change.
             xattrs: All its attributes of users, without those that are larger than travels (`carried`): they stay.
             xattr_bytes: What travels.
+            seen: What they were when that was decided; see `to_change`.
 
         Raises:
             RefusedError: GONE, CHANGED, BUSY.
@@ -354,7 +356,7 @@ class Apply:
                 self._namespace.setattr(expect.ino, AttributeChanges(mode=mode, mtime_ns=mtime_ns))
             if xattrs is not None:
                 have = carried(self._stores.tree.xattrs(inode.ino), xattr_bytes)
-                self._set_xattrs(inode.ino, to_change(have, xattrs))
+                self._set_xattrs(inode.ino, to_change(have, xattrs, seen))
             return _applied(self._namespace.nodes.inode(expect.ino))
 
     def _set_xattrs(self, ino: int, changes: Mapping[bytes, bytes | None]) -> None:

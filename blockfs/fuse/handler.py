@@ -418,6 +418,7 @@ class MountSession:
                 mtime_ns=request.mtime_ns,
                 xattrs=request.xattrs,
                 xattr_bytes=request.xattr_bytes,
+                seen=request.seen_xattrs,
             ),
             *places,
         )

@@ -32,9 +32,20 @@ def carried(attributes: Iterable[tuple[bytes, bytes]], limit: int) -> Carried:
     return tuple(sorted(found.items()))
 
 
-def to_change(have: Carried, want: Carried) -> dict[bytes, bytes | None]:
-    """What to set, and (None) to remove, by full name. What does not fit, on either side, stays as it is."""
-    kept = {name for name, value in (*have, *want) if value is None}
+def to_change(have: Carried, want: Carried, seen: Carried | None = None) -> dict[bytes, bytes | None]:
+    """What to set, and (None) to remove, by full name.
+
+    Args:
+        have: What is there now. What does not fit, here or in the others, stays as it is.
+        want: What is to be there.
+        seen: What was there when that was decided: what somebody did since stays, but where it is to change anyway.
+    """
+    kept = {name for name, value in (*have, *want, *(seen or ())) if value is None}
     now, then = dict(have), dict(want)
-    names = [name for name in sorted(now.keys() | then.keys()) if name not in kept and now.get(name) != then.get(name)]
+    was = now if seen is None else dict(seen)
+    names = [
+        name
+        for name in sorted(now.keys() | then.keys())
+        if name not in kept and now.get(name) != then.get(name) != was.get(name)
+    ]
     return {PREFIX + name: then.get(name) for name in names}

@@ -182,8 +182,9 @@ class LocalWorker:
             case Update():
                 return await self._update(action)
             case SetMeta():
-                expect = local_tag(self._ledger, action.nid)
-                return await self._local.set_meta(self._path(action), action.meta, expect)
+                expect, node = local_tag(self._ledger, action.nid), self._ledger.node(Side.LOCAL, action.nid)
+                seen = None if node is None else node.meta
+                return await self._local.set_meta(self._path(action), action.meta, expect, seen)
             case Move() | Park():
                 expect = local_tag(self._ledger, action.nid)
                 return await self._local.move(self._path(action), self._ledger.path_after(action), expect)

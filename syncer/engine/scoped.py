@@ -213,8 +213,10 @@ async def _told(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Change
     with one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            ready = await scoping.local.attend(scoping.state)
-    return told[0] if ready else None
+            if not await scoping.local.attend(scoping.state):
+                nursery.cancel_scope.cancel()
+                return None
+    return told[0]
 
 
 async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, moves: bool) -> Changes | None:

@@ -537,9 +537,9 @@ class BlockfsRoot:
         """Move into the trash; a directory is removed if it is empty."""
         await self._run(self._changes.remove, path, kind, expect)
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set mode and mtime of that inode."""
-        return await self._run(self._changes.set_meta, path, self._own(meta), expect)
+        return await self._run(self._changes.set_meta, path, self._own(meta), expect, seen)
 
     # --- durability
 

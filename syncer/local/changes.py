@@ -287,7 +287,7 @@ class Changes:
             if kept is not None:
                 raise LocalChangedError(path, f"it was written to at the last moment; kept as {os.fsdecode(kept)}")
 
-    def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+    def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set metadata through a descriptor of the very inode that was expected."""
         with parent_directory(self._root, path) as (directory, name):
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
@@ -297,7 +297,7 @@ class Changes:
             # A directory's size and times change with every child: only its identity counts.
             self._require_tag(found, found if S_ISDIR(before.mode) and same_inode(found, expect) else expect, path)
             if meta.xattrs is not None:
-                write(descriptor, path, meta.xattrs)
+                write(descriptor, path, meta.xattrs, None if seen is None else seen.xattrs)
             if meta.mode is not None:
                 os.fchmod(descriptor, meta.mode)
             if meta.mtime_ns is not None:

@@ -521,9 +521,9 @@ class LocalDirectory:
             self._changes.remove_directory if kind is Kind.DIRECTORY else self._changes.to_trash, path, expect
         )
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set them through a descriptor of the very inode that was expected."""
-        return await self._run(self._changes.set_meta, path, self._own(meta), expect)
+        return await self._run(self._changes.set_meta, path, self._own(meta), expect, seen)
 
     # --- durability
 

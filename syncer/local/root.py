@@ -309,8 +309,16 @@ class LocalRoot(Protocol):
         """
         ...
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
-        """Set what has a value; None fields stay."""
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
+        """Set what has a value; None fields stay.
+
+        Args:
+            path: Where.
+            meta: What it is to have.
+            expect: What it is.
+            seen: What it had when that was decided. An extended attribute that somebody gave it, or changed, since then
+                stays, but where `meta` has another value than before.
+        """
         ...
 
     async def barrier(self) -> None:

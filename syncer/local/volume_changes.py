@@ -137,7 +137,7 @@ class VolumeChanges:
             )
             self._apply(change, path)
 
-    def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+    def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set metadata of that inode."""
         change = protocol.ApplySetMeta(
             commit=False,
@@ -146,6 +146,7 @@ class VolumeChanges:
             mtime_ns=meta.mtime_ns,
             xattrs=meta.xattrs,
             xattr_bytes=MAX_BYTES,
+            seen_xattrs=None if seen is None else seen.xattrs,
         )
         done = self._apply(change, path)
         mtime_ns = expect.mtime_ns if meta.mtime_ns is None else meta.mtime_ns

@@ -49,13 +49,14 @@ def reason_left_out(xattrs: Xattrs | None) -> str | None:
     return f"extended attributes {shown}{more} are too large to travel: not synced, and left as they are"
 
 
-def write(descriptor: int, path: RelPath, want: Xattrs) -> bool:
+def write(descriptor: int, path: RelPath, want: Xattrs, seen: Xattrs | None = None) -> bool:
     """Make an open node's attributes what is wanted; those that don't travel stay.
 
     Args:
         descriptor: Of the node; reading is enough.
         path: Its path, for the error.
         want: The whole set.
+        seen: What they were when that was decided; see `to_change`.
 
     Returns:
         False if they were so already.
@@ -64,7 +65,7 @@ def write(descriptor: int, path: RelPath, want: Xattrs) -> bool:
         UnholdableError: The filesystem can't hold them. Some may be set.
         OSError: As setxattr(2).
     """
-    changes = to_change(read_open(descriptor) or (), want)
+    changes = to_change(read_open(descriptor) or (), want, seen)
     if not changes:
         return False
     try:

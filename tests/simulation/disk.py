@@ -297,7 +297,7 @@ class MemoryRoot:
         if entry.kind is Kind.FILE:
             self.trashed.add(entry.payload)
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         await self.before("set_meta")
         entry = self._require(path, expect)
         entry.mode = entry.mode if meta.mode is None else meta.mode

@@ -301,6 +301,21 @@ def test_attributes_are_set_as_a_whole_but_for_those_that_do_not_travel(filesyst
     assert done.content_version == old.content_version
 
 
+def test_an_attribute_that_somebody_sets_between_the_look_and_the_change_stays(
+    filesystem: Filesystem, apply: Apply
+) -> None:
+    old = written(filesystem, b"f", b"old")
+    assert old.ino is not None
+    names = filesystem.namespace
+    for name, value in ((b"user.gone", b"1"), (b"user.theirs", b"2")):
+        names.setxattr(old.ino, name, value)  # neither was there when this was decided
+    apply.set_meta(old, xattrs=((b"ours", b"3"),), xattr_bytes=100, seen=((b"gone", b"1"),))
+    assert {name: names.getxattr(old.ino, name) for name in names.listxattr(old.ino)} == {
+        b"user.theirs": b"2",
+        b"user.ours": b"3",
+    }
+
+
 def test_what_replaces_a_file_has_its_attributes_of_users_and_its_acl(filesystem: Filesystem, apply: Apply) -> None:
     old = written(filesystem, b"f", b"old")
     assert old.ino is not None

@@ -163,3 +163,24 @@ def _with(made: Node, attributes: xattrs.Xattrs | None) -> Node:
 def test_changes_name_what_is_set_and_what_is_removed() -> None:
     have = carried([(b"user.a", b"1"), (b"user.b", b"2"), (b"security.s", b"3")], MAX_BYTES)
     assert to_change(have, ((b"a", b"9"), (b"c", b"3"))) == {b"user.a": b"9", b"user.c": b"3", b"user.b": None}
+
+
+large = st.dictionaries(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([b"1", b"2", None]))
+
+
+@given(seen=large, want=few, now=large)
+def test_what_somebody_did_since_the_look_stays_but_where_it_is_to_change_anyway(
+    seen: dict[bytes, bytes | None], want: dict[bytes, bytes], now: dict[bytes, bytes | None]
+) -> None:
+    changes = to_change(tuple(now.items()), tuple(want.items()), tuple(seen.items()))
+    found = {name: changes.get(PREFIX + name, now.get(name)) for name in (b"a", b"b", b"c")}
+    for name, value in found.items():
+        # A value of None is there, and too large to be told: nobody removes or replaces it.
+        untellable = (name in now and now[name] is None) or (name in seen and seen[name] is None)
+        left_alone = untellable or want.get(name) == seen.get(name)
+        assert value == (now.get(name) if left_alone else want.get(name))
+
+
+def test_without_a_change_meanwhile_the_look_makes_no_difference() -> None:
+    have, want = ((b"a", b"1"), (b"b", b"2")), ((b"b", b"3"), (b"c", b"4"))
+    assert to_change(have, want, have) == to_change(have, want)

@@ -547,6 +547,21 @@ def test_metadata_is_set_without_touching_content(place: Place) -> None:
     with_root(place, work)
 
 
+def test_an_attribute_that_a_program_sets_on_a_directory_after_the_look_stays(place: Place) -> None:
+    (place.path / "d").mkdir()
+    os.setxattr(place.path / "d", "user.old", b"1")
+
+    async def work(root: LocalDirectory) -> None:
+        root.use_xattrs()
+        directory = await tag(root, b"d")
+        os.setxattr(place.path / "d", "user.theirs", b"2")
+        seen, wanted = Meta(xattrs=((b"old", b"1"),)), Meta(xattrs=((b"ours", b"3"),))
+        await root.set_meta(P(b"d"), wanted, directory, seen)
+        assert sorted(os.listxattr(place.path / "d")) == ["user.ours", "user.theirs"]
+
+    with_root(place, work)
+
+
 # --- identity
 
 
