@@ -88,14 +88,16 @@ class Scoped:
 class Scope:
     """Grows with each report of a change; `finish` closes it. Used once."""
 
-    def __init__(self, rows: Rows, calm: Calm | None = None) -> None:
+    def __init__(self, rows: Rows, calm: Calm | None = None, *, folds: bool = True) -> None:
         """Begin with nothing.
 
         Args:
             rows: The base.
             calm: Given the number of a directory and where it is now: is all below it as it was, and nothing in its
                 old place? None: nothing moves as a whole.
+            folds: Some names may be taken for one another.
         """
+        self._folds = folds
         self._all = rows
         self._calm = calm
         self._left: list[BaseRow] = []  # not in the listing of their directory: gone, or seen elsewhere
@@ -218,6 +220,7 @@ class Scope:
         """
         self._since = since
         written: list[Nid] = []
+        left = {row.nid for row in self._left}
         for stat in objects:
             self._told.add(stat.tag)
             nid = self.find(stat.path)
@@ -230,6 +233,8 @@ class Scope:
             self._uuids.add(stat.tag.uuid)
             if row is None:
                 self._around(stat.path)
+            elif row.nid not in left and self._is_only_written(row, stat):
+                self._add(row)  # its name is its own as before: the rest of a large directory need not be read
             else:
                 self._disturbed(row)
             written += self._known_as(stat.tag.uuid, nid, since)
@@ -287,6 +292,11 @@ class Scope:
         """Take the serials of a move that the server told: what has one of them by the base is there."""
         self._told_by_moves.append(versions)
 
+    def _is_only_written(self, row: BaseRow, stat: RemoteStat) -> bool:
+        """Whether a file of the base has a new version there, and its place is not told of here."""
+        same = stat.kind is row.node.kind is Kind.FILE and row.remote is not None and row.remote.uuid == stat.tag.uuid
+        return same and stat.path not in self._seen
+
     def _disturbed(self, row: BaseRow) -> None:
         self._add(row)
         self._children(row.node.parent)
@@ -295,12 +305,18 @@ class Scope:
 
     def _around(self, path: RelPath) -> None:
         """What could want the same name, or the name of a directory above that has none in the base yet."""
+        alone = not self._folds
         while path:
+            alone = alone and path not in self._seen
             path, _ = split(path)
             nid = self.find(path)
-            if nid is not None:
+            if nid is None:
+                continue
+            if not alone:
                 self._children(nid)
-                return
+            elif (row := self._all.row(nid)) is not None:
+                self._add(row)
+            return
 
     # --- both
 

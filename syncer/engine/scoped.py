@@ -270,7 +270,7 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
             dirt, entries = survey.dirty, survey.names
         arrivals = Arrivals(known, changes)
         calm = Calm(surveyor, known, changes, arrivals, scoping.state.digests)
-        scope = Scope(known, calm)
+        scope = Scope(known, calm, folds=surveyor.folds)
         arrivals.take_into(scope)
         dirt, entries = arrivals.without_echoes(surveyor, scope, dirt, entries)
         looked = _look_through(surveyor, scope, dirt, entries)

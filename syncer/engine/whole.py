@@ -28,10 +28,12 @@ class PartSurveyor(Protocol):
     Attributes:
         rules: What is ignored, as it was when everything was looked at the last time.
         holding: Directories in which something was met that is not synced.
+        folds: Some names are taken for one another.
     """
 
     rules: IgnoreRules
     holding: set[RelPath]
+    folds: bool
 
     def survey(self, known: Digests) -> Survey:
         """Where something may have changed."""

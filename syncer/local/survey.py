@@ -117,7 +117,7 @@ class Surveyor:
         self._with_xattrs = with_xattrs
         self.rules = IgnoreRules() if rules is None else rules
         self.holding: set[RelPath] = set()
-        self._folds = folds
+        self.folds = folds
         self._root = root
         # Of directories that seem to have moved: those below with the digest of before, and the directories in them.
         self._moved: dict[RelPath, list[RelPath]] = {}
@@ -268,7 +268,7 @@ class Surveyor:
             UnscopableError: Something can't be told.
         """
         wanted = sorted(set(names))
-        if self._folds or IGNORE_FILE in wanted:
+        if self.folds or IGNORE_FILE in wanted:
             return None
         found = Scan(with_xattrs=self._with_xattrs)
         try:

@@ -73,7 +73,10 @@ class VolumePart:
         holding: Directories in which something was met that is not synced.
         hidden: Directories that are ignored now, so far as they were told of; complete after `survey`.
         problems: What is not synced, and why.
+        folds: Never on a volume.
     """
+
+    folds = False
 
     def __init__(self, base: PlacedRows, journal: Journal, rules: IgnoreRules) -> None:
         self.rules = rules

@@ -72,6 +72,7 @@ class MemorySurveyor(Surveyor):
     def __init__(self, root: MemoryRoot, between: Callable[[], None]) -> None:
         self.rules = IgnoreRules()
         self.holding: set[RelPath] = set()
+        self.folds = False
         self.root = root
         self.between = between
 

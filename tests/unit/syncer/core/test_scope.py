@@ -158,7 +158,7 @@ def scoped(
     changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
     deleted = tags.keys() - {stat.path for stat in objects}
     calm = calm_in(scenario, stats, frozenset({*deleted, *(stat.path for stat in changed)})) if whole_moves else None
-    scope = Scope(MemoryRows(scenario.rows), calm)
+    scope = Scope(MemoryRows(scenario.rows), calm, folds=False)
     looked = set()
     folders = {stat.path for stat in stats if stat.kind is Kind.DIRECTORY} | {RelPath(b"")}
     for path in sorted(dirty):
@@ -292,6 +292,25 @@ def wide_tree(*, folders: int, files: int) -> dict[Nid, BaseRow]:
         for each in range(files):
             add(file(f"f{each}", 7, parent=parent))
     return found
+
+
+@pytest.mark.parametrize(("folds", "needed"), [(False, 2), (True, 101)])
+def test_what_the_server_has_anew_needs_its_own_row_and_those_of_the_directories_above(
+    *, folds: bool, needed: int
+) -> None:
+    """A new version of a file, and a new file, each in a large directory; where names fold, any may be like the new."""
+    rows = wide_tree(folders=2, files=100)
+    (nid,) = BaseIndex(rows.values()).by_path[RelPath(b"d0/f5")]
+    row = rows[nid]
+    assert row.remote is not None
+    newer = dataclasses.replace(row.remote, version=row.remote.version + 1000)
+    scope = Scope(MemoryRows(rows), folds=folds)
+    scope.changed([RemoteStat(path=RelPath(b"d0/f5"), kind=Kind.FILE, meta=row.node.meta, tag=newer)], [])
+    assert len(scope.finish().base) == 2
+    scope = Scope(MemoryRows(rows), folds=folds)
+    new = RemoteTag(uuid="new", version=5000, etag="", size_bytes=0)
+    scope.changed([RemoteStat(path=RelPath(b"d0/new"), kind=Kind.FILE, meta=Meta(), tag=new)], [])
+    assert len(scope.finish().base) == needed - (not folds)
 
 
 def test_a_torn_base_is_not_scoped() -> None:
