@@ -25,6 +25,8 @@ from benchmarks.proxy import slow_line
 FOLDER, PLAIN, VOLUME = "blocksync, folder", "blocksync, folder, plain Pithos", "blocksync, volume"
 RTT_MS, MBIT_S = 50.0, 100.0
 LINE = f"{RTT_MS:g} ms, {MBIT_S:g} Mbit/s"
+LAN_RTT_MS = 1.0
+LAN = f"{LAN_RTT_MS:g} ms, {MBIT_S:g} Mbit/s"
 CONNECTIONS = (1, 2, 4, 8, 16)
 BIG_BLOCK = 4 << 20
 REPETITIONS = int(os.environ.get("BENCH_REPETITIONS", "3"))
@@ -74,10 +76,10 @@ def devices(prefix: str) -> Iterator[Devices]:
 
 
 @contextmanager
-def slowly(url: str) -> Iterator[str]:
+def slowly(url: str, rtt_ms: float = RTT_MS) -> Iterator[str]:
     """The same container at the other end of a slow line."""
     port = int(url.split("127.0.0.1:")[1].split("/", maxsplit=1)[0])
-    with slow_line(port, RTT_MS, MBIT_S) as slow:
+    with slow_line(port, rtt_ms, MBIT_S) as slow:
         yield url.replace(f":{port}/", f":{slow}/")
 
 
@@ -245,7 +247,13 @@ def rclone_webdav(store: Path) -> Iterator[int]:
 
 
 def blocks() -> list[Result]:
-    """Pull of a file of 10 x 4 MiB after some of its blocks have changed, from a server with such blocks."""
+    """Pull of a file of 10 x 4 MiB after some of its blocks have changed, on loopback and by a slow LAN."""
+    found = [*_blocks("", line=False), *_blocks(f", {LAN}", line=True)]
+    plot("blocks", "pull of a file of 10 blocks of 4 MiB", "changed blocks", found)
+    return found
+
+
+def _blocks(where: str, *, line: bool) -> list[Result]:
     subjects = (VOLUME, FOLDER)
     values: dict[tuple[int, str], list[float]] = {(changed, name): [] for changed in range(11) for name in subjects}
     notes: dict[tuple[int, str], dict[str, float]] = {}
@@ -253,7 +261,8 @@ def blocks() -> list[Result]:
     for _ in range(REPETITIONS):
         with (
             devices("blocks") as here,
-            serve(here.home / "server", here.environment, *options) as url,
+            serve(here.home / "server", here.environment, *options) as near,
+            slowly(near, LAN_RTT_MS) if line else _as_is(near) as url,
             blockfs(here.home, *options) as volume,
         ):
             first = here.link("first", url)
@@ -272,18 +281,16 @@ def blocks() -> list[Result]:
                     summary = here.reconcile(root)
                     values[changed, name].append(summary["seconds"])
                     notes[changed, name] = _traffic(summary)
-    found = [
+    return [
         Result(
             work=f"{changed} of 10 blocks of 4 MiB changed, pull",
-            subject=name,
+            subject=name + where,
             unit="s",
             values=each,
             notes=notes[changed, name],
         )
         for (changed, name), each in values.items()
     ]
-    plot("blocks", "pull of a file of 10 blocks of 4 MiB", "changed blocks", found)
-    return found
 
 
 # --- other tools on 200 MiB
