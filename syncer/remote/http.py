@@ -1,6 +1,6 @@
 """HTTP as the remote clients need it: one request in, one whole reply out, many at once.
 
-urllib3's pool in trio worker threads. Measured on 4 MiB GETs a thread costs 2.2 ms of CPU, httpx on trio 9.6 ms
+urllib3's pool in threads (`threads.py`). Measured on 4 MiB GETs a thread costs 2.2 ms of CPU, httpx on trio 9.6 ms
 (docs/adr, client transport). Nothing is retried or redirected here: `retry.py` decides that.
 """
 
@@ -163,7 +163,7 @@ class HttpTransport:
             self._pool = urllib3.HTTPConnectionPool(url.host, url.port, timeout=timeout, maxsize=settings.concurrency)
 
     async def send(self, request: Request) -> Reply:
-        """See `Transport.send`. Cancelling abandons the thread, which ends with its own time-outs."""
+        """See `Transport.send`. Cancelled while it waits, it is never sent; later, its thread is abandoned."""
         self._counters.requests += 1
         self._counters.bytes_sent += len(request.body)
         if request.method not in _READ_ONLY and not request.only_reads:

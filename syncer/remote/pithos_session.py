@@ -70,7 +70,7 @@ class Session:
         return self._info
 
     def learn_info(self, reply: Reply) -> ContainerInfo | None:
-        """Take what a reply tells of the container that it is about; None if that is not all of it."""
+        """What the container is: by a reply about it, if that tells, else as known; None if it is not."""
         if self.judge.tells_container(reply):
             self._info = self.judge.container_info(reply)
         return self._info

@@ -1,7 +1,7 @@
 """Blocking calls of trio tasks, so many at a time, by threads that go from one call to the next on their own.
 
-`trio.to_thread` brings every result to the event loop before the next call that waits for a place may begin: with a
-server 50 ms away that was 1.3 ms of each 52.8 in which the connection lay idle. Here what waits is ready beforehand.
+`trio.to_thread` brings every result to the event loop before the next call that waits for a place may begin: the
+connection lies idle meanwhile, 0.9 ms of each request by 16 at once (docs/adr, client transport).
 """
 
 from __future__ import annotations

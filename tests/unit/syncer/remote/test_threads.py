@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import pytest
 import trio
@@ -32,6 +33,10 @@ class Gate:
         with self._lock:
             self._under_way -= 1
         return number
+
+    def begin(self, nursery: trio.Nursery, threads: Threads, count: int) -> None:
+        for number in range(count):
+            nursery.start_soon(threads.run, partial(self.call, number))
 
     def let(self, count: int) -> None:
         self._open.release(count)
@@ -73,8 +78,7 @@ def test_what_waits_begins_when_there_is_room_for_more() -> None:
     async def main() -> None:
         threads = Threads(1)
         async with trio.open_nursery() as nursery:
-            for number in range(4):
-                nursery.start_soon(threads.run, lambda number=number: gate.call(number))
+            gate.begin(nursery, threads, 4)
             await until_begun(gate, 1)
             assert threads.waiting == 3
             threads.resize(3)
@@ -92,8 +96,7 @@ def test_fewer_places_are_fewer_calls_once_those_under_way_are_done() -> None:
     async def main() -> None:
         threads = Threads(3)
         async with trio.open_nursery() as nursery:
-            for number in range(6):
-                nursery.start_soon(threads.run, lambda number=number: gate.call(number))
+            gate.begin(nursery, threads, 6)
             await until_begun(gate, 3)
             threads.resize(1)
             gate.let(3)
