@@ -43,6 +43,8 @@ from syncer.local.volume_mount import check_mount
 from syncer.remote.client import ContainerInfo, Counters
 from syncer.remote.http import HttpTransport, Request
 from syncer.remote.parallel import one_error
+from syncer.remote.pithos_replies import Judge
+from syncer.remote.pithos_requests import Requests
 from syncer.remote.prefix import open_remote
 from syncer.remote.retry import RetryPolicy
 from syncer.remote.url import parse_url
@@ -269,9 +271,21 @@ async def _ask(linked: LinkedRoot, token: str) -> tuple[ContainerInfo, Check]:
     try:
         sent_s = time.time()
         reply = await transport.send(Request(method="HEAD", target=url.container_path))
-        return info, diagnosis.skew(reply.headers.get("date"), sent_s, time.time())
+        clock = diagnosis.skew(reply.headers.get("date"), sent_s, time.time())
+        await _sample(transport, Requests(url), Judge(url.origin, str(url)))
+        return info, clock
     finally:
         transport.close()
+
+
+async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> None:
+    """Read the description of one object, if there is one: a server may be reachable and yet not one we understand."""
+    page = make.list_page("", whole=False, limit=1)
+    for row in judge.rows(judge.demand(page, await transport.send(page), 200, 204)):
+        look = make.head(row.name)
+        reply = judge.demand(look, await transport.send(look), 200, 404)
+        if reply.status == 200:
+            judge.state(reply)
 
 
 def _container(linked: LinkedRoot, info: ContainerInfo) -> Check:

@@ -300,7 +300,7 @@ def object_state(headers: Iterable[tuple[str, str]], size_bytes: int | None = No
         object_hash=parse_object_hash(_required(known, OBJECT_HASH)),
         uuid=known.get(OBJECT_UUID.lower(), ""),
         version=parse_decimal(OBJECT_VERSION, _required(known, OBJECT_VERSION)),
-        modified_us=parse_timestamp(known.get(OBJECT_VERSION_TIMESTAMP.lower(), "0")),
+        modified_us=_moment(known.get(OBJECT_VERSION_TIMESTAMP.lower(), "0")),
         content_type=known.get("content-type", FILE_TYPE),
         modified_by=unquote_value(known.get(OBJECT_MODIFIED_BY.lower(), "")),
         meta=meta_from_headers(items),
@@ -353,6 +353,16 @@ def parse_timestamp(text: str) -> int:
     """
     seconds, _, fraction = text.partition(".")
     return parse_decimal("timestamp", seconds) * 1_000_000 + parse_decimal("timestamp", fraction[:6].ljust(6, "0"))
+
+
+def _moment(text: str) -> int:
+    """Read X-Object-Version-Timestamp as microseconds: decimals from our server, an HTTP date from Synnefo's.
+
+    Raises:
+        HeaderError: Neither.
+    """
+    seconds = parse_http_date(text) if "," in text else None
+    return parse_timestamp(text) if seconds is None or seconds < 0 else seconds * 1_000_000
 
 
 def http_date(modified_us: int) -> str:

@@ -315,7 +315,7 @@ def _object_headers(version: Version, store: PithosStore) -> dict[str, str]:
         "X-Object-Hash": version.etag,
         "X-Object-UUID": version.object_uuid,
         "X-Object-Version": str(version.serial),
-        "X-Object-Version-Timestamp": version.timestamp,
+        "X-Object-Version-Timestamp": version.http_date,
         "X-Object-Modified-By": "alice",
         "Content-Type": version.content_type,
         **{key.title(): value for key, value in version.meta.items()},

@@ -55,7 +55,13 @@ class Version:
 
     @property
     def timestamp(self) -> str:
+        """Of listings and version lists."""
         return f"{1795169379 + self.serial / 1000:.6f}"
+
+    @property
+    def http_date(self) -> str:
+        """Of a HEAD or GET: full seconds."""
+        return formatdate(int(1795169379 + self.serial / 1000), usegmt=True)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from syncer.core.xattrs import MAX_BYTES
 from syncer.protocol import headers
 from syncer.protocol.headers import HeaderError, ObjectState
 from tests import strategies
+from tests.golden.recorded import exchanges
 
 text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
 keys = text.filter(lambda key: key == key.lower() and 0 < len(key) <= 20)
@@ -108,6 +109,30 @@ def test_a_date_that_is_none_counts_as_absent(value: str) -> None:
 def test_too_much_metadata_is_refused(meta: dict[str, str]) -> None:
     with pytest.raises(HeaderError):
         headers.meta_from_headers(headers.meta_headers(meta).items())
+
+
+def test_every_object_that_a_real_pithos_describes_is_read() -> None:
+    """It was not: X-Object-Version-Timestamp is an HTTP date there, and no cycle with a file went through (12.23)."""
+    described = [
+        one
+        for one in exchanges()
+        if one.method in {"HEAD", "GET"} and one.status in {200, 206} and one.reply.header("X-Object-Version")
+    ]
+    assert len(described) > 70
+    for one in described:
+        length = int(one.reply.header("Content-Length") or len(one.reply.body))
+        state = headers.object_state(one.reply.headers, length)
+        assert headers.http_date(state.modified_us) == one.reply.header("X-Object-Version-Timestamp"), one.name
+        assert str(state.version) == one.reply.header("X-Object-Version")
+
+
+@pytest.mark.parametrize(
+    "value", ["", "yesterday, noon", "Sun, 99 Nov 2026 21:33:45 GMT", "-1", "Thu, 01 Jan 1960 00:00:00 GMT"]
+)
+def test_a_version_whose_time_makes_no_sense_is_refused(value: str) -> None:
+    fields = {"X-Object-Hash": "ab" * 32, "X-Object-Version": "7", "Content-Length": "5"}
+    with pytest.raises(HeaderError):
+        headers.object_state([*fields.items(), ("X-Object-Version-Timestamp", value)])
 
 
 @pytest.mark.parametrize("fields", [{"X-Object-Meta-": "v"}, {"X-Object-Meta-K": "%FF"}, {"X-Object-Meta-%FF": "v"}])
