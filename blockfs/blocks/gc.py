@@ -124,13 +124,17 @@ class Marks:
 
 
 def is_due(blocks: BlockDirectory, dead_bytes: int) -> bool:
-    """Whether a collection is worth while.
+    """Whether a collection is worth while, or one that has begun did not come to its end.
+
+    Until an epoch is swept, each block that is stored already is appended once more when it is put again.
 
     Args:
         blocks: The directory.
         dead_bytes: Canonical bytes that are known to be dead, as far as the caller can tell.
     """
     with blocks.index.reading() as txn:
+        if not blocks.index.is_swept(txn, blocks.index.number(txn, b"epoch")):
+            return True
         appended = blocks.index.number(txn, b"appended") - blocks.index.number(txn, b"collected")
         stored = sum(row.length_bytes for _, row in blocks.index.segments(txn))
     return appended > max(_DUE_BYTES, stored // _DUE_SHARE) or dead_bytes > max(_DEAD_BYTES, stored // _DEAD_SHARE)
@@ -151,19 +155,21 @@ def collect(
     blocks: BlockDirectory,
     live: Callable[[], Iterable[bytes]],
     *,
-    before_mark: Callable[[], None] = lambda: None,
+    commit: Callable[[], None] = lambda: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> GcResult:
     """Delete the blocks that nobody needs. One collection at a time; a second one waits.
 
-    Order: begin a new epoch, durably → `before_mark` → wait for the holders of older epochs → mark → delete unmarked
-    rows of older epochs, durably → wait for readers of older states → punch → unlink empty segments.
+    Order: `commit` → begin a new epoch, durably → `commit` → wait for the holders of older epochs → mark → delete
+    unmarked rows of older epochs, durably → wait for readers of older states → punch → unlink empty segments. It counts
+    as done once the rows are deleted: one that fails before is due again, see `is_due`.
 
     Args:
         blocks: The directory. This process may go on using it.
         live: Names the ids of the roots, concatenated or single, in any order, holes included or not. Called once,
             after the wait: what was committed by then counts. Pins are added to it.
-        before_mark: Called before the wait. The mount commits its change sets here, so that their holds end.
+        commit: The mount commits its change sets here. First of all, because where that fails no epoch may begin; and
+            before the wait, so that the holds of what came in between end.
         stop: Asked now and then while waiting and working.
 
     Raises:
@@ -179,7 +185,7 @@ def collect(
     try:
         while not try_exclusive(fd):
             pause()
-        return _collect(blocks, live, before_mark, stop, pause)
+        return _collect(blocks, live, commit, stop, pause)
     finally:
         os.close(fd)
 
@@ -187,13 +193,14 @@ def collect(
 def _collect(
     blocks: BlockDirectory,
     live: Callable[[], Iterable[bytes]],
-    before_mark: Callable[[], None],
+    commit: Callable[[], None],
     stop: Callable[[], bool],
     pause: Callable[[], None],
 ) -> GcResult:
+    commit()
     blocks.release_segments()
-    epoch, rows = _advance(blocks)
-    before_mark()
+    epoch, rows, appended = _advance(blocks)
+    commit()
     blocks.epochs.drain(epoch, pause)
     marks = Marks(rows, secrets.randbelow(ID_SIZE - 15))
     for ids in live():
@@ -203,6 +210,9 @@ def _collect(
         marks.add(ids)
     garbage = Garbage(blocks.index)
     checked, removed, removed_bytes = _sweep(blocks, garbage, marks, epoch, stop)
+    with blocks.index.writing() as txn:
+        blocks.index.set_number(txn, b"swept", epoch)
+        blocks.index.set_number(txn, b"collected", appended)
     del marks  # its memory is as much as all that comes needs
     reclaimer = Reclaimer(blocks.layout, blocks.index, blocks.disk)
     freed = reclaimer.punch_swept(garbage, pause) + reclaimer.punch(pause)
@@ -220,15 +230,18 @@ def _collect(
     )
 
 
-def _advance(blocks: BlockDirectory) -> tuple[int, int]:
-    """Begin a new epoch; returns it and the number of rows. From now on `swept` lags behind: dedup hits are careful."""
+def _advance(blocks: BlockDirectory) -> tuple[int, int, int]:
+    """Begin a new epoch; returns it, the number of rows, and what was appended before it.
+
+    From now on `swept` lags behind: dedup hits are careful.
+    """
     index = blocks.index
     with index.writing() as txn:
         epoch = index.number(txn, b"epoch") + 1
         index.set_number(txn, b"epoch", epoch)
-        index.set_number(txn, b"collected", index.number(txn, b"appended"))
+        appended = index.number(txn, b"appended")
         rows = sum(row.rows for _, row in index.segments(txn))
-    return epoch, rows
+    return epoch, rows, appended
 
 
 def _sweep(
@@ -252,8 +265,6 @@ def _sweep(
             garbage.add(txn, rows)
         removed += len(rows)
         removed_bytes += sum(row.length for row in rows)
-    with blocks.index.writing() as txn:
-        blocks.index.set_number(txn, b"swept", epoch)
     return checked, removed, removed_bytes
 
 

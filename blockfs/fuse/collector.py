@@ -39,6 +39,7 @@ class Collector:
         self._ending = ending
         self._last_s = -LOW_SPACE_PAUSE_S
         self._look_took_s = 0.0
+        self._failure_took_s = 0.0  # a collection that failed is due again, but not more than half of the time
         self._kept_bytes = 0  # in no leaf, but kept by the last collection: pins, and what is being sealed
         self._thread = threading.Thread(target=self._run, name="blocksync-gc", daemon=True)
         self._thread.start()
@@ -48,7 +49,7 @@ class Collector:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ending.wait(max(LOOK_S, self._look_took_s * LOOK_SHARE)):
+        while not self._ending.wait(max(LOOK_S, self._look_took_s * LOOK_SHARE, self._failure_took_s)):
             try:
                 self.look()
             except CollectionStopped:
@@ -72,13 +73,18 @@ class Collector:
         if not is_wanted:
             return
         started_s = time.monotonic()
-        done = upkeep.gc(
-            filesystem.blocks,
-            filesystem.tree,
-            filesystem.ballast,
-            commit=filesystem.commit,
-            stop=self._ending.is_set,
-        )
+        try:
+            done = upkeep.gc(
+                filesystem.blocks,
+                filesystem.tree,
+                filesystem.ballast,
+                commit=filesystem.commit,
+                stop=self._ending.is_set,
+            )
+        except (BlockfsError, OSError):
+            self._failure_took_s = time.monotonic() - started_s
+            raise
+        self._failure_took_s = 0.0
         self._counters.collected(done)
         self._last_s = time.monotonic()
         self._kept_bytes = self._unreferenced_bytes()

@@ -72,7 +72,7 @@ def gc(
         finally:
             view.close()
 
-    done = ballast.spend(lambda: collect(blocks, live, before_mark=commit, stop=stop))
+    done = ballast.spend(lambda: collect(blocks, live, commit=commit, stop=stop))
     return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
@@ -121,18 +122,76 @@ def test_a_collection_waits_for_the_holders_of_older_epochs(blocks: BlockDirecto
     assert blocks.missing(ids) == ids[1:]
 
 
-def test_before_mark_runs_in_time_to_end_holds(blocks: BlockDirectory) -> None:
+def test_a_commit_runs_in_time_to_end_holds(blocks: BlockDirectory) -> None:
     """The mount commits its change sets there; without it a collection would wait for the next commit."""
     hold = blocks.hold()
-    collect(blocks, list, before_mark=hold.release)
+    collect(blocks, list, commit=hold.release)
     assert hold.released
 
 
 def test_holders_of_the_new_epoch_are_not_waited_for(blocks: BlockDirectory) -> None:
+    epochs: list[int] = []
     holds = []
-    collect(blocks, list, before_mark=lambda: holds.append(blocks.hold()))
-    assert not holds[0].released
-    holds[0].release()
+
+    def commit() -> None:
+        epochs.append(blocks.index.epoch())
+        if epochs[-1] > epochs[0]:
+            holds.append(blocks.hold())
+
+    collect(blocks, list, commit=commit)
+    (hold,) = holds
+    assert not hold.released
+    hold.release()
+
+
+class CommitFailedError(Exception):
+    """Of the mount's."""
+
+
+def _failing_from(call: int) -> Callable[[], None]:
+    """A commit that fails from its n-th call on."""
+    calls = itertools.count(1)
+
+    def commit() -> None:
+        if next(calls) >= call:
+            raise CommitFailedError
+
+    return commit
+
+
+def test_a_collection_whose_first_commit_fails_begins_no_epoch(blocks: BlockDirectory) -> None:
+    """Until it were swept, each block that is stored already would be appended again: on a full disk, of all places."""
+    put_all(blocks, *DATAS)
+    before = payload_bytes(blocks)
+    with pytest.raises(CommitFailedError):
+        collect(blocks, lambda: IDS, commit=_failing_from(1))
+    put_all(blocks, *DATAS)
+    assert payload_bytes(blocks) == before
+
+
+def test_a_collection_that_fails_is_due_again(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had set down that it had collected, before it did: the next one came after another GiB."""
+    monkeypatch.setattr(gc, "_DUE_BYTES", 3 * BLOCK_SIZE)
+    put_all(blocks, *DATAS)
+    for call in (1, 2):
+        with pytest.raises(CommitFailedError):
+            collect(blocks, lambda: IDS, commit=_failing_from(call))
+        assert is_due(blocks, 0)
+    collect(blocks, lambda: IDS)
+    assert not is_due(blocks, 0)
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+def test_a_collection_that_began_and_did_not_end_is_due(blocks: BlockDirectory, asked: int) -> None:
+    """However little was appended: until the epoch is swept, hits are appended again."""
+    put_all(blocks, *DATAS)
+    assert not is_due(blocks, 0)
+    answers = itertools.count(1)
+    with pytest.raises(CollectionStopped):
+        collect(blocks, lambda: iter(IDS[:4]), stop=lambda: next(answers) >= asked)
+    assert is_due(blocks, 0)
+    collect(blocks, lambda: IDS[:4])
+    assert not is_due(blocks, 0)
 
 
 def test_blocks_put_during_a_collection_stay(blocks: BlockDirectory) -> None:
