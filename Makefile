@@ -1,10 +1,11 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
-export PREFIX DESTDIR HELPERDIR PYTHON
+export PREFIX DESTDIR HELPERDIR PYTHON EFFORT
 .PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop clean
 
 demo: bootstrap
 	@.venv/bin/python scripts/demo.py
 
+# EFFORT=full has the counts that the designs promise, and is what CI runs: docs/dev/testing.md
 test: test-bootstrap
 	@scripts/test
 

@@ -11,9 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from blockfs.runtime.mountinfo import is_below, read_mounts
+from tests import effort
 from tests.system.machines import Ended, Machines
+
+settings.register_profile("effort", max_examples=effort.count("properties"))
+settings.load_profile("effort")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,22 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.crash.histories import Entry, Found, NamesHistory, PagedHistory
 from tests.crash.kills import kill_often
 from tests.crash.pages import PAGE, make_page
 
+VOLUMES = 2
 
-@pytest.mark.parametrize("seed", [1, 2])
+
+@pytest.mark.parametrize("seed", range(1, VOLUMES + 1))
 def test_what_was_fsynced_survives_kill_nine_under_load(
     fuse: None, tmp_path: Path, nothing_left: None, seed: int
 ) -> None:
-    tally = kill_often(tmp_path, seed, 8)
+    kills = effort.count("kills of a mount") // VOLUMES
+    tally = kill_often(tmp_path, seed, kills)
     assert not tally.failures
-    assert tally.kills == 8
+    assert tally.kills == kills
 
 
 def content(*versions: int) -> bytes:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.power.recording import Loss, read_entries, surviving
 from tests.power.trial import Trial, cut_power, look_with_engine, look_with_mount, record
 
@@ -20,11 +21,11 @@ def trial(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Trial:
 
 
 def test_what_was_promised_survives_a_power_cut(trial: Trial) -> None:
-    assert cut_power(trial, 8, look_with_engine, seed=1) == []
+    assert cut_power(trial, effort.count("power cuts"), look_with_engine, seed=1) == []
 
 
 def test_a_volume_can_be_mounted_after_a_power_cut(trial: Trial) -> None:
-    assert cut_power(trial, 1, look_with_mount, seed=2) == []
+    assert cut_power(trial, effort.count("power cuts, mounted"), look_with_mount, seed=2) == []
 
 
 def test_the_load_is_worth_cutting(trial: Trial) -> None:

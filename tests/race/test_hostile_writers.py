@@ -1,25 +1,29 @@
-"""Hostile writers against the code that replaces files; 50,000 displacements in `make soak`."""
+"""Hostile writers against the code that replaces files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import effort
 from tests.race import hostile, mounted
 from tests.race.outcome import Outcome
 
+DISPLACED = effort.count("hostile writers")
+DISPLACED_MOUNTED = effort.count("hostile writers, mounted")
+
 
 def test_no_version_of_a_hostile_writer_is_lost(tmp_path: Path) -> None:
-    outcome = hostile.race(tmp_path, 1000)
+    outcome = hostile.race(tmp_path, DISPLACED)
     assert not outcome.lost, outcome
-    assert outcome.displaced >= 1000
+    assert outcome.displaced >= DISPLACED
     assert outcome.unseen, "no writer was ever faster: this has shown nothing"
 
 
 def test_no_version_of_a_hostile_writer_is_lost_on_a_mount(tmp_path: Path) -> None:
-    outcome = mounted.race(tmp_path, 300)
+    outcome = mounted.race(tmp_path, DISPLACED_MOUNTED)
     assert not outcome.lost, outcome
-    assert outcome.displaced >= 300
+    assert outcome.displaced >= DISPLACED_MOUNTED
     assert outcome.refused, "no writer was ever faster: this has shown nothing"
 
 

@@ -12,9 +12,10 @@ import sys
 from dataclasses import dataclass
 from types import ModuleType
 
+from tests import effort
 from tests.simulation import engine_scenario, scenario
 
-BUDGETS = {"R0": 48_000, "R2": 4_000}
+BUDGETS = {ring: effort.count(f"planner mutants, {ring}") for ring in ("R0", "R2")}
 """Seeds per mutant and ring. The hardest ones to kill need most of it; the rarest begin where a seed is known."""
 
 _ORDER = (  # importers after what they import

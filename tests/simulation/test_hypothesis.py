@@ -8,11 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests import effort
 from tests.simulation.invariants import ViolationError
 from tests.simulation.scenario import Limits, Scenario
 from tests.simulation.world import trees
 
-EXAMPLES = 20_000
+EXAMPLES = effort.count("ring R1")
 
 
 @settings(

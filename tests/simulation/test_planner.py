@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from syncer.core import plan as plan_module
+from tests import effort
 from tests.simulation import workers
 from tests.simulation.__main__ import engine_replay, replay
 from tests.simulation.invariants import ViolationError
 from tests.simulation.scenario import HISTORIES, MARKING, Limits, Scenario, failure_of, failures, run_seed, shrink
 
-SCENARIOS = 1_000_000
+SCENARIOS = effort.count("ring R0")
+SHORT_WAYS = effort.count("ring R0, fast paths")
 FIRST_SEED = 0  # fixed: a run that fails here fails everywhere
 
 
@@ -66,8 +68,8 @@ def test_what_is_at_rest_is_planned_as_the_long_way_would(monkeypatch: pytest.Mo
         return plan
 
     monkeypatch.setattr(plan_module, "make_plan", both_ways)
-    assert [seed for seed in range(2000) if failure_of(seed) is not None] == []
-    assert quick > 1000
+    assert [seed for seed in range(SHORT_WAYS) if failure_of(seed) is not None] == []
+    assert quick > SHORT_WAYS // 2
 
 
 def test_scenarios_reach_every_kind_of_trouble() -> None:

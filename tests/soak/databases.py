@@ -7,13 +7,13 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from tests import effort
 from tests.conftest import Mounted
 from tests.real.databases import all_workloads, kill_under
 from tests.soak.report import Report
 from tests.system.machines import Machines
 
 MINUTES = 15
-_ROUNDS = 40
 _TRANSACTIONS = 150
 _COMMITS = 25
 
@@ -30,7 +30,7 @@ def run(scale: float, report: Report) -> None:
     try:
         mounted = Mounted(machines, "m", home / "volume-m", machines.volume("m"))
         workloads = all_workloads(mounted.path)
-        rounds = max(1, round(_ROUNDS * scale))
+        rounds = effort.soak("databases", scale)
         for _ in range(rounds):
             enough = {name: noise.randint(1, _COMMITS if name == "git" else _TRANSACTIONS) for name in workloads}
             kill_under(mounted, workloads, enough)

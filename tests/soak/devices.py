@@ -7,12 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
 
+from tests import effort
 from tests.soak.report import Report
 
 MINUTES = 12
-_SECONDS: Final = 600.0
 
 
 def run(scale: float, report: Report) -> None:
@@ -23,7 +22,7 @@ def run(scale: float, report: Report) -> None:
     """
     seed = int(time.time())
     result = subprocess.run(
-        [sys.executable, "-m", "tests.devices", str(max(10.0, _SECONDS * scale)), str(seed)],
+        [sys.executable, "-m", "tests.devices", str(max(10, effort.soak("six devices", scale))), str(seed)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

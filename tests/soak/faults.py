@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from tests import effort
 from tests.soak.report import Report
 from tests.unit.blockfs.engine.hostfaults import all_faults, failure_of
 
@@ -18,7 +19,7 @@ def run(scale: float, report: Report) -> None:
         AssertionError: Under some fault, something was lost, told wrongly, or could not be done again.
     """
     faults = all_faults()
-    chosen = faults if scale >= 1 else random.Random(1).sample(faults, max(1, round(len(faults) * scale)))
+    chosen = random.Random(1).sample(faults, min(len(faults), effort.soak("host faults", scale)))
     failures = [failure for fault in chosen if (failure := failure_of(fault))]
     report.record("faults", possible=len(faults), tried=len(chosen), failures=len(failures))
     assert not failures, "\n".join(failures)

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests import effort
 from tests.conftest import Mounted, mounted_below
 from tests.soak.report import Report
 from tests.system.exerciser import Exerciser
 
 MINUTES = 20
-_OPERATIONS: Final = 1_200_000
 _CHUNK: Final = 20_000
 _LANES: Final = 4  # they wait for the disk most of the time
 _SEAL_EVERY_S: Final = 5.0
@@ -65,7 +65,7 @@ def run(scale: float, report: Report) -> None:
     """
     crate = shutil.which("fsx")
     home = Path(tempfile.mkdtemp(prefix="blocksync-fsx-"))
-    chunks = range(max(_LANES, round(_OPERATIONS * scale / _CHUNK)))
+    chunks = range(max(_LANES, effort.soak("exerciser", scale) // _CHUNK))
     try:
         lanes = [Lane(home / f"lane-{number}", crate, report) for number in range(_LANES)]
         with ThreadPoolExecutor(_LANES) as pool:

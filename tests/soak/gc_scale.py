@@ -28,11 +28,12 @@ from blockfs.blocks.index import Index, Row, SegmentRow, SegmentState
 from blockfs.blocks.segment import RAW
 from blockfs.tree.schema import ROOT_INO, Inode, Kind
 from blockfs.tree.store import Tree
+from tests import effort
 from tests.soak.report import Report
 
 MINUTES: Final = 10
 ALONE: Final = True
-ROWS: Final = 1 << 24
+ROWS: Final = effort.soak("large collections")
 BLOCK_SIZE: Final = 65536
 ROWS_PER_SEGMENT: Final = 16384
 MAX_ANON_BYTES: Final = 300 << 20

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from tests import effort
 from tests.conftest import Mounted
 from tests.real.guest import Mode
 from tests.real.trial import Trial
@@ -25,7 +26,6 @@ MODES = [
         ("writeback", "io_uring"),
     )
 ]
-_ROUNDS = 8
 _SYNCS = 300
 
 
@@ -41,7 +41,7 @@ def run(scale: float, report: Report) -> None:
         try:
             mounted = Mounted(machines, "m", home / "volume-m", machines.volume("m"))
             trial = Trial(mounted, home, mode)
-            victims = ["qemu", "mount"] * max(1, round(_ROUNDS * scale / 2))
+            victims = ["qemu", "mount"] * max(1, effort.soak("guest", scale) // 2)
             trial.run_rounds(victims, random.Random(number), _SYNCS)
             trial.power_off(versions=50)
             trial.check_volume()

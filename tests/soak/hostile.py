@@ -7,21 +7,22 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import effort
 from tests.race import hostile, mounted
 from tests.race.outcome import Outcome
 from tests.soak.report import Report
 
 MINUTES = 35
-DISPLACEMENTS = 50_000
 
 
 def run(scale: float, report: Report) -> None:
     """No version is lost, in a folder and on a mount; the same races catch the mutant."""
-    count = max(1000, round(DISPLACEMENTS * scale))
+    count = max(1000, effort.soak("hostile writers", scale))
+    mounted_count = max(1000, effort.soak("hostile writers, mounted", scale))
     seed = time.time_ns() % (1 << 32)
     _hold(report, "race", seed, lambda folder: hostile.race(folder, count, seed=seed))
     _catch(report, "stat-then-rename", lambda folder: hostile.race(folder, 10_000, hostile.stat_then_rename, seed))
-    _hold(report, "race on a mount", seed, lambda folder: mounted.race(folder, count, seed=seed))
+    _hold(report, "race on a mount", seed, lambda folder: mounted.race(folder, mounted_count, seed=seed))
     _catch(
         report,
         "stat-then-rename on a mount",

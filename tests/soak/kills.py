@@ -9,11 +9,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from tests import effort
 from tests.crash.kills import Tally, kill_often
 from tests.soak.report import Report
 
 MINUTES: Final = 25
-KILLS: Final = 1000
 VOLUMES: Final = 2
 PER_VOLUME: Final = 25  # then a new volume: bounded time for the checks, and volumes of every age
 
@@ -31,7 +31,7 @@ def one_volume(seed: int, kills: int) -> Tally:
 
 def run(scale: float, report: Report) -> None:
     """See the module."""
-    kills = max(VOLUMES, round(KILLS * scale))
+    kills = max(VOLUMES, effort.soak("kills of a mount", scale))
     batches = [min(PER_VOLUME, kills - first) for first in range(0, kills, PER_VOLUME)]
     total = Tally()
     with ProcessPoolExecutor(VOLUMES, mp_context=multiprocessing.get_context("spawn")) as pool:

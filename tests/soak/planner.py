@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from tests import effort
 from tests.simulation import workers
 from tests.soak.report import Report
 
 MINUTES = 30
-_PLANNER: Final = 2_000_000
-_ENGINE: Final = 60_000
 _BATCH: Final = 20_000
 
 
@@ -21,8 +20,8 @@ def run(scale: float, report: Report) -> None:
         AssertionError: A seed violates an invariant; it is named, and replays exactly.
     """
     first = int(time.time()) * 1_000_000
-    for verb, count in (("seeds", _PLANNER), ("engine", _ENGINE)):
-        wanted, done = max(1, round(count * scale)), 0
+    for verb, ring in (("seeds", "ring R0"), ("engine", "ring R2")):
+        wanted, done = effort.soak(ring, scale), 0
         while done < wanted:
             batch = min(_BATCH, wanted - done)
             lines = workers.by_core(verb, first + done, batch)

@@ -10,12 +10,12 @@ from typing import Final
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests import effort
 from tests.conftest import mounted_below
 from tests.soak.report import Report
 from tests.system.posix_machine import PosixMachine
 
 MINUTES = 10
-_SEQUENCES: Final = 150
 _STEPS: Final = 60
 
 
@@ -26,7 +26,7 @@ def run(scale: float, report: Report) -> None:
         AssertionError: They differed; Hypothesis prints the shortest sequence it found.
     """
     home = Path(tempfile.mkdtemp(prefix="blocksync-posix-"))
-    sequences = max(1, round(_SEQUENCES * scale))
+    sequences = effort.soak("calls beside ext4", scale)
     try:
         PosixMachine.ext4 = home
         for mounted in mounted_below(home):

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from tests import effort
 from tests.power.recording import read_entries
 from tests.power.trial import cut_power, look_with_engine, look_with_mount, record
 from tests.soak.report import Report
@@ -13,8 +14,6 @@ from tests.soak.report import Report
 MINUTES = 5
 _RECORDINGS = 4
 _ROUNDS = 300
-_CUTS = 75
-_MOUNTED_CUTS = 5
 
 
 def run(scale: float, report: Report) -> None:
@@ -29,7 +28,7 @@ def run(scale: float, report: Report) -> None:
         try:
             compression = "zstd" if seed % 2 else "none"
             trial = record(home, rounds=_ROUNDS, seed=seed, compression=compression)
-            cuts, mounted = max(1, round(_CUTS * scale)), max(1, round(_MOUNTED_CUTS * scale))
+            cuts, mounted = effort.soak("power cuts", scale), effort.soak("power cuts, mounted", scale)
             broken = cut_power(trial, cuts, look_with_engine, seed=seed, processes=2)
             broken += cut_power(trial, mounted, look_with_mount, seed=seed + 1000)
             entries = read_entries(trial.recording)

@@ -8,14 +8,13 @@ from typing import Final
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from tests import effort
 from tests.soak.report import Report
 from tests.system.damage import run_damaged
 from tests.system.machines import Machines
 from tests.unit.blockfs.tree.damaged import Edit, all_rows, build, copied, damage_and_repair, edits
 
 MINUTES: Final = 12
-DAMAGED_TREES: Final = 3000
-DAMAGED_VOLUMES: Final = 150
 
 
 def damaged_trees(home: Path, examples: int) -> int:
@@ -45,7 +44,7 @@ def damaged_trees(home: Path, examples: int) -> int:
 
 def run(scale: float, report: Report) -> None:
     """See the module."""
-    trees, volumes = max(1, round(DAMAGED_TREES * scale)), max(1, round(DAMAGED_VOLUMES * scale))
+    trees, volumes = effort.soak("damaged trees", scale), effort.soak("damaged volumes", scale)
     with tempfile.TemporaryDirectory(prefix="blocksync-repair-") as home:
         report.record("rows", trees=trees, damaged_rows=damaged_trees(Path(home), trees))
         machines = Machines(Path(home))

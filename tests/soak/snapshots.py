@@ -7,17 +7,17 @@ from typing import Final
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests import effort
 from tests.soak.report import Report
 from tests.unit.blockfs.engine.test_snapshots_machine import SnapshotMachine
 
 MINUTES: Final = 6
-SEQUENCES: Final = 800
 STEPS: Final = 50
 
 
 def run(scale: float, report: Report) -> None:
     """Random sequences of writes, cuts, snapshots, deletions, restores, collections, remounts, kills and power cuts."""
-    sequences = max(1, int(SEQUENCES * scale))
+    sequences = effort.soak("snapshots", scale)
     run_state_machine_as_test(
         SnapshotMachine,
         settings=settings(

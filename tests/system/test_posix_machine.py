@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests import effort
 from tests.conftest import Mounted
 from tests.system.exerciser import Exerciser
 from tests.system.posix_machine import PosixMachine
@@ -17,7 +18,7 @@ def test_random_calls_do_what_they_do_on_ext4(shared_mount: Mounted, ext4: Path)
     run_state_machine_as_test(
         PosixMachine,
         settings=settings(
-            max_examples=4,
+            max_examples=effort.count("calls beside ext4"),
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
@@ -29,10 +30,11 @@ def test_random_calls_do_what_they_do_on_ext4(shared_mount: Mounted, ext4: Path)
 
 def test_random_reads_find_what_was_written(mounted: Mounted) -> None:
     exerciser = Exerciser(mounted.path / "file", seed=1)
+    operations = effort.count("exerciser") // 2
     for _ in range(2):
-        exerciser.run(400)
+        exerciser.run(operations * 4 // 5)
         mounted.run("flush", mounted.path)
-        exerciser.run(100)
+        exerciser.run(operations // 5)
         exerciser.close()
         mounted.umount()
         mounted.remount()

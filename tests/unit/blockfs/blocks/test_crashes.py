@@ -18,6 +18,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.blocks.scrub import scrub
+from tests import effort
 from tests.unit.blockfs.blocks.disks import Died, PowerCutDisk, memory_folder
 
 BLOCK_SIZE = 4096
@@ -194,7 +195,7 @@ STEPS = 164
 
 
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
-@pytest.mark.parametrize("at", range(1, STEPS + 1))
+@pytest.mark.parametrize("at", range(1, STEPS + 1, 100 // effort.count("deaths of a block store")))
 def test_nothing_promised_is_lost_by_a_death_at_any_step(at: int, power_cut: bool) -> None:
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         path, disk, promises = life_of(Path(folder), lambda number, name: Died() if number >= at else None)

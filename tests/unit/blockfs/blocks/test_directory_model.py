@@ -19,6 +19,7 @@ from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.rebuild import rebuild_index
 from blockfs.blocks.scrub import scrub
 from blockfs.errors import CorruptBlockError, MissingBlockError
+from tests import effort
 from tests.unit.blockfs.blocks.disks import memory_folder
 
 BLOCK_SIZE = 4096
@@ -206,6 +207,9 @@ TestModel = Model.TestCase
 TestPackedModel = PackedModel.TestCase
 for case in (TestModel, TestPackedModel):
     case.settings = settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        max_examples=effort.count("block directory"),
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
 del case  # pytest would collect it once more

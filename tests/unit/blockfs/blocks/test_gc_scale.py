@@ -1,14 +1,15 @@
-"""What a collection of a large index needs, at 1/64 of the size that `make soak` uses."""
+"""What a collection of a large index needs."""
 
 from __future__ import annotations
 
 from blockfs.blocks.gc import Marks
+from tests import effort
 from tests.soak import gc_scale
 
 
 def test_a_collection_needs_little_more_memory_than_its_marks() -> None:
     """8 bytes per block at most, and what the process takes anyway: nothing else grows with the index."""
-    figures = gc_scale.measure(gc_scale.ROWS // 64)
+    figures = gc_scale.measure(effort.count("large collections"))
     assert figures.rows // 2 * 0.95 <= figures.removed <= figures.rows // 2
     assert figures.anon_bytes <= 64 << 20
 

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from blockfs.engine.filesystem import Filesystem
 from blockfs.tree.schema import ROOT_INO
+from tests import effort
 from tests.unit.blockfs.engine.volumes import Died, Killer, PowerCut, config, create, find, findings, make
 
 PAGE = 4096
@@ -403,7 +404,7 @@ def test_files_are_what_was_written_whatever_happens() -> None:
     run_state_machine_as_test(
         FilesMachine,
         settings=settings(
-            max_examples=int(os.environ.get("BLOCKSYNC_FILES_EXAMPLES", "100")),
+            max_examples=effort.count("files"),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

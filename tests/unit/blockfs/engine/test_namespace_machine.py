@@ -23,6 +23,7 @@ from blockfs.errors import FsError
 from blockfs.tree.check import check
 from blockfs.tree.schema import ROOT_INO, Kind
 from blockfs.tree.store import Tree
+from tests import effort
 from tests.fakes.sizes import RecordedSizes
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -320,4 +321,4 @@ class NamespaceMachine(RuleBasedStateMachine):
 
 
 TestNamespace = NamespaceMachine.TestCase
-TestNamespace.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+TestNamespace.settings = settings(max_examples=effort.count("namespace"), stateful_step_count=50, deadline=None)

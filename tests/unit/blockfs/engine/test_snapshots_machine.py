@@ -19,6 +19,7 @@ from blockfs.blocks.gc import collect
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import FsError
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Kind
+from tests import effort
 from tests.unit.blockfs.engine import volumes
 from tests.unit.blockfs.engine.volumes import USER, Died, Killer, PowerCut, config, findings
 
@@ -198,4 +199,4 @@ class SnapshotMachine(RuleBasedStateMachine):
 
 
 TestSnapshots = SnapshotMachine.TestCase
-TestSnapshots.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestSnapshots.settings = settings(max_examples=effort.count("snapshots"), stateful_step_count=25, deadline=None)

@@ -17,6 +17,7 @@ from blockfs.tree.overlay import ChangeSet
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, Cursor, Generation, Inode, Kind
 from blockfs.tree.store import Tree
+from tests import effort
 
 # Link counts, sizes and the like are the engine's business: this machine links and sets leaves at will.
 TREE_PROBLEMS = {
@@ -315,4 +316,4 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTree = TreeMachine.TestCase
-TestTree.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTree.settings = settings(max_examples=effort.count("tree"), stateful_step_count=40, deadline=None)

@@ -13,6 +13,7 @@ from blockfs.blocks.merkle import sparse_root
 from blockfs.tree.merkle import hash_file
 from blockfs.tree.schema import Inode
 from blockfs.tree.store import Tree
+from tests import effort
 
 BLOCK = 4096
 MakeInode = Callable[..., Inode]
@@ -22,7 +23,7 @@ def an_id(number: int) -> bytes:
     return hashlib.sha256(b"%d" % number).digest()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=effort.count("tree roots"))
 @given(
     st.one_of(st.integers(257, 3000), st.sampled_from([512, 513, 768, 1024, 1025, 2048, 2049])),
     st.dictionaries(st.integers(0, 2999), st.integers(1, 9), max_size=5),

@@ -14,6 +14,7 @@ from blockfs.tree.draft import LOST_FOUND
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import META_FORMAT, META_MOUNT, MountRow, Table, encode_format, leaf_map_key, u64
 from blockfs.tree.store import Tree
+from tests import effort
 from tests.unit.blockfs.tree.damaged import (
     BLOCK_SIZE,
     FIRST,
@@ -37,7 +38,11 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=effort.count("damaged trees"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_any_damaged_rows_are_repaired_and_nothing_else_is_touched(sound: Path, data: st.DataObject) -> None:
     with copied(sound) as path:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, objection
 from syncer.core.model import RelPath
+from tests import effort
 from tests.unit.syncer.core.trees import base_of, file, file_stat, folder, remote_file
 
 _segments = st.sampled_from(
@@ -27,7 +28,11 @@ _patterns = st.builds(
 _paths = st.lists(st.sampled_from(["a", "b", "ab", "a.b", ".a", "é", "a b", "#"]), min_size=1, max_size=4)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=effort.count("ignore rules"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(own=st.lists(_patterns, max_size=3), below=st.lists(_patterns, max_size=3), paths=st.lists(_paths, max_size=6))
 def test_rules_say_what_git_says(
     tmp_path_factory: pytest.TempPathFactory, own: list[str], below: list[str], paths: list[list[str]]

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from syncer.core.merge import merge
 from syncer.core.model import Kind, Meta, Nid, Node, NoteKind
 from syncer.core.paths import PARK_FOLDER, paths_of
+from tests import effort
 from tests.unit.syncer.core.trees import POLICY, Nodes, base_of, file, folder, fresh, link, names, plan, steps, tree
 
 
@@ -175,7 +176,7 @@ def _trees(draw: st.DrawFn) -> tuple[Nodes, Nodes, Nodes]:
     return sides[0], sides[1], sides[2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort.count("merge"), deadline=None)
 @given(_trees())
 def test_the_target_is_a_valid_tree(trees: tuple[Nodes, Nodes, Nodes]) -> None:
     base, local, remote = trees
@@ -184,7 +185,7 @@ def test_the_target_is_a_valid_tree(trees: tuple[Nodes, Nodes, Nodes]) -> None:
     assert len({node.slot for node in target.values()}) == len(target)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort.count("merge"), deadline=None)
 @given(_trees())
 def test_merge_is_pure_and_deterministic(trees: tuple[Nodes, Nodes, Nodes]) -> None:
     base, local, remote = (tree(each) for each in trees)
@@ -193,7 +194,7 @@ def test_merge_is_pure_and_deterministic(trees: tuple[Nodes, Nodes, Nodes]) -> N
     assert copies == (base, local, remote)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort.count("merge"), deadline=None)
 @given(_trees())
 def test_merge_is_symmetric_in_what_survives(trees: tuple[Nodes, Nodes, Nodes]) -> None:
     """I13: swapping the sides changes names and priority, not which versions exist afterwards."""

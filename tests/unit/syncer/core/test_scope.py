@@ -32,11 +32,12 @@ from syncer.core.scope import Calm, Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.sieve import Sieve
 from syncer.core.subtrees import Member, Subtree, touches
 from syncer.core.xattrs import Xattrs
+from tests import effort
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
 from tests.unit.syncer.core.trees import base_of, file, folder, folder_stat, local_tag
 
 POLICY = Policy(host="pc", utc="T")
-SEEDS = 4000
+SEEDS = effort.count("parts of a tree")
 # What is too large to travel is no difference, so a part is not told of it, and a plan of the whole may say less.
 LIMITS = Limits(base_steps=24, side_steps=2, lost_base=False, large_marks=False)
 

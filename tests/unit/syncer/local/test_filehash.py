@@ -12,12 +12,17 @@ from syncer.core.model import Content
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.filehash import hash_file
 from syncer.local.root import content_of
+from tests import effort
 from tests.unit.syncer.local.folders import BLOCK, blocks_of, noise
 
 pieces = st.lists(st.tuples(st.sampled_from([0, 1, 100, BLOCK, 3 * BLOCK + 1, 40 * BLOCK]), st.booleans()), max_size=6)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=effort.count("sparse hashes"),
+    deadline=None,
+)
 @given(pieces, st.sampled_from([BLOCK, 4 * BLOCK, 2 << 20, 4 << 20]))
 def test_a_sparse_file_hashes_like_its_bytes(tmp_path: Path, plan: list[tuple[int, bool]], block_size: int) -> None:
     path = tmp_path / "file"

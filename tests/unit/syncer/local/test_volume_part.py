@@ -22,12 +22,13 @@ from syncer.local.survey import Digests
 from syncer.local.volume_part import Journal, VolumePart, knows
 from syncer.local.volume_tree import stat_of, volume_tag
 from syncer.remote.client import Changes, ContainerInfo, Cursor
+from tests import effort
 from tests.simulation.scenario import Limits, Scenario
 from tests.unit.syncer.core.test_scope import MemoryRows, essence, plan_of
 from tests.unit.syncer.core.trees import content
 from tests.unit.syncer.local.test_volume_tree import base_row, row
 
-SEEDS = 3000
+SEEDS = effort.count("parts of a volume")
 ROOTS = {1: RelPath(b""), 90: RelPath(b".blocksync"), 91: RelPath(b".blocksync/park")}
 RULES = IgnoreRules()
 

@@ -13,6 +13,7 @@ from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import NotFound, Refusal
 from syncer.server.store import Store
+from tests import effort
 from tests.unit.syncer.server.stores import HOUR_US, Clock, at, names, open_store, put, read
 
 NAMES = ["a", "b", "b/c", "d" * 490]
@@ -48,7 +49,7 @@ def one_by_one(store: Store, operation: Operation) -> int:
         return refusal.status
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=effort.count("server's batches"), deadline=None)
 @given(batches=st.lists(st.lists(operations(), min_size=1, max_size=6), max_size=4))
 def test_a_batch_does_what_single_requests_do(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[Operation]]

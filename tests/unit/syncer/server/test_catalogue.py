@@ -12,6 +12,7 @@ from syncer.server import containers
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.refusals import Refusal
 from syncer.server.schema import Settings, account_settings_key, container_settings_key
+from tests import effort
 
 ACCOUNTS = ["alice", "bob"]
 NAMES = ["one", "two"]
@@ -73,7 +74,7 @@ def outcome(path: Path, groups: list[list[Step]]) -> tuple[list[object], list[tu
         catalogue.close()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=effort.count("server's transactions"))
 @given(changes)
 def test_changes_of_one_transaction_see_each_other(steps: list[Step]) -> None:
     with TemporaryDirectory() as folder:

@@ -18,6 +18,7 @@ from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, MissingBlocks, PreconditionFailed, Unprocessable
 from syncer.server.store import Store
+from tests import effort
 from tests.unit.syncer.server.stores import BLOCK, HOUR_US, Clock, at, letter, letter_id, open_store, put_ids, upload
 
 IDS = [ZERO_BLOCK, *(letter_id(character) for character in "abc")]
@@ -49,7 +50,7 @@ def lists(draw: st.DrawFn) -> BlockList:
     return BlockList(block_size=BLOCK, size_bytes=len(ids) * BLOCK, ids=b"".join(ids))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=effort.count("server's deltas"), deadline=None)
 @given(versions=st.lists(lists(), min_size=2, max_size=5))
 def test_deltas_and_whole_hashmaps_make_the_same_objects(
     tmp_path_factory: pytest.TempPathFactory, versions: list[BlockList]

@@ -12,6 +12,7 @@ from syncer.server.conditions import UNCONDITIONAL
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import BadRequest, Forbidden, NotFound
 from syncer.server.store import Store
+from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, open_store
 
 NAMES = ("d", "d/a", "d/e", "d/e/b", "f")
@@ -43,7 +44,7 @@ def readable(store: Store, reader: str, name: str) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.count("server's grants"), deadline=None)
 @given(st.lists(steps, max_size=14))
 def test_a_grant_belongs_to_a_name_that_exists(
     tmp_path_factory: pytest.TempPathFactory, sequence: list[tuple[object, ...]]

@@ -16,6 +16,7 @@ from syncer.server.listings import Selection
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import Gone, NotFound
 from syncer.server.store import Store
+from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, names, open_store, put
 
 NAMES = ["a", "b", "b/c", "d" * 490, "d" * 490 + "e"]
@@ -50,7 +51,7 @@ def step(store: Store, what: str, name: str, other: str) -> None:
         store.move(at(name), at(other), TransferOrder())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.count("server's changes"), deadline=None)
 @given(steps=steps, limit=st.integers(1, 4))
 def test_changes_on_top_of_any_earlier_state_are_the_present_one(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str]], limit: int

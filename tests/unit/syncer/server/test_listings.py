@@ -16,6 +16,7 @@ from syncer.server.listings import Selection
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
 from syncer.server.store import Store
+from tests import effort
 from tests.unit.syncer.server.stores import MEMORY, Clock, at, names, open_store, put, read
 
 NAMES = ["a", "a-b", "a/1", "a/2/x", "a/2/y", "b/é/z", "c", "long/" + "x" * 600, "long/" + "x" * 600 + "/y", "é/1"]
@@ -53,7 +54,7 @@ def expected(wanted: Selection) -> list[tuple[str, bool]]:
     ][: wanted.limit]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort.count("server's listings"), deadline=None)
 @given(
     st.builds(
         Selection,

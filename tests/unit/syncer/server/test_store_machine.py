@@ -18,6 +18,7 @@ from syncer.server.listings import Selection
 from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, Conflict, MissingBlocks, NotFound, PreconditionFailed, Refusal
 from syncer.server.store import GRACE_US
+from tests import effort
 from tests.unit.syncer.server.stores import (
     BLOCK,
     HOUR_US,
@@ -361,5 +362,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert view.record.bytes_used == sum(len(version.data) for version in live.values())
 
 
-StoreMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+StoreMachine.TestCase.settings = settings(
+    max_examples=effort.count("server's store"), stateful_step_count=40, deadline=None
+)
 test_the_store_behaves_like_its_model = StoreMachine.TestCase

@@ -14,6 +14,7 @@ from syncer.server.objects import Source
 from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable
 from syncer.server.store import Store
 from syncer.server.updates import Edit, UpdateOrder
+from tests import effort
 from tests.unit.syncer.server.stores import BLOCK, Clock, at, open_store, put, read
 
 SIZE = 4
@@ -71,7 +72,7 @@ def update(store: Store, name: str, data: bytes, order: UpdateOrder) -> None:
 near_a_border = st.sampled_from([0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 7])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.count("server's edits"), deadline=None)
 @given(
     st.lists(
         st.tuples(st.none() | near_a_border, near_a_border, st.integers(0, 255), st.none() | near_a_border), max_size=5

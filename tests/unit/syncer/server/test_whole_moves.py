@@ -20,6 +20,7 @@ from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
 from syncer.server.schema import ID
 from syncer.server.settings import SettingsOrder
 from syncer.server.store import Store
+from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, open_store, put
 
 LONG = "l" * 490
@@ -56,7 +57,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.count("server's moves of trees"), deadline=None)
 @given(steps=steps, keeps_history=st.booleans())
 def test_it_leaves_what_moving_one_by_one_would(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]], *, keeps_history: bool
@@ -100,7 +101,7 @@ def _move_one(change: object, name: str) -> None:
     objects.move(change, at(name), at("to" + name[1:]), TransferOrder())  # type: ignore[arg-type]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort.count("server's moves of trees"), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

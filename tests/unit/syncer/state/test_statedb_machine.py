@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.model import BaseRow, Nid
 from syncer.state.statedb import StateDB
-from tests import strategies
+from tests import effort, strategies
 from tests.unit.syncer.core.trees import local_tag, remote_tag
 
 _few_nids = st.integers(1, 12).map(Nid)
@@ -106,4 +106,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestMachine.settings = settings(max_examples=effort.count("sync state"), stateful_step_count=25, deadline=None)

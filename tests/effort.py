@@ -1,0 +1,156 @@
+"""The one knob: how much of each ring, suite and harness a run does. `EFFORT=full` in the environment turns it.
+
+Whatever is counted (seeds, examples, kills, seconds) has a row here with three counts, and asks for its count by name:
+
+    everyday   `make test`: each at least once, within minutes;
+    full       `make test EFFORT=full`, what CI runs: what the designs promise;
+    soak       `make soak`: hours.
+
+docs/dev/testing.md shows the table; `python -m tests.effort` writes it anew, and a test compares.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "EFFORT"
+SCALE: Final = "EFFORT_SCALE"
+PAGE: Final = Path(__file__).parents[1] / "docs/dev/testing.md"
+_ABOVE, _BELOW = "<!-- from tests/effort.py -->\n", "<!-- to here -->\n"
+
+
+class Effort(StrEnum):
+    """How thorough a run is."""
+
+    EVERYDAY = "everyday"
+    FULL = "full"
+    SOAK = "soak"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """One row of the table.
+
+    Attributes:
+        what: What is counted.
+        everyday: For `make test`.
+        full: For `make test EFFORT=full`.
+        soak: For `make soak`, in all.
+        test: Who runs the first two, below tests/.
+        part: Which part of `make soak` runs the third: tests/soak/NAME.py. `suites` runs the test itself.
+    """
+
+    what: str
+    everyday: int
+    full: int
+    soak: int
+    test: str
+    part: str = "suites"
+
+    def of(self, effort: Effort) -> int:
+        """The count of one effort."""
+        return {Effort.EVERYDAY: self.everyday, Effort.FULL: self.full, Effort.SOAK: self.soak}[effort]
+
+
+KNOB: Final = {
+    # --- rings: docs/design/planner.md, section 6
+    "ring R0": Counts("seeds", 60_000, 1_000_000, 2_000_000, "simulation/test_planner.py", "planner"),
+    "ring R0, fast paths": Counts("seeds", 1000, 2000, 20_000, "simulation/test_planner.py"),
+    "ring R1": Counts("examples", 2000, 20_000, 100_000, "simulation/test_hypothesis.py"),
+    "ring R2": Counts("seeds", 1500, 10_000, 60_000, "simulation/test_engine.py", "planner"),
+    "ring R3": Counts("histories per kind of root", 6, 52, 150, "integration/test_scenarios.py"),
+    "planner mutants, R0": Counts("seeds each, at most", 48_000, 48_000, 48_000, "simulation/test_mutants.py"),
+    "planner mutants, R2": Counts("seeds each, at most", 4000, 4000, 4000, "simulation/test_mutants.py"),
+    "parts of a tree": Counts("seeds", 4000, 4000, 10_000, "unit/syncer/core/test_scope.py"),
+    "parts of a volume": Counts("seeds", 1500, 3000, 10_000, "unit/syncer/local/test_volume_part.py"),
+    # --- harnesses: kills, power cuts, devices, races, damage
+    "six devices": Counts("seconds of trouble", 15, 60, 600, "devices/test_six.py", "devices"),
+    "kills of a mount": Counts("kills", 6, 16, 1000, "crash/test_kills.py", "kills"),
+    "power cuts": Counts("cuts of a recording", 3, 8, 75, "power/test_power_cut.py", "power"),
+    "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),
+    "deaths of a block store": Counts("percent of its steps", 20, 100, 100, "unit/blockfs/blocks/test_crashes.py"),
+    "host faults": Counts("calls that fail", 12, 24, 2000, "unit/blockfs/engine/test_host_faults.py", "faults"),
+    "hostile writers": Counts("displacements", 300, 1000, 50_000, "race/test_hostile_writers.py", "hostile"),
+    "hostile writers, mounted": Counts("displacements", 100, 300, 50_000, "race/test_hostile_writers.py", "hostile"),
+    "databases": Counts("kills", 1, 2, 40, "real/test_databases.py", "databases"),
+    "guest": Counts("hard ends per way to open a disk", 2, 2, 8, "real/test_guest.py", "guest"),
+    "damaged volumes": Counts("volumes", 2, 2, 150, "system/test_damaged_bytes.py", "repair"),
+    "calls beside ext4": Counts("sequences", 2, 4, 150, "system/test_posix_machine.py", "posix"),
+    "exerciser": Counts("operations", 500, 1000, 1_200_000, "system/test_posix_machine.py", "fsx"),
+    "large collections": Counts("rows", 1 << 17, 1 << 18, 1 << 24, "unit/blockfs/blocks/test_gc_scale.py", "gc_scale"),
+    # --- models and properties, driven by Hypothesis
+    "properties": Counts("examples", 40, 100, 500, "unit"),
+    "block directory": Counts("sequences", 12, 60, 1000, "unit/blockfs/blocks/test_directory_model.py"),
+    "tree": Counts("sequences", 15, 60, 1000, "unit/blockfs/tree/test_tree_machine.py"),
+    "tree roots": Counts("examples", 20, 60, 1000, "unit/blockfs/tree/test_tree_merkle.py"),
+    "damaged trees": Counts("examples", 10, 30, 3000, "unit/blockfs/tree/test_tree_repair.py", "repair"),
+    "namespace": Counts("sequences", 15, 80, 1000, "unit/blockfs/engine/test_namespace_machine.py"),
+    "files": Counts("sequences", 20, 100, 1000, "unit/blockfs/engine/test_files_machine.py"),
+    "snapshots": Counts("sequences", 6, 25, 800, "unit/blockfs/engine/test_snapshots_machine.py", "snapshots"),
+    "server's store": Counts("sequences", 25, 150, 1000, "unit/syncer/server/test_store_machine.py"),
+    "server's listings": Counts("examples", 60, 300, 3000, "unit/syncer/server/test_listings.py"),
+    "server's batches": Counts("examples", 20, 100, 1000, "unit/syncer/server/test_bulk.py"),
+    "server's moves of trees": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_whole_moves.py"),
+    "server's transactions": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_catalogue.py"),
+    "server's changes": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_history.py"),
+    "server's edits": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_updates.py"),
+    "server's deltas": Counts("examples", 20, 80, 1000, "unit/syncer/server/test_deltas.py"),
+    "server's grants": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_grants.py"),
+    "sync state": Counts("sequences", 10, 40, 1000, "unit/syncer/state/test_statedb_machine.py"),
+    "sparse hashes": Counts("examples", 20, 60, 1000, "unit/syncer/local/test_filehash.py"),
+    "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),
+    "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
+}
+
+
+def chosen() -> Effort:
+    """The effort of this run.
+
+    Raises:
+        SystemExit: The environment asks for one that does not exist.
+    """
+    name = os.environ.get(VARIABLE) or Effort.EVERYDAY
+    try:
+        return Effort(name)
+    except ValueError:
+        raise SystemExit(f"{VARIABLE}={name}: there are {', '.join(Effort)}") from None
+
+
+def count(name: str) -> int:
+    """How much of this the present run does. `make soak --scale` scales what it runs through pytest, too."""
+    effort = chosen()
+    scale = float(os.environ.get(SCALE, "1")) if effort is Effort.SOAK else 1.0
+    return max(1, round(KNOB[name].of(effort) * scale))
+
+
+def soak(name: str, scale: float = 1.0) -> int:
+    """How much of this a part of `make soak` does, at this share of it, and once at least."""
+    return max(1, round(KNOB[name].soak * scale))
+
+
+def table() -> str:
+    """The table of docs/dev/testing.md."""
+    lines = [
+        "| what | counted | everyday | full | soak | test, below `tests/` | part of the soak |",
+        "| --- | --- | ---: | ---: | ---: | --- | --- |",
+    ]
+    lines += [
+        f"| {name} | {each.what} | {each.everyday:,} | {each.full:,} | {each.soak:,} | `{each.test}` | {each.part} |"
+        for name, each in KNOB.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def page(text: str) -> str:
+    """The page with the present table in it."""
+    above, _, rest = text.partition(_ABOVE)
+    below = rest.partition(_BELOW)[2]
+    return f"{above}{_ABOVE}{table()}{_BELOW}{below}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))
