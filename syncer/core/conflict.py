@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncer.core.model import Kind, Node
-from syncer.core.paths import NAME_BYTES
+from syncer.core.paths import NAME_BYTES, cut_name
 
 CONFLICT_MARK: Final = b" (conflict "
 """What every conflict name contains."""
@@ -100,7 +100,7 @@ def conflict_name(node: Node, *, host: str, utc: str, taken: Container[bytes]) -
     while True:
         counter = f" {attempt}" if attempt > 1 else ""
         mark = CONFLICT_MARK + f"{host_label(host)} {utc} {hash6(node)}{counter})".encode() + extension
-        name = _cut(stem, NAME_BYTES - len(mark)) + mark
+        name = cut_name(stem, NAME_BYTES - len(mark)) + mark
         if name not in taken:
             return name
         attempt += 1
@@ -131,7 +131,7 @@ def plain_name(name: ConflictName, number: int = 1) -> bytes:
     """A name for a conflict copy that shall be an ordinary file for good: `stem (HOST UTC).ext`, no conflict name."""
     counter = f" {number}" if number > 1 else ""
     end = f" ({name.host} {name.utc}{counter})".encode("utf-8", "surrogateescape") + name.extension
-    return _cut(name.stem, NAME_BYTES - len(end)) + end
+    return cut_name(name.stem, NAME_BYTES - len(end)) + end
 
 
 def is_copy_of(candidate: bytes, node: Node) -> bool:
@@ -145,13 +145,3 @@ def is_copy_of(candidate: bytes, node: Node) -> bool:
     if match is None or match.group(1) != hash6(node).encode():
         return False
     return left == stem or (len(candidate) > NAME_BYTES - 4 and stem.startswith(left))
-
-
-def _cut(stem: bytes, limit: int) -> bytes:
-    """The first `limit` bytes, fewer if that would split a UTF-8 character (at most 3 continuation bytes)."""
-    if len(stem) <= limit:
-        return stem
-    end = limit
-    while end > limit - 4 and stem[end] & 0xC0 == 0x80:
-        end -= 1
-    return stem[:end] if stem[end] & 0xC0 != 0x80 else stem[:limit]

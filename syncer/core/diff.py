@@ -7,11 +7,13 @@ create and conflict copy; then the trash, bottom-up; then the modes of directori
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
 from syncer.core import xattrs
 from syncer.core.model import (
+    NO_META,
     PARK,
     ROOT,
     Action,
@@ -45,12 +47,14 @@ class DiffContext:
         copies: Node → conflict copy that must exist before the node's content is replaced (`Merged.copies`).
         absorbed: Node → the node that stands for it (`Merged.absorbed`).
         fold: Key under which two names are one name on this side; None = names are what they are.
+        untold: Directories that somebody made anew on this side without a mode: they are told, whatever the base says.
     """
 
     base: Tree
     copies: Mapping[Nid, Nid]
     absorbed: Mapping[Nid, Nid]
     fold: Callable[[bytes], bytes] | None = None
+    untold: AbstractSet[Nid] = frozenset()
 
 
 def diff(state: Identified, target: Tree, side: Side, context: DiffContext) -> tuple[Action, ...]:
@@ -90,6 +94,15 @@ def _settled(meta: Meta) -> Meta:
     return replace(meta, xattrs=xattrs.settled(meta.xattrs)) if meta.xattrs else meta
 
 
+def _hidden(state: Identified) -> dict[tuple[Nid, bytes], Nid]:
+    """Directories without a marker whose name an object has, by their slot."""
+    slots = {state.tree[nid].slot: nid for nid in state.implicit if nid in state.tree}
+    if not slots:
+        return {}
+    shared = {node.slot for nid, node in state.tree.items() if node.slot in slots and slots[node.slot] != nid}
+    return {slot: nid for slot, nid in slots.items() if slot in shared}
+
+
 class _Diff:
     """The side as it becomes, action by action."""
 
@@ -101,7 +114,10 @@ class _Diff:
         self.context = context
         self.fold = context.fold
         self.copied_from = {copy: nid for nid, copy in context.copies.items()}
-        self.occupants = {self._key(node): nid for nid, node in self.tree.items()}
+        # An object store can have an object and a directory without a marker in one slot: `identify` says how.
+        self.hidden = _hidden(state)
+        self.occupants = {self._key(node): nid for nid, node in self.tree.items() if self.hidden.get(node.slot) != nid}
+        self.unmarked: list[Nid] = []
         self.places: list[Action] = []
         self.updates: list[Action] = []
         self.modes: list[Action] = []
@@ -117,6 +133,10 @@ class _Diff:
                 self._settle(nid)
                 if self.target[nid].kind is Kind.DIRECTORY:
                     queue.append(nid)
+        for nid in self.unmarked:
+            # Its name is that of an object until that is moved, or (then the next cycle does it) removed.
+            if self._key(self.target[nid]) not in self.occupants:
+                self._mkdir(nid, self.target[nid])
         return (*self.places, *self.updates, *self._trash(), *reversed(self.modes))
 
     def _key(self, node: Node) -> tuple[Nid, bytes]:
@@ -141,6 +161,9 @@ class _Diff:
             self._update(nid, have, want)
 
     def _free(self, nid: Nid, want: Node) -> None:
+        hidden = self.hidden.get(want.slot)
+        if hidden is not None and hidden != nid and self.tree[hidden].slot == want.slot:
+            self._park(hidden)
         occupant = self.occupants.get(self._key(want))
         if occupant is None or occupant == nid:
             return
@@ -159,7 +182,7 @@ class _Diff:
 
     def _place(self, nid: Nid, node: Node) -> None:
         old = self.tree.get(nid)
-        if old is not None:
+        if old is not None and self.occupants.get(self._key(old)) == nid:
             del self.occupants[self._key(old)]
         self.tree[nid] = node
         self.occupants[self._key(node)] = nid
@@ -214,7 +237,10 @@ class _Diff:
     def _update(self, nid: Nid, have: Node, want: Node) -> None:
         expected, base = self.state.tags.get(nid), self.context.base.get(nid)
         if nid in self.state.implicit and want.parent != PARK:
-            self._mkdir(nid, want)
+            if self.hidden.get(want.slot) == nid:
+                self.unmarked.append(nid)
+            else:
+                self._mkdir(nid, want)
         elif not have.same_payload(want):
             update = Update(
                 side=self.side,
@@ -230,6 +256,8 @@ class _Diff:
             self.updates.append(update)
         else:
             meta = meta_change(have.meta, want.meta, base.meta if base is not None else Meta())
+            if nid in self.context.untold and want.meta.mode is not None:
+                meta = replace(meta or NO_META, mode=want.meta.mode)
             if meta is not None:
                 actions = self.modes if want.kind is Kind.DIRECTORY else self.updates
                 actions.append(SetMeta(side=self.side, nid=nid, path=self._path(nid), expected=expected, meta=meta))

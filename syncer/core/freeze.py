@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from syncer.core.folding import Fold
 from syncer.core.merge import Merged, Policy
 from syncer.core.model import PARK, ROOT, Identified, Nid, Node, NoteKind, Side, Tree
+from syncer.core.paths import shown
 
 UnfoldedSlot = tuple[Nid, bytes]
 
@@ -89,7 +90,7 @@ def _folded(target: Tree, local: Tree, fold: Fold | None) -> list[tuple[Nid, str
         if len(nids) > 1:
             placed = {nid for nid in nids if nid in local and local[nid].slot == target[nid].slot}
             there = sorted(nids, key=lambda nid: (nid not in placed, nid not in local, nid))  # who has it here stays
-            first = target[there[0]].name.decode("utf-8", "backslashreplace")
+            first = shown(target[there[0]].name)
             text = f"to the local filesystem its name is that of {first} (case or Unicode form); left alone"
             found += [(nid, text) for nid in there[1:] if nid not in placed]
     return found

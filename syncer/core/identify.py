@@ -38,7 +38,7 @@ from syncer.core.model import (
     RemoteStat,
     Tag,
 )
-from syncer.core.paths import PARK_FOLDER, ancestors, is_private, parse_park_name, split
+from syncer.core.paths import PARK_FOLDER, ancestors, is_private, parse_park_name, shown, split
 
 Fresh = Callable[[], Nid]
 """Gives numbers that were never used: `StateDB.allocator()`, or a counter in tests."""
@@ -119,7 +119,13 @@ def synced_meta(kind: Kind, meta: Meta) -> Meta:
 
 
 class _Reader(Protocol[_Seen_contra]):
-    """How one side's observations are matched and read."""
+    """How one side's observations are matched and read.
+
+    Attributes:
+        is_store: Paths are keys of an object store: what has one may have others below it, whatever it is.
+    """
+
+    is_store: bool
 
     def identity(self, stat: _Seen_contra) -> object:
         """What survives a move."""
@@ -140,6 +146,8 @@ class _Reader(Protocol[_Seen_contra]):
 class _LocalSide:
     """Local: the inode."""
 
+    is_store = False
+
     def identity(self, stat: FileStat) -> object:
         return stat.tag.inode
 
@@ -158,6 +166,8 @@ class _LocalSide:
 
 class _RemoteSide:
     """Remote: the uuid. What a listing leaves out is the base's while the tag is the base's."""
+
+    is_store = True
 
     def identity(self, stat: RemoteStat) -> object:
         return stat.tag.uuid
@@ -209,6 +219,7 @@ class _Identify(Generic[_Stat]):
         self.fresh = fresh
         self.side: _Reader[_Stat] = side
         self.seen: dict[RelPath, _Stat | None] = {}  # in path order, so parents first; None: implicit directory
+        self.doubled: set[RelPath] = set()  # names of an object and of a directory; the directory's key ends in a slash
         self.nids: dict[RelPath, Nid] = {}
         self.taken: set[Nid] = set()
         self.frozen: dict[Nid, str] = {}
@@ -247,7 +258,7 @@ class _Identify(Generic[_Stat]):
         )
 
     def _admit(self, observations: Iterable[_Stat]) -> None:
-        """Sort, add implicit directories, refuse what lies below a non-directory (object stores allow that)."""
+        """Sort, add implicit directories; refuse what lies below a non-directory, where there can be no such thing."""
         stats: dict[RelPath, _Stat] = {}
         for stat in observations:
             if stat.path and (not is_private(stat.path) or stat.path.startswith(PARK_FOLDER + b"/")):
@@ -262,9 +273,12 @@ class _Identify(Generic[_Stat]):
             paths = sorted(stats.keys() | implicit)
         self.seen = {path: stats.get(path) for path in paths}
 
-    @staticmethod
-    def _obstacle(path: RelPath, stats: Mapping[RelPath, _Stat], implicit: set[RelPath]) -> RelPath | None:
-        """The non-directory above `path`, if there is one; else notes the directories above that nobody observed."""
+    def _obstacle(self, path: RelPath, stats: Mapping[RelPath, _Stat], implicit: set[RelPath]) -> RelPath | None:
+        """The non-directory above `path`, if there is one; else notes the directories above that nobody observed.
+
+        In an object store both are there: somebody put an object in the place of a directory while somebody else put
+        one below it. The directory is implicit, in the slot of that object; `merge` gives one of them another name.
+        """
         missing: list[RelPath] = []
         for above in ancestors(path):
             if above in implicit or above == PARK_FOLDER:
@@ -274,13 +288,17 @@ class _Identify(Generic[_Stat]):
                 missing.append(above)
             elif stat.kind is Kind.DIRECTORY:
                 break
+            elif self.side.is_store:
+                self.doubled.add(above)
+                missing.append(RelPath(above + b"/"))
+                break
             else:
                 return above
         implicit.update(missing)
         return None
 
     def _refuse(self, path: RelPath, stat: _Stat, obstacle: RelPath) -> None:
-        text = f"an object lies below {obstacle!r}, which is not a directory: it is left alone"
+        text = f"it lies below {shown(obstacle)}, which is no directory: it is left alone"
         self.notes.append(Note(kind=NoteKind.UNHOLDABLE, path=path, text=text))
         # It is there, though no tree can show it: whatever it may be is not deleted, and left alone.
         for nid in (*self.base.by_path.get(path, ()), *self.side.by_identity(self.base, stat)):
@@ -357,7 +375,7 @@ class _Identify(Generic[_Stat]):
                 self._take(path, nids[0])
 
     def _parked_number(self, path: RelPath, kind: Kind) -> list[Nid]:
-        parent, name = split(path)
+        parent, name = self._slot(path)
         number, _ = parse_park_name(name)
         known = parent == PARK_FOLDER and number is not None and number in self.base.rows
         return self._candidates([number], kind) if known and number is not None else []
@@ -367,7 +385,7 @@ class _Identify(Generic[_Stat]):
         for path, stat in self.seen.items():  # top down: a match decides where its children look
             if path in self.nids:
                 continue
-            parent, name = split(path)
+            parent, name = self._slot(path)
             parent_nid = self._number_of_parent(parent)
             nid = by_slot.get((parent_nid, name)) if parent_nid is not None else None
             kind = stat.kind if stat is not None else Kind.DIRECTORY
@@ -396,7 +414,14 @@ class _Identify(Generic[_Stat]):
     def _number_of_parent(self, parent: RelPath) -> Nid | None:
         if parent == b"":
             return ROOT
+        if parent in self.doubled:
+            return self.nids.get(RelPath(parent + b"/"))
         return PARK if parent == PARK_FOLDER else self.nids.get(parent)
+
+    @staticmethod
+    def _slot(path: RelPath) -> tuple[RelPath, bytes]:
+        """Directory and name of what was seen; see `doubled`."""
+        return split(RelPath(path[:-1]) if path.endswith(b"/") else path)
 
     def _by_content(self) -> None:
         """Files only, not empty, and only if exactly one vanished node and one new file have that content."""
@@ -421,7 +446,7 @@ class _Identify(Generic[_Stat]):
         tags: dict[Nid, Tag] = {}
         for path, stat in self.seen.items():
             nid = self.nids[path]
-            above, name = split(path)
+            above, name = self._slot(path)
             parent = self._number_of_parent(above)
             assert parent is not None
             if stat is None:

@@ -89,6 +89,7 @@ class Ledger:
         self._waiting: dict[Nid, set[Nid]] = {}
         self._keeping: dict[Nid, set[Nid]] = {}
         self._to_mark = {action.nid for action in plan.local if _sets_attributes(action)}
+        self._to_tell = {action.nid for action in plan.remote if isinstance(action, SetMeta)}
         self._sides = {
             Side.LOCAL: _SideState(plan.local_state),
             Side.REMOTE: _SideState(plan.remote_state),
@@ -145,6 +146,8 @@ class Ledger:
         self._sides[action.side].apply(action, tag, meta)
         if action.side is Side.LOCAL and _sets_attributes(action):
             self._to_mark.discard(action.nid)
+        elif action.side is Side.REMOTE and isinstance(action, SetMeta):
+            self._to_tell.discard(action.nid)
         return list(self._judge(action.nid))
 
     def below(self, side: Side, nid: Nid) -> list[Nid]:
@@ -194,12 +197,13 @@ class Ledger:
         return known is not None and known.slot == here.slot and self._agreed(nid, here, there) is not None
 
     def _agreed(self, nid: Nid, here: Node, there: Node) -> Node | None:
-        """As `agreed`, but not before attributes are set here.
+        """As `agreed`, but not before attributes are set here, and what the server lacks is told there.
 
-        What never had any has no opinion. A row with the server's would, should the cycle end before they are set,
-        make the next one find them removed here.
+        What never had any has no opinion. A row with the server's attributes would, should the cycle end before they
+        are set, make the next one find them removed here; one with our mode, that the server was told of it.
         """
-        return None if nid in self._to_mark else agreed(self._base.get(nid), here, there)
+        waits = nid in self._to_mark or nid in self._to_tell
+        return None if waits else agreed(self._base.get(nid), here, there)
 
     def _judge(self, nid: Nid) -> Iterator[BaseChange]:
         """Rule A for one node, then for the nodes that only waited for it."""

@@ -17,7 +17,7 @@ from syncer.core import xattrs
 from syncer.core.conflict import CONFLICT_MARK, conflict_name, is_copy_of
 from syncer.core.identify import Fresh
 from syncer.core.model import NO_META, PARK, ROOT, Kind, Meta, Nid, Node, NoteKind, Tree
-from syncer.core.paths import local_objection, parse_park_name, remote_objection
+from syncer.core.paths import local_objection, parse_park_name, remote_objection, shown
 
 _ROUNDS: Final = 200  # each round settles at least one node for good; trees of real replicas need one or two
 
@@ -283,7 +283,7 @@ class _Merge:
             )
 
     def _name_of(self, nid: Nid) -> str:
-        return self.target[nid].name.decode("utf-8", "backslashreplace")
+        return shown(self.target[nid].name)
 
     def below(self, parents: set[Nid] | None = None) -> dict[Nid, set[Nid]]:
         below: dict[Nid, set[Nid]] = {}
@@ -388,17 +388,18 @@ class _Merge:
         work.settle()
         return changed
 
-    def priority(self, nid: Nid, slot: Slot) -> tuple[int, Nid]:
+    def priority(self, nid: Nid, slot: Slot) -> tuple[int, bool, Nid]:
         """Lowest wins: who has the name on the server (first come, first served), who is there at all, the older.
 
-        Of two that have it there, because their directories became one, the one whose directory stays.
+        Of two that have it there, because their directories became one, the one whose directory stays. Of an object
+        and a directory that is there by what lies below that object, the directory: only one object is renamed.
         """
         remote = self.remote.get(nid)
         if remote is None:
-            return (3, nid)
+            return (3, False, nid)
         if remote.slot == slot:
-            return (0, nid)
-        return (1 if (self._winner(remote.parent), remote.name) == slot else 2, nid)
+            return (0, remote.kind is not Kind.DIRECTORY, nid)
+        return (1 if (self._winner(remote.parent), remote.name) == slot else 2, False, nid)
 
     def _winner(self, nid: Nid) -> Nid:
         while nid in self.absorbed:
@@ -469,7 +470,7 @@ class _Clashes:
 
     def _note(self, loser: Nid, was: Node) -> None:
         kind = NoteKind.RENAMED if was.kind is Kind.DIRECTORY else NoteKind.CONFLICT
-        old, new = (name.decode("utf-8", "backslashreplace") for name in (was.name, self.target[loser].name))
+        old, new = shown(was.name), shown(self.target[loser].name)
         self.merge.notes.append((kind, loser, f"{old} is another one's name on the server: kept as {new}"))
 
     def _rename(self, nid: Nid, name: bytes) -> None:

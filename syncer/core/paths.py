@@ -69,6 +69,21 @@ def remote_objection(name: bytes) -> str | None:
     return unsafe_segment(name)
 
 
+def cut_name(name: bytes, limit: int) -> bytes:
+    """The first `limit` bytes, fewer if that would split a UTF-8 character (at most 3 continuation bytes)."""
+    if len(name) <= limit:
+        return name
+    end = limit
+    while end > limit - 4 and name[end] & 0xC0 == 0x80:
+        end -= 1
+    return name[:end] if name[end] & 0xC0 != 0x80 else name[:limit]
+
+
+def shown(name: bytes) -> str:
+    """A name or path as messages show it; what is not UTF-8 is escaped."""
+    return name.decode("utf-8", "backslashreplace")
+
+
 def join(parent: RelPath, name: bytes) -> RelPath:
     """Path of `name` in `parent`."""
     return RelPath(parent + b"/" + name) if parent else RelPath(name)
@@ -98,7 +113,7 @@ def park_name(nid: Nid, name: bytes, attempt: int = 0) -> bytes:
         attempt: How many such names were found taken, by the torn half of an earlier remote move.
     """
     prefix = b"%d-" % nid + b"~" * attempt
-    return prefix + name[: NAME_BYTES - len(prefix)]
+    return prefix + cut_name(name, NAME_BYTES - len(prefix))
 
 
 def parse_park_name(raw: bytes) -> tuple[Nid | None, bytes]:

@@ -19,6 +19,7 @@ from syncer.core.model import (
     BaseRow,
     Deletions,
     Identified,
+    Kind,
     LocalTag,
     Nid,
     Node,
@@ -57,7 +58,8 @@ def make_plan(
     merged = merge(base.tree, local.tree, remote.tree, policy, fresh, local.holding)
     local, remote = relabel(local, merged.relabel_local), relabel(remote, merged.relabel_remote)
     targets = freeze(merged, local, remote, policy)
-    context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed)
+    untold = _untold(base, remote)
+    context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed, untold=untold)
     # What became a known node only now has never been as its row says: "no opinion" is not "as the row".
     renamed = frozenset(merged.relabel_local.values())
     known = {nid: node for nid, node in base.tree.items() if nid not in renamed} if renamed else base.tree
@@ -80,6 +82,20 @@ def make_plan(
         digest=plan_digest(chain(local_actions, remote_actions)),
         local_state=local,
         remote_state=remote,
+    )
+
+
+def _untold(base: BaseIndex, remote: Identified) -> frozenset[Nid]:
+    """Directories whose marker is another version than both sides agreed on, if any, and tells no mode.
+
+    Somebody made it for a directory that had lost its own, and did not know its mode. Each device would keep the mode
+    that it has, for good, so the first that has one tells it.
+    """
+    return frozenset(
+        nid
+        for nid, node in remote.tree.items()
+        if node.kind is Kind.DIRECTORY and node.meta.mode is None and (tag := remote.tags.get(nid)) is not None
+        if (row := base.rows.get(nid)) is None or row.remote != tag
     )
 
 

@@ -312,9 +312,14 @@ class Scope:
             nid = self.find(path)
             if nid is None:
                 continue
+            row = self._all.row(nid)
+            if row is not None and row.node.kind is not Kind.DIRECTORY:
+                alone = False  # one of that name and what is below it gets another one, which must be free
+                self._add(row)
+                continue
             if not alone:
                 self._children(nid)
-            elif (row := self._all.row(nid)) is not None:
+            elif row is not None:
                 self._add(row)
             return
 

@@ -21,6 +21,7 @@ from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES
+from syncer.protocol.names import name_from_path
 from syncer.remote.client import (
     Changes,
     ContainerInfo,
@@ -375,7 +376,7 @@ class MemoryClient:
 
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """See CloudClient."""
-        await self._enter("move", source)
+        await self._enter("move", source, target=target)
         self._require(source, expect)
         self._require(target, None)
         moved = self.container.remove(source)
@@ -389,7 +390,7 @@ class MemoryClient:
 
     async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
         """See CloudClient."""
-        await self._enter("move_subtree", source)
+        await self._enter("move_subtree", source, target=target)
         self._info()
         box = self.container
         below = [path for path in sorted(box.objects) if path == source or path.startswith(source + b"/")]
@@ -426,8 +427,14 @@ class MemoryClient:
     async def close(self) -> None:
         """See CloudClient."""
 
-    async def _enter(self, operation: str, path: RelPath = _NOTHING) -> None:
-        """Count, let others run, and let the hook intervene. Nothing may be awaited between this and the effect."""
+    async def _enter(self, operation: str, path: RelPath = _NOTHING, *, target: RelPath = _NOTHING) -> None:
+        """Count, let others run, and let the hook intervene. Nothing may be awaited between this and the effect.
+
+        Raises:
+            UnsafeNameError: A name that is to be made is none that a server takes.
+        """
+        if path and operation in _MUTATING:
+            name_from_path(target or path)
         self.counters.requests += 1
         self.counters.mutating_requests += operation in _MUTATING
         await trio.lowlevel.checkpoint()

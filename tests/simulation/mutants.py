@@ -299,8 +299,8 @@ MUTANTS = (
     Mutant(
         "a-row-before-attributes-are-set",
         "ledger",
-        "        return None if nid in self._to_mark else agreed(self._base.get(nid), here, there)\n",
-        "        return agreed(self._base.get(nid), here, there)\n",
+        "        waits = nid in self._to_mark or nid in self._to_tell\n",
+        "        waits = nid in self._to_tell\n",
     ),
     Mutant(
         "of-two-that-become-one-the-attributes-of-one-count",

@@ -4,6 +4,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, evidence, identify_local, identify_remote, synced_meta
 from syncer.core.model import (
     PARK,
+    ROOT,
     BaseRow,
     FileStat,
     Identified,
@@ -172,16 +173,35 @@ def test_a_directory_that_lost_its_marker_is_still_itself() -> None:
     assert remote(BASE, remote_file("d/f", 2, uuid=3)) == {"d": 2, "d/f": 3}
 
 
-def test_an_object_below_a_file_is_left_alone_and_not_taken_for_deleted() -> None:
+def test_a_name_may_be_that_of_an_object_and_of_a_directory_without_a_marker() -> None:
     state = identify_remote([remote_file("d", 5, uuid=50), remote_file("d/f", 2, uuid=3)], base_of(BASE), fresh())
+    assert state.tree[Nid(2)].slot == state.tree[Nid(1000)].slot == (ROOT, b"d")
+    assert state.tree[Nid(3)].slot == (Nid(2), b"f")
+    assert state.implicit == {Nid(2)}
+    assert not state.frozen
+    assert not state.notes
+
+
+def test_objects_below_objects_are_directories_all_the_way_down() -> None:
+    names = ("z", "z/f", "z/f/g", "z!", "z/f/g/h/i")
+    state = identify_remote([remote_file(name, 5, uuid=50 + at) for at, name in enumerate(names)], BaseIndex(), fresh())
+    files = [path_in(state.tree, nid) for nid, node in state.tree.items() if node.kind is Kind.FILE]
+    folders = [path_in(state.tree, nid) for nid in state.implicit]
+    assert sorted(files) == sorted(name.encode() for name in names)
+    assert sorted(folders) == [b"z", b"z/f", b"z/f/g", b"z/f/g/h"]
+
+
+def test_what_lies_below_no_directory_here_is_left_alone_and_not_taken_for_deleted() -> None:
+    """No file system has that: the two were seen at different times."""
+    seen = [file_stat("d", 5, ino=50), file_stat("d/f", 2, ino=3)]
+    state = identify_local(seen, set(), base_of(BASE), fresh())
     assert by_path(state) == {"d": 1000}
     assert state.frozen.keys() == {Nid(3)}
-    assert [note.kind for note in state.notes] == [NoteKind.UNHOLDABLE]
-
-
-def test_an_object_moved_below_a_file_is_left_alone_too() -> None:
-    state = identify_remote([remote_file("z", 5, uuid=50), remote_file("z/f", 2, uuid=3)], base_of(BASE), fresh())
-    assert Nid(3) in state.frozen
+    (note,) = state.notes
+    assert (note.kind, note.text) == (
+        NoteKind.UNHOLDABLE,
+        "it lies below d, which is no directory: it is left alone",
+    )
 
 
 def test_metadata_that_a_listing_lacks_is_the_bases_while_the_version_is() -> None:
