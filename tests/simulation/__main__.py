@@ -4,6 +4,7 @@ python -m tests.simulation seeds FIRST COUNT    prints one line per violated see
 python -m tests.simulation replay SEED          prints what happened in one scenario, step by step
 python -m tests.simulation shrink SEED          looks for a smaller scenario that violates the same invariant
 python -m tests.simulation engine FIRST COUNT    the real engine (R2); also engine-replay, engine-shrink
+python -m tests.simulation crowd FIRST COUNT    four devices on one container; also crowd-replay
 python -m tests.simulation table                docs/design/mutants.md
 python -m tests.simulation mutants FIRST COUNT  kills these mutants of the planner, one line each
 """
@@ -14,7 +15,7 @@ import gc
 import sys
 from collections.abc import Iterable, Iterator
 
-from tests.simulation import engine_scenario, mutants
+from tests.simulation import crowd, engine_scenario, mutants
 from tests.simulation.scenario import FAILURES, Limits, Scenario, failures, shrink
 from tests.simulation.world import forget_observations, trees
 
@@ -69,6 +70,13 @@ def engine_replay(seed: int, trouble: engine_scenario.Trouble | None = None) -> 
     print("\n".join((*scenario.actions, *trees(scenario.local, scenario.server.view()), verdict)))
 
 
+def crowd_replay(seed: int) -> None:
+    """Show one history of four devices."""
+    found = crowd.Crowd(seed)
+    verdict = crowd.failure_of(seed, crowd=found) or "nothing violated"
+    print("\n".join((*found.log, *trees(*(member.local for member in found.members)), verdict)))
+
+
 def main() -> None:
     """Dispatch."""
     verb, *numbers = sys.argv[1], *map(int, sys.argv[2:])
@@ -78,6 +86,10 @@ def main() -> None:
         replay(*numbers)
     elif verb == "engine":
         engine(*numbers)
+    elif verb == "crowd":
+        _report(crowd.failures(range(numbers[0], sum(numbers))), numbers[1])
+    elif verb == "crowd-replay":
+        crowd_replay(*numbers)
     elif verb == "engine-replay":
         engine_replay(*numbers)
     elif verb == "engine-shrink":

@@ -232,6 +232,8 @@ def _parts(payload: int) -> list[bytes]:
 class EngineScenario:
     """State of one run."""
 
+    host = "h"
+
     def __init__(self, seed: int, trouble: Trouble | None = None) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
@@ -257,6 +259,7 @@ class EngineScenario:
         self.consent: str | None = None
         self.last_listing: Listing | None = None
         self.musts: list[set[int]] = []
+        self.error: object = None  # of the last cycle
 
     # --- faults
 
@@ -287,11 +290,14 @@ class EngineScenario:
             if kept < len(self.root.moments) - 1:
                 # What users did since is undone as well: it never happened. What is left is what must not get lost.
                 self.root.power_cut(kept)
-                seen = payloads(self.local.entries.values()) | payloads(self.server.view().entries.values())
-                self.users.must &= seen
+                self.users.must &= self._seen()
                 self.actions.append(f"power cut: {kept} changes kept")
         self.actions.append("killed")
         raise Crash
+
+    def _seen(self) -> set[int]:
+        """Versions of files that somebody has."""
+        return payloads(self.local.entries.values()) | payloads(self.server.view().entries.values())
 
     async def _before_local(self, operation: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -385,7 +391,7 @@ class EngineScenario:
             _serve_stale(client, self.last_listing)
             self.actions.append("the listing is an older one")
         options = cycle_module.Options(
-            policy=Policy(host="h", utc=f"t{number}"),
+            policy=Policy(host=self.host, utc=f"t{number}"),
             consent=self.consent,
             step=self._step,
             scoping=scoping(self.partial_root, self.partial_state, dirt) if self.watched else None,
@@ -406,6 +412,7 @@ class EngineScenario:
         except Crash as crash:
             error = crash
         self._check_paths()
+        self.error = error or next(iter(cycle.report.failures), None)
         if error is not None:
             if self.quiet and not isinstance(error, SafetyStopError):
                 raise invariants.ViolationError(f"I2 termination: a cycle without trouble ended with {error!r}")

@@ -1,4 +1,4 @@
-"""Rings R0 and R2 with fresh seeds: see docs/design/planner.md section 6."""
+"""Rings R0 and R2, and four devices at once, with fresh seeds: see docs/design/planner.md section 6."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(scale: float, report: Report) -> None:
         AssertionError: A seed violates an invariant; it is named, and replays exactly.
     """
     first = int(time.time()) * 1_000_000
-    for verb, ring in (("seeds", "ring R0"), ("engine", "ring R2")):
+    for verb, ring in (("seeds", "ring R0"), ("engine", "ring R2"), ("crowd", "four devices")):
         wanted, done = effort.soak(ring, scale), 0
         while done < wanted:
             batch = min(_BATCH, wanted - done)
