@@ -43,12 +43,11 @@ def command(
     )
     size_bytes = None if block_size is None else parse_size(block_size)
     process.parse_address(listen)  # what is wrong with the command line is told before a folder is made
-    given = None if token_file is None else read_tokens(token_file)
+    if token_file is not None:
+        read_tokens(token_file)
     with Store(ServerFolder.open(directory, block_size=size_bytes)) as store:
-        if given is None:
+        if token_file is None:
             make_token_file(store.token_file)
-        tokens = given or read_tokens(store.token_file)
-        store.set_quotas(tokens.quotas)
         token_path = token_file or store.token_file
         with process.bind(listen) as listener:
             address = process.url(listener)
@@ -58,7 +57,9 @@ def command(
                 _ready(address, token_path, as_json=as_json)
                 manager.ready(f"listening on {address}")
 
-            interrupted = process.serve(store, tokens, listener, ready, lambda: manager.stopping("closing the store"))
+            interrupted = process.serve(
+                store, lambda: read_tokens(token_path), listener, ready, lambda: manager.stopping("closing the store")
+            )
     return ExitCode.INTERRUPTED if interrupted else ExitCode.DONE
 
 

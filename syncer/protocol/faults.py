@@ -23,7 +23,9 @@ _NAMES: Final = {
     413: "requestEntityTooLarge",
     416: "rangeNotSatisfiable",
     422: "unprocessableEntity",
+    429: "tooManyRequests",  # ours: of this account there is enough under way
     500: "internalServerError",
+    501: "notImplemented",
     503: "serviceUnavailable",
     507: "insufficientStorage",  # ours: the server's disk is full; Pithos knows only quotas (413)
 }

@@ -26,6 +26,7 @@ from syncer.server.refusals import (
     Forbidden,
     MissingBlocks,
     NotAllowed,
+    NotImplementedHere,
     NotModified,
     OverQuota,
     Refusal,
@@ -35,6 +36,7 @@ from syncer.server.store import Store
 from syncer.server.swift_auth import answer_login
 from syncer.server.target import SWIFT_PREFIX, Level, Target, parse_target
 from syncer.server.tokens import Tokens
+from syncer.server.visitor import Visitor
 
 Handler = Callable[[Call], Awaitable[Response]]
 
@@ -76,24 +78,29 @@ _log = structlog.get_logger()
 
 
 class App:
-    """The server as ASGI calls it."""
+    """The server as ASGI calls it.
+
+    Attributes:
+        tokens: Who may; replaced as a whole when they are read anew.
+    """
 
     def __init__(self, store: Store, tokens: Tokens) -> None:
         self._store = store
-        self._tokens = tokens
+        self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         assert scope["type"] == "http"
         began = time.monotonic()
-        request = Request(scope, receive)
+        request, visitor = Request(scope, receive), Visitor(self.tokens, scope)
         try:
-            response = await self._answer(request)
+            response = await self._answer(request, visitor)
         except ClientDisconnect:
-            _log.info("request.abandoned", method=request.method, path=scope["raw_path"])
+            _log.info("request.abandoned", client=visitor.address, method=request.method, path=scope["raw_path"])
             return
         _log.info(
             "request.served",
+            client=visitor.address,
             method=request.method,
             path=scope["raw_path"],
             status=response.status_code,
@@ -103,30 +110,33 @@ class App:
             response.headers[swift.TRANSACTION] = f"tx{uuids.uuid4().hex}"
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, visitor: Visitor) -> Response:
         try:
-            return await self._handle(request)
+            _require_chunks(request)
+            return await self._handle(request, visitor)
         except Refusal as refusal:
+            if isinstance(refusal, Unauthorized) and visitor.shown:
+                visitor.warn("token.refused", method=request.method, path=request.scope["raw_path"][:200])
             return _refused(refusal)
         except (HashmapError, HeaderError) as error:
             return _fault(400, str(error))
         except TimeoutError:
             return _fault(408, "The body did not come", {"Connection": "close"})
         except (BlockfsError, SyncerError) as error:
-            return _failed(request, error)
+            return _failed(request, visitor, error)
 
-    async def _handle(self, request: Request) -> Response:
+    async def _handle(self, request: Request, visitor: Visitor) -> Response:
         if request.scope["raw_path"] == astakos.TOKENS_PATH.encode():
-            return await identity.answer_token_request(request, self._tokens)
+            return await identity.answer_token_request(request, visitor)
         if request.scope["raw_path"] == astakos.CATALOGS_PATH.encode():
-            return await identity.answer_catalogs_request(request, self._tokens)
+            return await identity.answer_catalogs_request(request, visitor)
         wants_login = headers.AUTH_TOKEN not in request.headers
         if request.scope["raw_path"] in swift.AUTH_PATHS and wants_login:
-            return answer_login(request, self._tokens)
+            return answer_login(request, visitor)
         if request.scope["raw_path"] == swift.INFO_PATH:
             limit = hashmap.MAX_BLOCKS * self._store.block_size
             return reply(200, swift.encode_info(limit), content_type=JSON)
-        account = self._authenticate(request)
+        account = _authenticate(request, visitor)
         if request.scope["raw_path"] in ROOT_PATHS:
             return await foreign_calls.list_sharers(request, self._store, account)
         target = parse_target(request.scope["raw_path"], request.scope["query_string"])
@@ -141,15 +151,28 @@ class App:
             raise NotAllowed(f"{request.method} does nothing here; allowed: {allowed}", {"Allow": allowed})
         return await handler(call)
 
-    def _authenticate(self, request: Request) -> str:
-        """The account whose token the request carries."""
-        token = request.headers.get(headers.AUTH_TOKEN)
-        if token is None:
-            raise Unauthorized("Access denied. No authentication token")
-        account = self._tokens.account(token.encode("latin-1"))
-        if account is None:
-            raise Unauthorized("Access denied. This token is not known")
-        return account
+
+def _authenticate(request: Request, visitor: Visitor) -> str:
+    """The account whose token the request carries."""
+    token = request.headers.get(headers.AUTH_TOKEN)
+    if token is None:
+        raise Unauthorized("Access denied. No authentication token")
+    account = visitor.account(token.encode("latin-1"))
+    if account is None:
+        raise Unauthorized("Access denied. This token is not known")
+    return account
+
+
+def _require_chunks(request: Request) -> None:
+    """Refuse a body that is packed: the parser undoes chunks only, and what is inside would be stored as it is.
+
+    Raises:
+        NotImplementedHere: There is a Transfer-Encoding other than `chunked`.
+    """
+    codings = ",".join(request.headers.getlist("Transfer-Encoding"))
+    if codings and codings.strip().lower() != "chunked":
+        text = f"Transfer-Encoding: expected chunked or nothing, got {codings[:100]!r}"
+        raise NotImplementedHere(text, {"Connection": "close"})
 
 
 def _require_meaning(method: str, target: Target) -> None:
@@ -175,11 +198,12 @@ def _refused(refusal: Refusal) -> Response:
     return _fault(refusal.status, refusal.message, refusal.headers)
 
 
-def _failed(request: Request, error: BlockfsError | SyncerError) -> Response:
+def _failed(request: Request, visitor: Visitor, error: BlockfsError | SyncerError) -> Response:
     """Something is wrong on our side."""
     if isinstance(error, StoreClosedError):
         return _fault(503, "The server is shutting down")
-    _log.error("request.failed", method=request.method, path=request.scope["raw_path"], error=str(error))
+    path = request.scope["raw_path"]
+    _log.error("request.failed", client=visitor.address, method=request.method, path=path, error=str(error))
     if isinstance(error, NoSpaceError):
         return _fault(507, "The server's disk is full; nothing was stored")
     if isinstance(error, CorruptBlockError | MissingBlockError | CorruptionError):

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-import anyio
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,10 +13,11 @@ from starlette.responses import Response
 from syncer.protocol import headers, swift
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import MAX_ROWS
+from syncer.server.arriving import arriving, read_body, refuse_announced
 from syncer.server.conditions import Conditions
 from syncer.server.incoming import Incoming
 from syncer.server.objects import Place
-from syncer.server.refusals import BadRequest, TooLarge
+from syncer.server.refusals import BadRequest
 from syncer.server.settings import merged_meta
 from syncer.server.store import Store
 from syncer.server.target import Target
@@ -28,7 +28,6 @@ TEXT: Final = "text/plain; charset=utf-8"
 MAX_CONTENT_TYPE_CHARACTERS: Final = 256
 
 _PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs
-_IDLE_S: Final = 120.0  # a client that sends nothing for so long has gone; its blocks must not be held for ever
 
 Result = TypeVar("Result")
 
@@ -209,7 +208,7 @@ class Call:
         step = max(_PIECE_BYTES, self.store.block_size)
         buffered: list[bytes] = []
         size = 0
-        async for data in _arriving(self.request, limit_bytes):
+        async for data in arriving(self.request, limit_bytes):
             if size >= step:
                 yield b"".join(buffered), False
                 buffered, size = [], 0
@@ -223,7 +222,7 @@ class Call:
         Raises:
             TooLarge: It does.
         """
-        _refuse_announced(self.request, limit_bytes)
+        refuse_announced(self.request, limit_bytes)
 
     async def body(self, limit_bytes: int) -> bytes:
         """The whole body; see `read_body`."""
@@ -268,39 +267,6 @@ class Call:
             if incoming is not None:
                 incoming.close()
         raise AssertionError("a body ends with a last piece")
-
-
-async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body of a request.
-
-    Raises:
-        TooLarge: A longer one.
-        ClientDisconnect: The client went away.
-        TimeoutError: It has sent nothing for two minutes.
-    """
-    return b"".join([data async for data in _arriving(request, limit_bytes)])
-
-
-async def _arriving(request: Request, limit_bytes: int) -> AsyncIterator[bytes]:
-    """The body as it comes off the wire."""
-    _refuse_announced(request, limit_bytes)
-    total = 0
-    stream = request.stream()
-    while True:
-        with anyio.fail_after(_IDLE_S):
-            data = await anext(stream, None)
-        if data is None:
-            return
-        total += len(data)
-        if total > limit_bytes:
-            raise TooLarge(f"The body has more than {limit_bytes} bytes")
-        yield data
-
-
-def _refuse_announced(request: Request, limit_bytes: int) -> None:
-    announced = request.headers.get("Content-Length")
-    if announced is not None and headers.parse_decimal("Content-Length", announced) > limit_bytes:
-        raise TooLarge(f"The body has more than {limit_bytes} bytes")
 
 
 def reply(

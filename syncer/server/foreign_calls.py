@@ -15,14 +15,14 @@ from syncer.server import container_calls, object_calls
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.refusals import BadRequest, Forbidden, NotAllowed
 from syncer.server.store import Store
-from syncer.server.target import Level
+from syncer.server.target import Level, parse_parameters
 
 
 async def list_sharers(request: Request, store: Store, account: str) -> Response:
     """GET /: accounts that share something with the caller."""
     if request.method not in {"GET", "HEAD"}:
         raise NotAllowed("Only GET does something here", {"Allow": "GET, HEAD"})
-    query = request.query_params
+    query = parse_parameters(request.scope["query_string"])
     limit = headers.parse_decimal("limit", query.get("limit", str(MAX_ROWS)))
     sharers = await to_thread.run_sync(store.shares.sharers, account)
     rows = [one for one in sharers if one.account > query.get("marker", "")][:limit]

@@ -6,12 +6,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from syncer.protocol import astakos, headers
-from syncer.server.calls import JSON, read_body, reply
+from syncer.server.arriving import read_body
+from syncer.server.calls import JSON, reply
 from syncer.server.refusals import BadRequest, NotAllowed, Unauthorized
-from syncer.server.tokens import Tokens
+from syncer.server.visitor import Visitor
 
 
-async def answer_token_request(request: Request, tokens: Tokens) -> Response:
+async def answer_token_request(request: Request, visitor: Visitor) -> Response:
     """Answer Astakos's one call.
 
     The token is in the body, or in X-Auth-Token when there is no body.
@@ -24,21 +25,21 @@ async def answer_token_request(request: Request, tokens: Tokens) -> Response:
     """
     if request.method != "POST":
         raise NotAllowed("Only POST does something here", {"Allow": "POST"})
-    body = await read_body(request, astakos.MAX_REQUEST_BYTES)
+    body = await read_body(request, astakos.MAX_REQUEST_BYTES, brief=True)
     token, tenant = request.headers.get(headers.AUTH_TOKEN), None
     if body:
         try:
             token, tenant = astakos.decode_token_request(body)
         except astakos.TokenRequestError as error:
             raise BadRequest(str(error)) from None
-    account = None if token is None else tokens.account(token.encode("utf-8"))
+    account = None if token is None else visitor.account(token.encode("utf-8"))
     if token is None or account is None or tenant not in {None, account}:
         raise Unauthorized("Access denied. This token is not known")
     base_url = f"{request.url.scheme}://{request.url.netloc}"
     return reply(200, astakos.encode_access(token, account, base_url), content_type=JSON)
 
 
-async def answer_catalogs_request(request: Request, tokens: Tokens) -> Response:
+async def answer_catalogs_request(request: Request, visitor: Visitor) -> Response:
     """Answer which names accounts have, to those with a token.
 
     Raises:
@@ -50,7 +51,7 @@ async def answer_catalogs_request(request: Request, tokens: Tokens) -> Response:
     if request.method != "POST":
         raise NotAllowed("Only POST does something here", {"Allow": "POST"})
     token = request.headers.get(headers.AUTH_TOKEN)
-    if token is None or tokens.account(token.encode("latin-1")) is None:
+    if token is None or visitor.account(token.encode("latin-1")) is None:
         raise Unauthorized("Access denied. This token is not known")
     try:
         answer = astakos.answer_catalogs(await read_body(request, astakos.MAX_REQUEST_BYTES))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -18,11 +21,17 @@ from blockfs.blocks.gc import CollectionStopped
 from blockfs.errors import BlockfsError
 from syncer.errors import LockedError, SyncerError, UsageError
 from syncer.server.app import App
-from syncer.server.bounded_protocol import BoundedProtocol
+from syncer.server.bounded_protocol import BoundedProtocol, Reception
+from syncer.server.guests import Bounds, Guests
 from syncer.server.store import Store
+from syncer.server.tls import Certificates, TlsDoor
 from syncer.server.tokens import Tokens
 
 BACKLOG: Final = 1024
+ACCEPT_AT_ONCE: Final = 64  # asyncio takes so many before any of them is counted
+MOST_CONNECTIONS: Final = 4096  # a silent one costs some 10 KiB
+MOST_DESCRIPTORS: Final = 65536
+RESERVED_DESCRIPTORS: Final = 384  # 256 open segments, the catalogue, and those that were sent away and not yet closed
 GRACE_S: Final = 5  # for requests that are being answered when the server is told to stop
 KEEP_ALIVE_S: Final = 75  # idle connections; longer than a client's pause between two steps of a cycle
 COLLECT_FIRST_S: Final = 600.0  # after the start: a server that never runs for long collects, too
@@ -67,10 +76,29 @@ def bind(listen: str) -> socket.socket:
     return listener
 
 
-def url(listener: socket.socket) -> str:
-    """The address that a listening socket has, as `http://HOST:PORT`."""
+def url(listener: socket.socket, *, secure: bool = False) -> str:
+    """The address that a listening socket has, as `http(s)://HOST:PORT`."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"{scheme}://{host}:{port}"
+
+
+def raise_descriptor_limit() -> None:
+    """Have as many descriptors as the host lets us: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_connections() -> int:
+    """How many connections there is room for."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else _share_of(soft)
+
+
+def _share_of(descriptors: int) -> int:
+    return max(16, min(MOST_CONNECTIONS, descriptors - RESERVED_DESCRIPTORS))
 
 
 def _nothing() -> None:
@@ -84,11 +112,34 @@ class Server(uvicorn.Server):
         stopped_by: The signal that ended it, None for `should_exit`.
     """
 
-    def __init__(self, app: App, on_ready: Callable[[], None], on_stopping: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self,
+        app: App,
+        on_ready: Callable[[], None],
+        on_stopping: Callable[[], None] = _nothing,
+        *,
+        certificates: Certificates | None = None,
+        reception: Reception | None = None,
+        on_hangup: Callable[[], Collection[bytes] | None] = _nothing,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            app: What answers.
+            on_ready: Called when connections are accepted.
+            on_stopping: Called when no more are.
+            certificates: For TLS; None: plain HTTP.
+            reception: The books about connections, and their time-outs.
+            on_hangup: Called in a thread after SIGHUP; the tokens that are known from now on, None: as before.
+        """
+        self.reception = reception or Reception(guests=Guests(Bounds.within(most_connections())))
+        protocol: Any = partial(BoundedProtocol, reception=self.reception)
+        if certificates is not None:
+            protocol = partial(TlsDoor, inner=protocol, reception=self.reception, certificates=certificates)
         super().__init__(
             uvicorn.Config(
                 app,
-                http=BoundedProtocol,
+                http=protocol,
                 ws="none",
                 loop="asyncio",
                 lifespan="off",
@@ -97,17 +148,32 @@ class Server(uvicorn.Server):
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GRACE_S,
-                backlog=BACKLOG,
+                backlog=ACCEPT_AT_ONCE,
             )
         )
         self.stopped_by: int | None = None
         self._on_ready = on_ready
         self._on_stopping = on_stopping
+        self._on_hangup = on_hangup
+        self._hung_up = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so when connections are accepted."""
         await super().startup(sockets)
+        for listener in sockets or []:
+            listener.listen(BACKLOG)  # the kernel's queue is longer than what we take at once
         self._on_ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % 10 == 0:
+            self.reception.guests.look(asyncio.get_running_loop().time())
+        if self._hung_up:
+            self._hung_up = False
+            tokens = await asyncio.to_thread(self._on_hangup)
+            if tokens is not None:
+                self.reception.guests.withdraw(tokens)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so, then let the requests that are being answered end."""
@@ -121,11 +187,15 @@ class Server(uvicorn.Server):
             yield
             return
         before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._note_hangup)
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _note_hangup(self, _signal: int, _frame: FrameType | None) -> None:
+        self._hung_up = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Note the signal."""
@@ -163,21 +233,72 @@ class Collector:
                 _log.info("collection.done", blocks=done.blocks.blocks_removed, freed_bytes=done.blocks.bytes_freed)
 
 
+class Renewal:
+    """What SIGHUP reads anew. What can't be read stays as it was, and the log says so."""
+
+    def __init__(
+        self,
+        app: App,
+        store: Store,
+        read: Callable[[], Tokens],
+        certificates: Certificates | None,
+        told: Callable[[str], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            app: Where tokens are looked up.
+            store: Where quotas are.
+            read: Reads the token file.
+            certificates: None without TLS.
+            told: Called with a line for a person.
+        """
+        self._app = app
+        self._store = store
+        self._read = read
+        self._certificates = certificates
+        self._told = told
+
+    def renew(self) -> Collection[bytes] | None:
+        """Read the token file and the certificate. Returns all tokens, if they could be read."""
+        known = None
+        try:
+            tokens = self._read()
+            self._store.set_quotas(tokens.quotas)
+            self._app.tokens = tokens
+            known = tokens.known
+            self._told(f"tokens read again: {len(known)}")
+        except (BlockfsError, SyncerError) as error:
+            _log.error("tokens.not_renewed", error=str(error))
+        if self._certificates is not None:
+            try:
+                self._certificates.renew()
+                self._told("certificate read again")
+            except SyncerError as error:
+                _log.error("certificate.not_renewed", error=str(error))
+        return known
+
+
 def serve(
     store: Store,
-    tokens: Tokens,
+    read: Callable[[], Tokens],
     listener: socket.socket,
     on_ready: Callable[[], None],
     on_stopping: Callable[[], None] = _nothing,
+    *,
+    certificates: Certificates | None = None,
+    told: Callable[[str], None] = lambda _text: None,
 ) -> bool:
-    """Serve until SIGTERM or SIGINT. The store stays open.
+    """Serve until SIGTERM or SIGINT. The store stays open. SIGHUP reads tokens and certificate anew.
 
     Args:
         store: What is served.
-        tokens: To whom.
+        read: Reads to whom; called once at the beginning.
         listener: Bound and listening.
         on_ready: Called when requests are accepted.
         on_stopping: Called when no more are.
+        certificates: For TLS; None: plain HTTP.
+        told: Called with a line for a person after SIGHUP.
 
     Returns:
         True if it was interrupted (SIGINT).
@@ -187,7 +308,12 @@ def serve(
         store.bell.close()  # or clients that wait for changes would use up the time of grace
         on_stopping()
 
-    server = Server(App(store, tokens), on_ready, stop_waiting)
+    raise_descriptor_limit()
+    tokens = read()
+    store.set_quotas(tokens.quotas)
+    app = App(store, tokens)
+    renewal = Renewal(app, store, read, certificates, told)
+    server = Server(app, on_ready, stop_waiting, certificates=certificates, on_hangup=renewal.renew)
     collector = Collector(store)
     try:
         server.run([listener])

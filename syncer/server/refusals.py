@@ -126,3 +126,15 @@ class NotModified(Refusal):
     """304: no refusal to a person, but nothing is sent."""
 
     status = 304
+
+
+class TooMany(Refusal):
+    """429: of this account there is enough under way already; later it may go."""
+
+    status = 429
+
+
+class NotImplementedHere(Refusal):
+    """501: a transfer coding that this server does not undo."""
+
+    status = 501

@@ -13,10 +13,10 @@ from syncer.protocol import headers, swift
 from syncer.protocol.names import quote_name
 from syncer.server.calls import reply
 from syncer.server.refusals import NotAllowed, Unauthorized
-from syncer.server.tokens import Tokens
+from syncer.server.visitor import Visitor
 
 
-def answer_login(request: Request, tokens: Tokens) -> Response:
+def answer_login(request: Request, visitor: Visitor) -> Response:
     """Answer a login.
 
     Raises:
@@ -26,7 +26,7 @@ def answer_login(request: Request, tokens: Tokens) -> Response:
     if request.method not in {"GET", "HEAD"}:
         raise NotAllowed("Only GET does something here", {"Allow": "GET, HEAD"})
     user, key = _first(request, swift.AUTH_USER), _first(request, swift.AUTH_KEY)
-    account = None if key is None else tokens.account(key.encode("latin-1"))
+    account = None if key is None else visitor.account(key.encode("latin-1"))
     if user is None or key is None or account is None or account not in {user, user.partition(":")[0]}:
         raise Unauthorized("Access denied. X-Auth-User must be the account and X-Auth-Key its token")
     base_url = f"{request.url.scheme}://{request.url.netloc}"

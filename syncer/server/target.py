@@ -21,6 +21,8 @@ SWIFT_PREFIX: Final = f"{STORAGE_PATH}/".encode()
 SWIFT_SEGMENT: Final = "swift"  # no account is called so either
 MAX_CONTAINER_BYTES: Final = 480  # of UTF-8, with the account's id a key in LMDB, whose keys end at 511
 
+MAX_PARAMETERS: Final = 64  # we know some twenty
+
 UNSUPPORTED: Final = frozenset({"extract-archive"})
 """Parameters of Pithos, and of extensions to come, that change what a request means. Ignoring them would do the wrong
 thing, e.g. delete one object instead of a subtree: refused."""
@@ -98,7 +100,7 @@ def parse_target(raw_path: bytes, query: bytes) -> Target:
         account=_container(account, "account"),
         container=_container(container, "container") if container else "",
         name=_object(name) if name else "",
-        parameters=_parameters(query),
+        parameters=parse_parameters(query),
         is_swift=is_swift,
     )
     misplaced = [name for name, level in _ONLY_OF.items() if name in target.parameters and target.level is not level]
@@ -121,7 +123,14 @@ def parse_reference(raw: str) -> tuple[str, str]:
     return _container(container.encode("latin-1"), "container"), _object(name.encode("latin-1"))
 
 
-def _parameters(query: bytes) -> dict[str, str]:
+def parse_parameters(query: bytes) -> dict[str, str]:
+    """Read a query.
+
+    Raises:
+        BadRequest: Not UTF-8, too many parameters, or one that is not supported.
+    """
+    if query.count(b"&") >= MAX_PARAMETERS:
+        raise BadRequest(f"The query has more than {MAX_PARAMETERS} parameters")
     try:
         parameters = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
     except ValueError:  # UnicodeDecodeError is one

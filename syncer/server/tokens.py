@@ -3,7 +3,7 @@
 A token file has lines `TOKEN ACCOUNT [QUOTA]`; blank lines and lines that begin with `#` are free. The quota is the
 account's, e.g. `100GiB`; with several tokens of one account one line may say it, or all the same.
 
-Tokens are read once, at the start. They are compared in constant time, all of them at each request.
+Tokens are read at the start and at SIGHUP. They are compared in constant time, all of them at each request.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class Tokens:
     def __init__(self, accounts: Mapping[str, str], quotas: Mapping[str, int] | None = None) -> None:
         self._accounts = [(token.encode("utf-8"), account) for token, account in accounts.items()]
         self.quotas: Final = dict.fromkeys(accounts.values(), 0) | dict(quotas or {})
+
+    @property
+    def known(self) -> frozenset[bytes]:
+        """All tokens."""
+        return frozenset(token for token, _ in self._accounts)
 
     def account(self, token: bytes) -> str | None:
         """Whose token this is; None for nobody's. Takes as long for every token of one length."""

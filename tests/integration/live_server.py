@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -57,12 +58,20 @@ class Client:
         self.token = token
         self.account = account
         self._connection = http.client.HTTPConnection(address, timeout=60)
+        self._sockets: set[int] = set()
+
+    @property
+    def reconnects(self) -> int:
+        """How often the server has ended the connection."""
+        return len(self._sockets) - 1
 
     def __call__(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.token is not None:
             fields["X-Auth-Token"] = self.token
         self._connection.request(method, f"/v1/{self.account}{path}", body=body, headers=fields)
+        if self._connection.sock is not None:
+            self._sockets.add(id(self._connection.sock))
         response = self._connection.getresponse()
         return Reply(response.status, response.headers, response.read())
 
@@ -85,6 +94,13 @@ class Client:
         reply = self("GET", f"/{container}?format=json{query}")
         assert reply.status == 200
         return [row["name"] for row in reply.json]
+
+
+def private_text(path: Path, text: str) -> Path:
+    """A file that others can't read, as token files must be."""
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
 
 
 @contextmanager
@@ -132,8 +148,7 @@ class ServerProcess:
     @classmethod
     def serve(cls, folder: Path, *options: str, tokens: str = TOKENS) -> Self:
         """`blocksync serve` as a user starts it."""
-        file = folder.parent / "tokens"
-        file.write_text(tokens)
+        file = private_text(folder.parent / "tokens", tokens)
         fixed = ("--listen", "127.0.0.1:0", "--token-file", str(file), "--block-size", str(BLOCK))
         return cls([BLOCKSYNC, "serve", str(folder), *fixed, *options])
 
@@ -141,6 +156,18 @@ class ServerProcess:
     def collecting(cls, folder: Path) -> Self:
         """The one that collects garbage all the time."""
         return cls([sys.executable, "-m", "tests.integration.collecting_server", str(folder)])
+
+    @classmethod
+    def impatient(cls, folder: Path) -> Self:
+        """One whose time-outs are short."""
+        return cls([sys.executable, "-m", "tests.integration.impatient_server", str(folder)])
+
+    def is_connected_to(self, line: socket.socket) -> bool:
+        """Whether the server still has its end of a connection."""
+        ours, theirs = (int(address.rpartition(":")[2]) for address in (self.address, str(line.getsockname()[1])))
+        rows = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ports = [[int(end.rpartition(":")[2], 16) for end in row[:2]] for row in rows if row[2] == "01"]
+        return [ours, theirs] in ports
 
     def client(self, token: str = "token-alice", account: str = "alice") -> Client:
         """Another connection."""

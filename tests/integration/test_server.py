@@ -16,7 +16,7 @@ import pytest
 
 from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
 from syncer.errors import CorruptionError
-from syncer.server import calls
+from syncer.server import arriving
 from syncer.server.commits import StoreClosedError
 from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
@@ -727,7 +727,7 @@ def test_a_body_that_never_comes_is_given_up(
     alice: Client, c: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaks when a stalled upload may hold an epoch, and with it the collector, for ever."""
-    monkeypatch.setattr(calls, "_IDLE_S", 0.05)
+    monkeypatch.setattr(arriving, "IDLE_S", 0.05)
     host, port = address.split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(

@@ -85,3 +85,9 @@ def test_parameters_without_a_value_are_there() -> None:
 def test_a_bad_reference_is_refused(value: str) -> None:
     with pytest.raises(BadRequest):
         parse_reference(value)
+
+
+def test_a_query_of_many_parameters_is_refused() -> None:
+    assert parse_target(b"/a/c", b"&".join([b"limit=1"] * 64)).parameters == {"limit": "1"}
+    with pytest.raises(BadRequest):
+        parse_target(b"/a/c", b"&".join([b"limit=1"] * 65))
