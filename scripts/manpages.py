@@ -16,7 +16,7 @@ import click
 
 from blockfs.cli import mounthelper, mountoptions
 from blockfs.runtime.exitcodes import ExitCode
-from syncer.cli import main
+from syncer.cli import verbs
 
 EXIT_CODES: Final = {
     ExitCode.DONE: "done",
@@ -92,7 +92,7 @@ def verb(name: str, command: click.Command, parent: click.Context) -> Iterator[s
 
 def blocksync() -> Iterator[str]:
     """The page of section 1."""
-    group = main.blocksync
+    group = verbs.blocksync
     context = click.Context(group, info_name="blocksync")
     yield from header("blocksync", 1, "folders of large, similar files: small on disk, cheap to move")
     yield ".SH SYNOPSIS"
@@ -101,7 +101,7 @@ def blocksync() -> Iterator[str]:
     yield from paragraphs(group.help or "")
     yield from options_of(group, context)
     yield ".SH COMMANDS"
-    for name, module in main.MODULES.items():
+    for name, module in verbs.MODULES.items():
         yield from verb(name, importlib.import_module(module).command, context)
     yield ".SH EXIT STATUS"
     for code in ExitCode:

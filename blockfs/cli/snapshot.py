@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
+from blockfs.cli.groups import Verbs
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.errors import UsageError
@@ -17,7 +18,7 @@ from blockfs.runtime.output import JsonValue, json_line, shown, table, tell
 from blockfs.runtime.units import format_size
 
 
-class _Verbs(click.Group):
+class _Verbs(Verbs):
     """`snapshot SRC NAME` is short for `snapshot create SRC NAME`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

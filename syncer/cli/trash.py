@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
+from blockfs.cli.groups import Verbs
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size, parse_duration
@@ -25,7 +26,7 @@ from syncer.local.trashcan import Kept, TrashCan, find_kept
 from syncer.state.statedb import StateDB
 
 
-@click.group("trash")
+@click.group("trash", cls=Verbs)
 def command() -> None:
     """Look into, restore from, or empty the trash of a root.
 

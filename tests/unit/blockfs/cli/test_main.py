@@ -12,6 +12,7 @@ import pytest
 
 from blockfs.errors import CorruptionError, LockedError, NoSpaceError, NotFoundError, UsageError
 from syncer.cli import main as entry
+from syncer.cli import verbs
 from syncer.errors import SyncerError
 
 VOLUME_VERBS = ["init", "mount", "umount", "clone", "flush", "stats", "gc", "fsck", "scrub"]
@@ -48,7 +49,7 @@ class Failing:
 def test_every_failure_is_one_line_and_its_exit_code(
     error: BaseException, code: int, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(entry.importlib, "import_module", lambda _name: Failing(error))
+    monkeypatch.setattr(verbs.importlib, "import_module", lambda _name: Failing(error))
     assert entry.run(["stats"]) == code
     captured = capsys.readouterr()
     assert words in captured.err
@@ -57,7 +58,7 @@ def test_every_failure_is_one_line_and_its_exit_code(
 
 
 def test_debug_shows_where_it_happened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(entry.importlib, "import_module", lambda _name: Failing(ZeroDivisionError("oops")))
+    monkeypatch.setattr(verbs.importlib, "import_module", lambda _name: Failing(ZeroDivisionError("oops")))
     assert entry.run(["--debug", "stats"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
@@ -65,7 +66,7 @@ def test_debug_shows_where_it_happened(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_wrong_command_lines_end_with_two(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["nonsense"], ["stats"], ["stats", "--wrong", "x"], ["init", "a", "b"]):
         assert entry.run(arguments) == 2
-    assert "No such command 'nonsense'" in capsys.readouterr().err
+    assert "there is no verb 'nonsense'" in capsys.readouterr().err
 
 
 def test_help_and_version_are_results(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from syncer.cli.main import blocksync
+from syncer.cli.verbs import blocksync
 
 PROJECT = Path(__file__).parents[4]
 PAGES = ("cli.md", "reconcile.md", "tools.md", "server.md")

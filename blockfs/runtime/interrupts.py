@@ -1,0 +1,31 @@
+"""Ctrl-C while a command starts: it ends at once, without a traceback, with exit code 130.
+
+Until a verb is at work nothing has begun that would have to be undone, and what is interrupted is most likely an
+import. So the process just ends. When the verb begins, Ctrl-C becomes KeyboardInterrupt again, which the verb may clean
+up after, and which trio's own handling needs; when the verb has ended, the process ends at once again, instead of in
+the interpreter's own last steps, which would show a traceback, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+from blockfs.runtime.exitcodes import ExitCode
+
+
+def end_at_once() -> None:
+    """From here on Ctrl-C ends the process. Where it is ignored (a job in the background) it stays ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def interrupt_verbs() -> None:
+    """From here on Ctrl-C is KeyboardInterrupt; undoes `end_at_once` and nothing else."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    os._exit(ExitCode.INTERRUPTED)
