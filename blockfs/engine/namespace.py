@@ -75,13 +75,17 @@ class Namespace:
     def lookup(self, parent: int, name: bytes) -> Attributes:
         """What a directory has under a name; "." and ".." work too.
 
+        "." is also answered of what is no directory: so the kernel looks for the inode of a file handle that it has
+        forgotten (open_by_handle_at(2)).
+
         Raises:
             FsError: ENOENT, ENOTDIR, ENAMETOOLONG.
         """
         with self._lock:
-            if name in {b".", b".."}:
-                self.nodes.directory(parent)
-                return self.getattr(parent if name == b"." else parent_of(self.nodes, parent))
+            if name == b".":
+                return self.getattr(parent)
+            if name == b"..":
+                return self.getattr(self.parent(parent))
             return self.nodes.attributes(self.nodes.child(parent, name))
 
     def getattr(self, ino: int) -> Attributes:

@@ -488,7 +488,15 @@ def test_paths_are_followed_without_symlinks(world: World) -> None:
     with fails(errno.ENOTDIR):
         world.namespace.resolve(b"s/file")
     with fails(errno.ENOTDIR):
-        world.namespace.lookup(file.ino, b".")
+        world.namespace.lookup(file.ino, b"..")
+
+
+def test_a_dot_of_any_inode_is_itself(world: World) -> None:
+    """The kernel asks so for the inode of a file handle that it has forgotten."""
+    file = world.file(parent=world.directory().ino)
+    assert world.namespace.lookup(file.ino, b".") == file
+    with fails(errno.ENOENT):
+        world.namespace.lookup(file.ino + 1000, b".")
 
 
 # --- xattrs ---
