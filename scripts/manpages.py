@@ -136,7 +136,8 @@ def helper() -> Iterator[str]:
     for option, meaning in mountoptions.OURS.items():
         yield f".TP\n\\fB{escaped(option)}\\fR\n{escaped(meaning)}"
     yield f".TP\n\\fB{escaped(', '.join(mountoptions.KERNEL))}\\fR\ngiven to the kernel; see \\fBmount\\fR(8)."
-    yield "Without suid and dev, asked for by name and by root, a mount is nosuid and nodev."
+    yield "A mount is nosuid and nodev, unless root asks for allow_suid and allow_dev."
+    yield "mount(8) drops the words suid and dev, in fstab too, before this program sees them."
     accepted = [*sorted(mountoptions.OF_MOUNT), *(f"{prefix}..." for prefix in mountoptions.OF_MOUNT_PREFIXES)]
     yield f".TP\n\\fB{escaped(', '.join(accepted))}\\fR\nof mount(8) and systemd; accepted"
     yield ".PP\nAll others are refused."

@@ -14,6 +14,8 @@ OURS: Final = {
     "ro": "read-only: nothing of the volume is changed",
     "rw": "for writing; the default",
     "allow_other": "other users may come in, as far as permissions allow",
+    "allow_suid": "set-id bits of files count; root's to ask for",
+    "allow_dev": "devices can be opened; root's to ask for",
     "debug": "log everything",
     "default_permissions": "the kernel checks permissions; it always does",
 }
@@ -33,6 +35,9 @@ KERNEL: Final = {
 }
 """Options that the kernel enforces, each with its opposite: of the two, the last one counts. Without any of them a
 mount is nosuid and nodev, exec and async."""
+
+_MEANT: Final = {"allow_suid": "suid", "allow_dev": "dev"}
+"""Names of ours for options of the kernel that mount(8) takes for defaults: it drops them before a helper sees them."""
 
 OF_MOUNT: Final = frozenset(
     {
@@ -79,7 +84,8 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
         UsageError: An option that we don't know.
     """
     chosen: set[str] = set()
-    for option in filter(None, text.split(",")):
+    for told in filter(None, text.split(",")):
+        option = _MEANT.get(told, told)
         if option in KERNEL:
             chosen.discard(KERNEL[option])
             chosen.add(option)

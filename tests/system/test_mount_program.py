@@ -48,6 +48,34 @@ ro,allow_other,noauto,user,_netdev,nofail,x-systemd.automount,noatime,nodev,nosu
     assert {"ro", "nosuid", "nodev", "noexec", "noatime", "allow_other"} <= set(shown.split()[0].split(","))
 
 
+def test_set_id_bits_and_devices_work_if_root_asks_for_them() -> None:
+    """mount(8) takes `suid` and `dev` for defaults and drops them: they have names of our own."""
+    shown = passed("""
+        blocksync init /mnt/v
+        try() {
+            findmnt -n -o OPTIONS /mnt/m
+            echo id $(as_nobody /mnt/m/id -u)
+            head -c 0 /mnt/m/zero 2>/dev/null && echo device || echo none
+            blocksync umount /mnt/m
+        }
+        mount -t fuse.blocksync -o allow_other /mnt/v /mnt/m
+        cp /usr/bin/id /mnt/m/id; chmod 4755 /mnt/m/id; mknod /mnt/m/zero c 1 5
+        blocksync umount /mnt/m
+        mount -t fuse.blocksync -o suid,dev,allow_other /mnt/v /mnt/m
+        try
+        mount -t fuse.blocksync -o allow_suid,allow_dev,allow_other /mnt/v /mnt/m
+        try
+        echo "/mnt/v /mnt/m fuse.blocksync defaults,allow_suid,allow_dev,allow_other 0 0" >/mnt/fstab
+        mount --fstab /mnt/fstab /mnt/m
+        try
+    """).splitlines()
+    assert {"nosuid", "nodev"} <= set(shown[0].split(","))
+    assert shown[1:3] == ["id 65534", "none"]
+    for options, uid, device in (shown[3:6], shown[6:9]):
+        assert not {"nosuid", "nodev"} & set(options.split(","))
+        assert (uid, device) == ("id 0", "device")
+
+
 def test_a_mount_right_after_umount_waits_for_the_last_commit() -> None:
     """umount(8) returns when the kernel has let go; the mount process still holds the volume and commits."""
     passed("""

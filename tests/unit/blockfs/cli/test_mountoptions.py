@@ -24,6 +24,8 @@ def test_these_ask_for_nothing_special(text: str) -> None:
 def test_of_two_opposites_the_last_one_counts() -> None:
     assert parse("nosuid,suid,exec,noexec").kernel == {"suid", "noexec"}
     assert parse("rw,ro").read_only
+    assert parse("nosuid,nodev,allow_suid,allow_dev").kernel == {"suid", "dev"}
+    assert parse("allow_suid,nosuid").kernel == {"nosuid"}
 
 
 def test_opposites_are_opposites_of_each_other() -> None:
