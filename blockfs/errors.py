@@ -41,11 +41,14 @@ class LockedError(BlockfsError):
     exit_code = 11
     errno = _errno.EBUSY
 
-    def __init__(self, what: str, holder_pid: int | None) -> None:
+    def __init__(self, what: str, holder_pid: int | None, *, mounted_at: str | None = None) -> None:
         self.what = what
         self.holder_pid = holder_pid
         holder = f"process {holder_pid}" if holder_pid else "another process"
-        super().__init__(f"{what} is in use by {holder}; unmount it or stop that process first")
+        if mounted_at is None:
+            super().__init__(f"{what} is in use by {holder}; unmount it or stop that process first")
+        else:
+            super().__init__(f"{what} is mounted at {mounted_at}, by {holder}; `blocksync umount {mounted_at}` first")
 
 
 class ReadOnlyError(BlockfsError):

@@ -5,39 +5,87 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+from typing import Final
 
 import click
 
-from blockfs.cli.parameters import PATH
+from blockfs.cli.parameters import PATH, json_option
 from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError, RequestError
-from blockfs.errors import NotFoundError
+from blockfs.errors import BlockfsError, NotFoundError
 from blockfs.fuse.dying import end_dying
+from blockfs.fuse.holders import Holder, holders_of
 from blockfs.fuse.mountpoints import mount_at, unmount
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount
-from blockfs.runtime.output import note, shown
+from blockfs.runtime.output import JsonValue, json_line, note, shown
+
+_LOOK_S: Final = 1.0  # how often a wait for the process's end looks whether somebody else keeps it alive
+
+
+class HeldElsewhereError(BlockfsError):
+    """The mountpoint is gone, but copies of the mount keep its process alive."""
+
+    exit_code = 11
+
+    def __init__(self, mountpoint: bytes, pid: int, holders: list[Holder]) -> None:
+        self.holders = holders
+        super().__init__(
+            f"{shown(mountpoint)} is unmounted and all is durable, but the mount process {pid} goes on until others "
+            f"let go. {'; '.join(holder.told for holder in holders)}"
+        )
 
 
 @click.command("umount")
 @click.argument("mountpoint", type=PATH)
 @click.option("--seal", is_flag=True, help="Turn everything written into blocks first; else the next mount does.")
-def command(mountpoint: bytes, seal: bool) -> None:
-    """Unmount MOUNTPOINT; everything is durable and the mount process gone when this returns."""
+@json_option
+def command(mountpoint: bytes, seal: bool, as_json: bool) -> None:
+    """Unmount MOUNTPOINT; everything is durable and the mount process gone when this returns.
+
+    Exit code 11: it is in use and still mounted, or it is unmounted here and somebody has it mounted elsewhere: who
+    that is and how to go on is said.
+    """
     mount = mount_at(os.path.realpath(mountpoint))
     if mount is None:
         raise NotFoundError(f"{shown(mountpoint)} is not the mountpoint of a blocksync mount")
+    try:
+        state = _unmount(mount, seal=seal)
+    except HeldElsewhereError as error:
+        if as_json:
+            json_line("umount", _fields(mount, "held", error.holders))
+        raise
+    if as_json:
+        json_line("umount", _fields(mount, state))
+    elif state != "unmounted":
+        was = "had been killed; cut off" if state == "cut off" else "was gone already; detached"
+        note(f"{shown(mountpoint)}: the mount process {was}")
+
+
+def _fields(mount: Mount, state: str, holders: list[Holder] | None = None) -> dict[str, JsonValue]:
+    held: list[JsonValue] = [
+        {"pid": holder.pid, "command": holder.command, "mountpoint": shown(holder.mountpoint)}
+        for holder in holders or []
+    ]
+    return {"mountpoint": shown(mount.mountpoint), "volume": shown(mount.source), "state": state, "holders": held}
+
+
+def _unmount(mount: Mount, *, seal: bool) -> str:
+    """Returns what was done: "unmounted"; "cut off" or "detached" if the mount process was dead.
+
+    Raises:
+        BlockfsError: Busy, held elsewhere, or what the mount process says.
+    """
     if end_dying(mount.source):
-        note(f"{shown(mountpoint)}: the mount process had been killed; cut off")
-        return
+        return "cut off"
     try:
         client = ControlClient(mount.source)
     except NotMountedError:
         unmount(mount.mountpoint, lazy=True)
-        note(f"{shown(mountpoint)}: the mount process was gone already; detached")
-        return
+        return "detached"
     with client:
         _end(client, mount, seal=seal)
+    return "unmounted"
 
 
 def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
@@ -51,8 +99,20 @@ def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
                 client.shutdown(seal=seal)
         except RequestError as error:
             if error.exit_code == ExitCode.CHANGES_LOST:  # it has unmounted nevertheless
-                select.select([process], [], [])
+                _wait(process, client.server_pid, mount)
             raise
-        select.select([process], [], [])
+        _wait(process, client.server_pid, mount)
     finally:
         os.close(process)
+
+
+def _wait(process: int, pid: int, mount: Mount) -> None:
+    """Wait for the end of the mount process, which commits first.
+
+    Raises:
+        HeldElsewhereError: Somebody keeps it alive.
+    """
+    while not select.select([process], [], [], _LOOK_S)[0]:
+        holders = holders_of(mount)
+        if holders and not select.select([process], [], [], 0)[0]:
+            raise HeldElsewhereError(mount.mountpoint, pid, holders)

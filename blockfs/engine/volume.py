@@ -25,6 +25,8 @@ from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all, write_atomically
+from blockfs.runtime.mountinfo import mounts_of_volume
+from blockfs.runtime.output import shown
 from blockfs.tree.store import Tree
 
 FORMAT: Final = 2  # 1 knew no compression
@@ -277,7 +279,9 @@ def _lock(fd: int, path: bytes) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise LockedError(os.fsdecode(path), lock_holder(path)) from None
+        mounts = mounts_of_volume(os.path.realpath(path))
+        mounted_at = shown(mounts[0].mountpoint) if mounts else None
+        raise LockedError(shown(path), lock_holder(path), mounted_at=mounted_at) from None
 
 
 class VolumeLock:

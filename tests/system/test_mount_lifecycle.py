@@ -114,12 +114,12 @@ def test_umount_returns_when_the_process_is_gone_and_all_is_there_again(mounted:
     assert (mounted.path / "file").read_bytes() == b"kept"
 
 
-def test_a_second_mount_of_a_volume_is_refused_with_the_holders_pid(mounted: Mounted) -> None:
+def test_a_second_mount_of_a_volume_is_refused_with_the_place_and_the_holders_pid(mounted: Mounted) -> None:
     other = mounted.machines.home / "other"
     other.mkdir()
     for mountpoint in (other, mounted.path):
         refused = mounted.run("mount", mounted.volume, mountpoint, expect=11)
-        assert f"process {mounted.pid}" in refused.stderr
+        assert f"is mounted at {mounted.path}, by process {mounted.pid}" in refused.stderr
     assert not is_mounted(other)
     (mounted.path / "still").write_bytes(b"works")
 

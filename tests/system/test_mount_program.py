@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.system.namespaces import in_namespace, passed
 
 
@@ -109,6 +111,53 @@ def test_a_signal_during_the_last_commit_loses_nothing() -> None:
             blocksync umount /mnt/m
         done
     """)
+
+
+def test_umount_says_who_keeps_the_mount_alive_in_another_namespace() -> None:
+    """It waited for ever, without a word. What was written is durable; the process ends when the last copy is gone."""
+    shown = passed("""
+        blocksync init /mnt/v
+        blocksync mount /mnt/v /mnt/m
+        mkfifo /mnt/ready /mnt/over
+        unshare --mount --propagation private sh -c 'echo >/mnt/ready; read _ </mnt/over' &
+        other=$!
+        read _ </mnt/ready
+        pid=$(holder /mnt/v)
+        echo written >/mnt/m/file
+        code=0; blocksync umount /mnt/m --json 2>/mnt/told || code=$?
+        echo $code $pid $other
+        cat /mnt/told
+        refused mountpoint -q /mnt/m
+        kill -0 $pid
+        nsenter --target $other --mount umount /mnt/m
+        gone $pid
+        echo >/mnt/over
+        blocksync mount /mnt/v /mnt/m
+        [ "$(cat /mnt/m/file)" = written ]
+        blocksync umount /mnt/m --json
+    """).splitlines()
+    held, (code, pid, other), told, done = json.loads(shown[0]), shown[1].split(), shown[2], json.loads(shown[3])
+    assert (held["state"], held["volume"], code) == ("held", "/mnt/v", "11")
+    assert held["holders"] == [{"pid": int(other), "command": "sh", "mountpoint": "/mnt/m"}]
+    assert f"nsenter --target {other} --mount umount /mnt/m" in told
+    assert f"mount process {pid} goes on" in told
+    assert (done["state"], done["holders"]) == ("unmounted", [])
+
+
+def test_umount_names_another_mountpoint_of_the_same_mount() -> None:
+    shown = passed("""
+        blocksync init /mnt/v
+        blocksync mount /mnt/v /mnt/m
+        mkdir /mnt/second /mnt/m/folder
+        mount --bind /mnt/m/folder /mnt/second
+        pid=$(holder /mnt/v)
+        code=0; blocksync umount /mnt/m 2>&1 || code=$?
+        echo $code
+        umount /mnt/second
+        gone $pid
+    """)
+    assert "mounted at /mnt/second, too: `umount /mnt/second`" in shown
+    assert shown.splitlines()[-1] == "11"
 
 
 def test_what_the_helper_refuses_mount_reports() -> None:
