@@ -14,6 +14,7 @@ from blockfs.errors import NotFoundError
 from blockfs.fuse.process import MountOptions, run_daemon, run_foreground
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import shown
+from blockfs.runtime.volumes import is_volume
 
 
 @click.command("mount")
@@ -68,7 +69,7 @@ def mount_options(
     Raises:
         NotFoundError: There is no volume.
     """
-    if not os.path.isfile(os.path.join(volume, b"volume.toml")):
+    if not is_volume(volume):
         raise NotFoundError(f"{shown(volume)} is no blocksync volume; `blocksync init` makes one")
     return MountOptions(
         volume=os.path.realpath(volume),

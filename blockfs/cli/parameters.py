@@ -12,9 +12,10 @@ from typing import Final
 import click
 
 from blockfs.control.client import ControlClient, NotMountedError
-from blockfs.errors import NotFoundError, UsageError
+from blockfs.errors import NotFoundError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of, mounts_of_volume
 from blockfs.runtime.output import shown
+from blockfs.runtime.volumes import is_volume
 
 PATH: Final = click.Path(path_type=bytes)
 """Paths are bytes from the first line on: names need not be UTF-8."""
@@ -54,8 +55,7 @@ def place_of(path: bytes) -> Place:
     """Find the volume behind a VOLUME directory or any path on a blocksync mount.
 
     Raises:
-        NotFoundError: No such path.
-        UsageError: Neither of the two.
+        NotFoundError: No such path, or neither of the two.
     """
     try:
         os.lstat(path)
@@ -67,8 +67,8 @@ def place_of(path: bytes) -> Place:
     if mount is not None:
         return Place(volume=mount.source, mount=mount)
     volume = os.path.realpath(path)
-    if not os.path.isfile(os.path.join(volume, b"volume.toml")):
-        raise UsageError(
+    if not is_volume(volume):
+        raise NotFoundError(
             f"{shown(path)} is neither a blocksync volume nor on a blocksync mount; is the volume mounted? "
             "`blocksync init` makes a volume"
         )
@@ -77,7 +77,7 @@ def place_of(path: bytes) -> Place:
 
 def blocks_without_tree(path: bytes) -> str | None:
     """The block directory that a path is, or that the server's folder at that path has; None for volumes and mounts."""
-    if not os.path.exists(os.path.join(path, b"volume.toml")):
+    if not is_volume(path):
         for folder in (path, os.path.join(path, b"blocks")):
             if os.path.isfile(os.path.join(folder, b"blocks.toml")):
                 return os.fsdecode(os.path.realpath(folder))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tomllib
 import uuid as uuids
@@ -23,10 +24,12 @@ from typing import Final
 
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.layout import Layout
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all, write_atomically
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.output import shown
+from blockfs.runtime.volumes import DESCRIPTION, has_stores
 from blockfs.tree.store import Tree
 
 FORMAT: Final = 2  # 1 knew no compression
@@ -37,6 +40,8 @@ COMPRESSIONS: Final = tuple(one.value for one in Compression)
 DEFAULT_COMPRESSION: Final = Compression.NONE.value  # ADR 0006
 
 _LOCK: Final = b"lock"
+_STORES: Final = {b"blocks": "its blocks", b"tree": "names and block lists"}
+_DESCRIBE_ADVICE: Final = "`blocksync fsck --repair` makes it anew"
 _UNFINISHED_MARK: Final = b"init\n"  # what the lock says until the first mount; with no volume.toml: an init was killed
 _UNFINISHED: Final = frozenset({_LOCK, b"blocks", b"tree", b"staging", b"volume.toml.tmp"})
 _PID_WIDTH: Final = 19  # a line of 20 bytes: any pid fits
@@ -80,17 +85,62 @@ class Volume:
         Raises:
             NotFoundError: There is no volume.
             FormatTooNewError: Made by a newer blocksync.
-            CorruptionError: volume.toml is not readable as one.
+            CorruptionError: volume.toml is not readable as one; or it, the blocks or the tree are gone.
         """
         absolute = os.path.abspath(path)
-        try:
-            with open(os.path.join(absolute, b"volume.toml"), "rb") as file:
-                text = file.read()
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFoundError(
-                f"{os.fsdecode(absolute)}: no blocksync volume here; make one with `blocksync init`"
-            ) from None
-        return decode_description(absolute, text)
+        text = _read_description(absolute)
+        if text is None:
+            if not has_stores(absolute):
+                raise NotFoundError(f"{shown(absolute)}: no blocksync volume here; make one with `blocksync init`")
+            raise CorruptionError(f"{shown(absolute)}/volume.toml is gone: {_DESCRIBE_ADVICE}")
+        volume = decode_description(absolute, text)
+        for store, holds in _STORES.items():
+            if not os.path.isdir(os.path.join(absolute, store)):
+                raise CorruptionError(
+                    f"{shown(absolute)}/{shown(store)} is gone, where a volume has {holds}: restore it from a backup, "
+                    "or get your files from where this volume was synced to"
+                )
+        return volume
+
+    @classmethod
+    def describe_anew(cls, path: bytes) -> tuple[Volume, bool]:
+        """Make the description of a volume whose volume.toml is damaged or gone. Nothing is written.
+
+        Block size and compression are those of its block directory; the identity is what is left of volume.toml.
+
+        Returns:
+            The description, and whether its identity is the old one; else it is a new one.
+
+        Raises:
+            FormatTooNewError: Made by a newer blocksync.
+            CorruptionError, NotFoundError: The block directory can't be described either.
+        """
+        absolute = os.path.abspath(path)
+        text = _read_description(absolute) or b""
+        newer = re.search(rb"^format *= *([0-9]{1,9})", text, re.MULTILINE)
+        if newer is not None and int(newer[1]) > FORMAT:
+            raise FormatTooNewError(shown(os.path.join(absolute, DESCRIPTION)), int(newer[1]), FORMAT)
+        left = re.search(rb'^uuid = "([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"$', text, re.MULTILINE)
+        blocks = Layout(os.fsdecode(os.path.join(absolute, b"blocks"))).read_format()
+        volume = cls(
+            path=absolute,
+            uuid=left[1].decode() if left is not None else str(uuids.uuid4()),
+            block_size=blocks.block_size,
+            compression=blocks.compression.value,
+        )
+        return volume, left is not None
+
+    def write_description(self) -> None:
+        """Write volume.toml, durably. With the volume's lock held."""
+        write_atomically(os.path.join(self.path, DESCRIPTION), encode_description(self))
+
+
+def _read_description(path: bytes) -> bytes | None:
+    try:
+        with open(os.path.join(path, DESCRIPTION), "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def encode_description(volume: Volume) -> bytes:
@@ -111,7 +161,7 @@ def decode_description(path: bytes, text: bytes) -> Volume:
         FormatTooNewError: Made by a newer blocksync.
         CorruptionError: Not such a file, or values out of range.
     """
-    name = os.fsdecode(os.path.join(path, b"volume.toml"))
+    name = shown(os.path.join(path, DESCRIPTION))
     try:
         table = tomllib.loads(text.decode())
         _check_format(name, int(table["format"]), table["compression"])
@@ -123,7 +173,7 @@ def decode_description(path: bytes, text: bytes) -> Volume:
         )
         _check(volume)
     except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
-        raise CorruptionError(f"{name}: not a volume's description ({error}); restore it from a backup") from None
+        raise CorruptionError(f"{name} is damaged ({error}): {_DESCRIBE_ADVICE}") from None
     return volume
 
 
@@ -247,7 +297,7 @@ def _fill(volume: Volume, now_ns: int) -> None:
     Tree.create(volume.tree_path, now_ns=now_ns, uid=os.geteuid(), gid=os.getegid()).close()
     os.mkdir(volume.staging_path, 0o700)
     sync_directory(volume.path)
-    write_atomically(os.path.join(volume.path, b"volume.toml"), encode_description(volume))
+    volume.write_description()
     sync_directory(os.path.dirname(volume.path))
 
 

@@ -26,6 +26,7 @@ from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.fuse.upkeep import fsck_reply, segment_findings
 from blockfs.runtime.atomic import sync_directory
+from blockfs.runtime.volumes import is_volume
 from blockfs.tree.draft import StagedFile, World
 from blockfs.tree.findings import Problem
 from blockfs.tree.repair import TreeRepair, bring_up_to_date
@@ -66,7 +67,7 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
         CorruptionError: The tree can't be read; or the block index, and it is not to be repaired.
         NoSpaceError: The host is full; what was not repaired is as it was.
     """
-    volume = Volume.load(path)
+    volume, lacking = _described(path, repair=repair)
     lock = VolumeLock.acquire(volume.path)
     try:
         step("reading all pages of the tree")
@@ -74,6 +75,9 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
         bring_up_to_date(volume.tree_path)  # before the blocks: nothing of a newer volume may be changed
         staged = staged_files(volume.staging_path)
         work = _Work(volume=volume, repair=repair, now_ns=now_ns, step=step, staged=staged)
+        if lacking is not None:
+            volume.write_description()
+            work.done.append(lacking)
         if repair:
             _mend_blocks(work)
         else:
@@ -91,6 +95,21 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
     finally:
         lock.release()
     return msgspec.structs.replace(reply, findings=work.done + reply.findings)
+
+
+def _described(path: bytes, *, repair: bool) -> tuple[Volume, FindingMsg | None]:
+    """What volume.toml says, or will say once it is repaired; with that finding."""
+    try:
+        return Volume.load(path), None
+    except CorruptionError as error:
+        if not (repair and is_volume(path)):
+            raise
+        damage = str(error).partition(": ")[0]
+    volume, same = Volume.describe_anew(path)
+    done = "made anew from blocks.toml"
+    if not same:
+        done += ", with a new identity: `blocksync link --relink` what is linked to it"
+    return volume, FindingMsg(kind="description", message=damage, remedy=done)
 
 
 # --- blocks

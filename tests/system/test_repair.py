@@ -204,6 +204,49 @@ def test_an_unreadable_tree_is_refused_with_what_to_do(filled: Mounted) -> None:
             assert "recovery.md" in filled.run("fsck", filled.volume, *options, expect=15).stderr
 
 
+def damaged_description(text: str) -> str:
+    return text.replace("block_size", "size")
+
+
+@pytest.mark.parametrize("damage", ["a line", "all of it", "the file"])
+def test_repair_makes_a_damaged_description_anew(volume: Path, machines: Machines, damage: str) -> None:
+    """Block size and compression are in blocks.toml as well; the identity is kept if it can still be read."""
+    path = volume / "volume.toml"
+    whole = path.read_text()
+    if damage == "a line":
+        path.write_text(damaged_description(whole))
+    elif damage == "all of it":
+        path.write_bytes(b"\0" * len(whole))
+    else:
+        path.unlink()
+    for verb in (("fsck",), ("scrub",), ("gc",)):
+        assert "blocksync fsck --repair" in machines.run(*verb, volume, expect=15).stderr
+    told = json.loads(machines.run("fsck", "--repair", "--json", volume, expect=0).stdout)
+    (finding,) = told["findings"]
+    assert (finding["kind"], str(path) in finding["message"]) == ("description", True)
+    if damage == "a line":
+        assert path.read_text() == whole
+    else:
+        assert "link --relink" in finding["remedy"]
+        assert without_uuid(path.read_text()) == without_uuid(whole)
+    machines.run("fsck", volume)
+    (machines.home / "m").mkdir()
+    machines.run("mount", volume, machines.home / "m")
+    machines.run("umount", machines.home / "m")
+
+
+def without_uuid(text: str) -> str:
+    return re.sub('uuid = "[^"]*"', "uuid", text)
+
+
+def test_a_damaged_description_of_a_newer_volume_is_left_alone(volume: Path, machines: Machines) -> None:
+    path = volume / "volume.toml"
+    path.write_text(damaged_description(path.read_text()).replace("format = 2", f"format = {TOO_NEW}"))
+    before = contents(volume)
+    assert "volume.toml" in machines.run("fsck", "--repair", volume, expect=14).stderr
+    assert contents(volume) == before
+
+
 TOO_NEW = 43
 VERBS = (
     ("fsck",),

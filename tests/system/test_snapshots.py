@@ -199,7 +199,7 @@ def test_the_commands_say_what_is_wrong(machines: Machines, tmp_path: Path) -> N
         (2, ("create", mount, "a/b"), "can't name a snapshot"),
         (2, ("create", mount / ".snapshots/s", "t"), "lies in a snapshot"),
         (10, ("create", mount / "none", "t"), "does not exist"),
-        (2, ("create", tmp_path, "t"), "neither a blocksync volume nor on a blocksync mount"),
+        (10, ("create", tmp_path, "t"), "neither a blocksync volume nor on a blocksync mount"),
         (10, ("delete", mount, "t"), "no snapshot t"),
         (10, ("restore", mount, "t", mount / "new"), "no snapshot"),
         (2, ("restore", mount, "s", mount / "f"), "exists"),

@@ -202,6 +202,22 @@ def test_a_damaged_description_is_corruption(path: bytes, old: bytes, new: bytes
         Volume.load(path)
 
 
+@pytest.mark.parametrize("store", ["blocks", "tree"])
+def test_a_volume_without_its_blocks_or_its_tree_is_corruption(path: bytes, store: str) -> None:
+    """It was told as "no such directory", exit code 10: as if there were no volume."""
+    volume.init(path)
+    os.rename(os.path.join(path, store.encode()), os.path.join(path, b"away"))
+    with pytest.raises(CorruptionError, match=f"/{store} is gone, where a volume has"):
+        Volume.load(path)
+
+
+def test_a_description_that_is_gone_is_corruption(path: bytes) -> None:
+    volume.init(path)
+    os.unlink(os.path.join(path, b"volume.toml"))
+    with pytest.raises(CorruptionError, match=r"volume.toml is gone: `blocksync fsck --repair`"):
+        Volume.load(path)
+
+
 def rewrite(path: bytes, old: bytes, new: bytes, *, name: bytes = b"volume.toml") -> None:
     with open(os.path.join(path, name), "rb") as file:
         text = file.read()
@@ -246,7 +262,8 @@ def test_a_lock_without_a_readable_pid_still_locks(path: bytes) -> None:
 
 def test_a_failed_open_lets_go_of_the_volume(tmp_path: Path) -> None:
     path = make(tmp_path / "volume")
-    os.rename(os.path.join(path, b"tree"), os.path.join(path, b"elsewhere"))
-    with pytest.raises(NotFoundError):
+    with open(os.path.join(path, b"tree/data.mdb"), "r+b") as file:
+        file.write(bytes(8192))
+    with pytest.raises(CorruptionError):
         Filesystem.open(path, config())
     VolumeLock.acquire(path).release()
