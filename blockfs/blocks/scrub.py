@@ -17,6 +17,9 @@ from blockfs.blocks.segment import RECORD_BYTES, SIDECAR_HEADER_BYTES, Record, e
 from blockfs.errors import BlockfsError, CorruptBlockError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
 
+Step = Callable[[int, int], None]
+"""Told how many blocks are checked, and of how many."""
+
 _DROP_BYTES: Final = 64 << 20  # page cache given back per step: a scrub must not push everything else out of memory
 
 
@@ -55,6 +58,8 @@ class ScrubResult:
 class _Scrub:
     blocks: BlockDirectory
     stop: Callable[[], bool]
+    step: Step
+    blocks_all: int = 0
     blocks_checked: int = 0
     bytes_read: int = 0
     corrupt: list[BlockId] = field(default_factory=list)
@@ -63,7 +68,13 @@ class _Scrub:
     findings: list[str] = field(default_factory=list)
 
 
-def scrub(blocks: BlockDirectory, *, stop: Callable[[], bool] = lambda: False) -> ScrubResult:
+def _tell_nobody(_done: int, _all: int) -> None:
+    pass
+
+
+def scrub(
+    blocks: BlockDirectory, *, stop: Callable[[], bool] = lambda: False, step: Step = _tell_nobody
+) -> ScrubResult:
     """Check all stored blocks, segment by segment in the order of their bytes. The directory may be in use.
 
     One that was opened read-only is only looked at: nothing is quarantined, restored or repaired.
@@ -71,14 +82,17 @@ def scrub(blocks: BlockDirectory, *, stop: Callable[[], bool] = lambda: False) -
     Args:
         blocks: The directory.
         stop: Asked now and then.
+        step: Told after each block; others may store blocks meanwhile, so the second number is about right.
 
     Raises:
         ScrubStopped: `stop` said so.
         CorruptionError: The index itself is damaged.
     """
-    run = _Scrub(blocks=blocks, stop=stop)
+    run = _Scrub(blocks=blocks, stop=stop, step=step)
     with blocks.index.reading() as txn:
-        numbers = [number for number, _ in blocks.index.segments(txn)]
+        segments = list(blocks.index.segments(txn))
+    numbers = [number for number, _ in segments]
+    run.blocks_all = sum(row.rows for _, row in segments)
     incomplete: dict[int, set[int]] = {}  # segment → offsets that were checked, where the sidecar lacks records
     for number in numbers:
         checked = _scrub_recorded(run, number)
@@ -171,6 +185,7 @@ def _check(run: _Scrub, block_id: BlockId, segment: int, offset: int) -> bool:
             data = b""
     run.blocks_checked += 1
     run.bytes_read += len(data)
+    run.step(run.blocks_checked, max(run.blocks_all, run.blocks_checked))
     is_sound = hashlib.sha256(data).digest() == block_id
     if is_sound == row.quarantined and not run.blocks.read_only:
         index.set_quarantined(block_id, row, quarantined=not is_sound)

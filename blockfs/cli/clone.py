@@ -7,17 +7,18 @@ import stat
 
 import click
 
-from blockfs.cli.parameters import PATH
+from blockfs.cli.parameters import PATH, json_option
 from blockfs.control.client import ControlClient
 from blockfs.errors import NotFoundError, UsageError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
-from blockfs.runtime.output import shown
+from blockfs.runtime.output import json_line, shown
 
 
 @click.command("clone")
 @click.argument("src", type=PATH)
 @click.argument("dst", type=PATH)
-def command(src: bytes, dst: bytes) -> None:
+@json_option
+def command(src: bytes, dst: bytes, as_json: bool) -> None:
     """Make DST a copy of the file SRC that shares its blocks: instant at any size.
 
     Both on one blocksync mount. DST must not exist.
@@ -31,6 +32,8 @@ def command(src: bytes, dst: bytes) -> None:
     _write_out(source)
     with ControlClient(mount.source) as client:
         client.clone(mount.inside(source), mount.inside(target))
+    if as_json:
+        json_line("clone", {"source": shown(source), "path": shown(target), "size_bytes": os.lstat(target).st_size})
 
 
 def _common_mount(source: bytes, target: bytes) -> Mount:

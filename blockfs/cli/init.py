@@ -6,8 +6,9 @@ import time
 
 import click
 
-from blockfs.cli.parameters import PATH
+from blockfs.cli.parameters import PATH, json_option
 from blockfs.engine import volume as volumes
+from blockfs.runtime.output import JsonValue, json_line, shown
 from blockfs.runtime.units import parse_size
 
 
@@ -21,6 +22,10 @@ from blockfs.runtime.units import parse_size
     show_default=True,
     help="Of new blocks; fixed for ever.",
 )
-def command(volume: bytes, block_size: str, compression: str) -> None:
+@json_option
+def command(volume: bytes, block_size: str, compression: str, as_json: bool) -> None:
     """Make an empty VOLUME: a new or empty directory that will hold one filesystem."""
-    volumes.init(volume, block_size=parse_size(block_size), compression=compression, now_ns=time.time_ns())
+    made = volumes.init(volume, block_size=parse_size(block_size), compression=compression, now_ns=time.time_ns())
+    if as_json:
+        fields: dict[str, JsonValue] = {"volume": shown(made.path), "uuid": made.uuid}
+        json_line("init", {**fields, "block_size": made.block_size, "compression": made.compression})

@@ -9,11 +9,12 @@ from dataclasses import replace
 import click
 
 from blockfs.cli import mountoptions
-from blockfs.cli.parameters import PATH
+from blockfs.cli.parameters import PATH, json_option
+from blockfs.engine.volume import lock_holder
 from blockfs.errors import NotFoundError
 from blockfs.fuse.process import MountOptions, run_daemon, run_foreground
 from blockfs.runtime.notify import ServiceManager
-from blockfs.runtime.output import shown
+from blockfs.runtime.output import JsonValue, json_line, shown
 from blockfs.runtime.volumes import is_volume
 
 
@@ -31,6 +32,7 @@ from blockfs.runtime.volumes import is_volume
     help="The least that is logged.",
 )
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")
+@json_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -42,6 +44,7 @@ def command(
     allow_other: bool,
     log_level: str,
     options: str,
+    as_json: bool,
 ) -> None:
     """Mount VOLUME at MOUNTPOINT, an empty directory; returns when it is ready.
 
@@ -58,7 +61,25 @@ def command(
     chosen = mount_options(volume, mountpoint, asked, log_level=logging.getLevelNamesMapping()[log_level.upper()])
     # Taken out of the environment: fusermount3 and others that we start have nothing to tell.
     manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
-    (run_foreground if foreground else run_daemon)(chosen, manager)
+
+    def ready() -> None:
+        if as_json:
+            json_line("mount", _fields(chosen))
+
+    if foreground:
+        run_foreground(chosen, manager, ready)
+    else:
+        run_daemon(chosen, manager)
+        ready()
+
+
+def _fields(chosen: MountOptions) -> dict[str, JsonValue]:
+    return {
+        "volume": shown(chosen.volume),
+        "mountpoint": shown(chosen.mountpoint),
+        "pid": lock_holder(chosen.volume),
+        "read_only": chosen.read_only,
+    }
 
 
 def mount_options(

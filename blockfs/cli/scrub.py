@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
 
 import click
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.scrub import scrub
+from blockfs.blocks.scrub import Step, scrub
 from blockfs.blocks.sources import DirectorySource, fetch_again
 from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
+from blockfs.control.client import ControlClient
 from blockfs.control.protocol import ScrubReply
+from blockfs.errors import BlockfsError
 from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.units import format_size
+
+_LOOK_S: Final = 0.3  # how often a mount is asked how far its scrub is
 
 
 @click.command("scrub")
@@ -41,7 +47,7 @@ def command(context: click.Context, path: bytes, sources: tuple[bytes, ...], as_
     places = [_blocks_path(source) for source in sources]  # a misspelt one is told before hours of reading, not after
     with progress() as step:
         step("reading all blocks")
-        result = _scrub(path)
+        result = _scrub(path, lambda done, blocks: step(f"reading all blocks: {100 * done // blocks} % of {blocks}"))
         fetched: list[BlockId] = []
         if places and (result.corrupt or result.missing):
             step("fetching blocks again")
@@ -52,17 +58,38 @@ def command(context: click.Context, path: bytes, sources: tuple[bytes, ...], as_
         context.exit(ExitCode.CORRUPTION)
 
 
-def _scrub(path: bytes) -> ScrubReply:
+def _scrub(path: bytes, step: Step) -> ScrubReply:
     alone = blocks_without_tree(path)
     if alone is not None:
         with BlockDirectory.open(alone) as blocks:
-            return upkeep.scrub_reply(scrub(blocks))
+            return upkeep.scrub_reply(scrub(blocks, step=step))
     place = place_of(path)
     client = place.client_if_mounted()
     if client is not None:
-        with client:
+        with client, _followed(place.client(), step):
             return client.scrub()
-    return offline.scrub(place.volume)
+    return offline.scrub(place.volume, step=step)
+
+
+@contextmanager
+def _followed(client: ControlClient, step: Step) -> Iterator[None]:
+    """Ask the mount on a second connection, while a scrub runs on the first one, how far it is."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        with client, suppress(BlockfsError):  # the mount may end; the scrub's own connection says so
+            while not ended.wait(_LOOK_S):
+                told = client.status()
+                if told.scrub_blocks:
+                    step(told.scrub_blocks_done, told.scrub_blocks)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        follower.join()
 
 
 def _blocks_path(path: bytes) -> str:

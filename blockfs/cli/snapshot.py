@@ -27,6 +27,17 @@ class _Verbs(Verbs):
             args = ["create", *args]
         return super().parse_args(ctx, args)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say how the verbs are called, to who gave one word that is none."""
+        if args[0] not in self.commands:
+            raise UsageError(
+                f"`snapshot {args[0]}`: expected `snapshot SRC NAME`, which keeps the folder SRC as NAME, or one "
+                f"of the verbs {', '.join(self.commands)}"
+            )
+        return super().resolve_command(ctx, args)
+
 
 @click.group("snapshot", cls=_Verbs)
 def command() -> None:
@@ -86,7 +97,8 @@ def list_(path: bytes, as_json: bool) -> None:
 @command.command("delete")
 @click.argument("path", metavar="VOLUME|MOUNTPOINT", type=PATH)
 @click.argument("name", type=PATH)
-def delete(path: bytes, name: bytes) -> None:
+@json_option
+def delete(path: bytes, name: bytes, as_json: bool) -> None:
     """Delete a snapshot. What only it held becomes free with the next collection."""
     place = place_of(path)
     client = place.client_if_mounted()
@@ -95,6 +107,8 @@ def delete(path: bytes, name: bytes) -> None:
     else:
         with client:
             client.delete_snapshot(name)
+    if as_json:
+        json_line("deleted", {"volume": shown(place.volume), "name": shown(name)})
 
 
 @command.command("restore")
@@ -102,7 +116,8 @@ def delete(path: bytes, name: bytes) -> None:
 @click.argument("name", type=PATH)
 @click.argument("dst", type=PATH)
 @click.option("--path", "inside", type=PATH, default=b"", help="Only this file or folder of the snapshot.")
-def restore(mountpoint: bytes, name: bytes, dst: bytes, inside: bytes) -> None:
+@json_option
+def restore(mountpoint: bytes, name: bytes, dst: bytes, inside: bytes, as_json: bool) -> None:
     """Make DST, a new path on the mount, a copy of the snapshot NAME that shares its blocks.
 
     Nothing is overwritten: DST must not exist.
@@ -117,6 +132,8 @@ def restore(mountpoint: bytes, name: bytes, dst: bytes, inside: bytes) -> None:
                 f"{shown(dst)} is not on {shown(mount.mountpoint)}; copy from its .snapshots folder instead"
             )
         client.restore_snapshot(name, inside.strip(b"/"), mount.inside(target))
+    if as_json:
+        json_line("restored", {"name": shown(name), "path": shown(target)})
 
 
 def _mount_of(mount: Mount | None, path: bytes) -> Mount:

@@ -252,7 +252,12 @@ class Shutdown(_Message, frozen=True, kw_only=True):
 
 
 class StatusReply(_Message, frozen=True, kw_only=True):
-    """The running mount. `cursor` is the newest durable one."""
+    """The running mount. `cursor` is the newest durable one.
+
+    Attributes:
+        scrub_blocks: Blocks that a scrub under way will check; 0: there is none. Came, as the next one, with 0.2.
+        scrub_blocks_done: Those that it has checked.
+    """
 
     pid: int
     program_version: str
@@ -262,6 +267,8 @@ class StatusReply(_Message, frozen=True, kw_only=True):
     block_size: int
     cursor: CursorMsg
     staged_bytes: int
+    scrub_blocks: int = 0
+    scrub_blocks_done: int = 0
 
 
 class StatsReply(_Message, frozen=True, kw_only=True):

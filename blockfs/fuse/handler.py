@@ -62,6 +62,7 @@ class MountHandler:
 
     Attributes:
         ending: Set when the mount ends: long work lets go.
+        scrubbed: How many blocks a scrub under way has checked, and of how many; zeros: there is none.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class MountHandler:
         self.mountpoint = mountpoint
         self.unmount = unmount
         self.ending = threading.Event()
+        self.scrubbed = (0, 0)
 
     def session(self) -> MountSession:
         """Begin a conversation."""
@@ -118,6 +120,7 @@ class MountSession:
     @_answer.register
     def _(self, _request: protocol.Status) -> Reply:
         filesystem = self._filesystem
+        done, blocks = self._mount.scrubbed
         with filesystem.tree.committed() as view:
             cursor = view.cursor
         return protocol.StatusReply(
@@ -129,6 +132,8 @@ class MountSession:
             block_size=filesystem.volume.block_size,
             cursor=CursorMsg(mount_generation=cursor.mount_generation, sequence=cursor.sequence),
             staged_bytes=filesystem.staged_bytes,
+            scrub_blocks_done=done,
+            scrub_blocks=blocks,
         )
 
     @_answer.register
@@ -268,7 +273,15 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Scrub) -> Reply:
-        return upkeep.scrub(self._filesystem.blocks, self._filesystem.tree, stop=self._mount.ending.is_set)
+        def step(done: int, blocks: int) -> None:
+            self._mount.scrubbed = (done, blocks)
+
+        try:
+            return upkeep.scrub(
+                self._filesystem.blocks, self._filesystem.tree, stop=self._mount.ending.is_set, step=step
+            )
+        finally:
+            self._mount.scrubbed = (0, 0)
 
     # --- changes ---
 

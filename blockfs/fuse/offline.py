@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.scrub import Step
 from blockfs.control.protocol import GcReply, ScrubReply
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.engine.ballast import Ballast
@@ -71,14 +72,16 @@ def gc(path: bytes) -> GcReply:
     return apart(path, collect, GcReply)
 
 
-def scrub(path: bytes) -> ScrubReply:
+def scrub(path: bytes, *, step: Step) -> ScrubReply:
     """Read and hash every stored block, after all pages of the index.
+
+    `step`: told how many blocks are checked, and of how many.
 
     Raises:
         BlockfsError: As `_opened`.
     """
     with _opened(path, walk_index=True) as volume:
-        return upkeep.scrub(volume.blocks, volume.tree)
+        return upkeep.scrub(volume.blocks, volume.tree, step=step)
 
 
 def create_snapshot(path: bytes, name: bytes) -> SnapshotMsg:

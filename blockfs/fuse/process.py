@@ -97,13 +97,13 @@ class StartError(BlockfsError):
         super().__init__(outcome.message)
 
 
-def run_foreground(options: MountOptions, manager: ServiceManager) -> None:
-    """Serve until unmounted or interrupted; logs go to stderr."""
+def run_foreground(options: MountOptions, manager: ServiceManager, ready: Callable[[], None]) -> None:
+    """Serve until unmounted or interrupted; logs go to stderr. `ready`: called when the mount answers."""
     end_dying(options.volume)  # first: else the check would wait for its answer
     mountpoints.check_places(options.volume, options.mountpoint)
     mountpoints.check_rights(allow_other=options.allow_other)
     log_to(sys.stderr, level=options.log_level)
-    _serve(options, manager, ready=lambda: None)
+    _serve(options, manager, ready=ready)
 
 
 def run_daemon(options: MountOptions, manager: ServiceManager) -> None:

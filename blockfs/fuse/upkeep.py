@@ -12,7 +12,7 @@ import msgspec
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
 from blockfs.blocks.ids import LOST_BLOCK, BlockId
-from blockfs.blocks.scrub import ScrubResult, cut_segments
+from blockfs.blocks.scrub import ScrubResult, Step, cut_segments
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.ballast import Ballast
@@ -131,13 +131,17 @@ def fsck_reply(examination: Examination) -> FsckReply:
     return FsckReply(inodes_checked=examination.inodes, findings=findings, lost=lost)
 
 
-def scrub(blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never) -> ScrubReply:
+def scrub(
+    blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never, step: Step = lambda _done, _all: None
+) -> ScrubReply:
     """Read and hash every stored block; corrupt ones are quarantined. Files that need them, or missing ones, are named.
+
+    `step`: told how many blocks are checked, and of how many.
 
     Raises:
         ScrubStopped: `stop` said so.
     """
-    done = scrub_blocks(blocks, stop=stop)
+    done = scrub_blocks(blocks, stop=stop, step=step)
     paths: list[bytes] = []
     with tree.committed() as view:
         gone_before = _missing(blocks, view)

@@ -83,7 +83,7 @@ def test_a_mount_counts_what_it_does(mounted: Mounted) -> None:
     }
     assert metrics["blocksync_request_seconds_count", "fsync"] == 1
     assert metrics["blocksync_logical_bytes", None] == 100_000
-    mounted.run("stats", mounted.path, "--metrics", "--json", expect=10)
+    mounted.run("stats", mounted.path, "--metrics", "--json", expect=2)
 
 
 def test_stats_of_what_is_no_mount_says_so(mounted: Mounted) -> None:
@@ -91,6 +91,46 @@ def test_stats_of_what_is_no_mount_says_so(mounted: Mounted) -> None:
     assert "does not exist" in mounted.run("stats", "/nowhere/at/all", expect=10).stderr
     mounted.umount()
     assert "not mounted" in mounted.run("stats", mounted.volume, expect=10).stderr
+
+
+def test_verbs_that_change_something_say_what_they_did_in_json(machines: Machines, fuse: None) -> None:
+    volume, path = machines.home / "v", machines.home / "m"
+    path.mkdir()
+
+    def done(*arguments: str | Path) -> dict[str, object]:
+        (line,) = machines.run(*arguments, "--json").lines
+        assert line.pop("version") == 1
+        return line
+
+    made = done("init", volume)
+    assert (made["type"], made["volume"], made["block_size"], made["compression"]) == (
+        "init", str(volume), 65536, "none",
+    )  # fmt: skip
+    mounted = done("mount", volume, path)
+    assert mounted == {
+        "type": "mount", "volume": str(volume), "mountpoint": str(path), "read_only": False, "pid": mounted["pid"],
+    }  # fmt: skip
+    assert f"blocksync\0mount\0{volume}" in Path(f"/proc/{mounted['pid']}/cmdline").read_text()
+    (path / "f").write_bytes(b"content")
+    copy = {"type": "clone", "source": str(path / "f"), "path": str(path / "g"), "size_bytes": 7}
+    assert done("clone", path / "f", path / "g") == copy
+    flushed = done("flush", path)
+    assert (flushed["type"], flushed["mountpoint"], set(flushed["cursor"])) == (  # type: ignore[call-overload] # a map
+        "flush", str(path), {"generation", "sequence"},
+    )  # fmt: skip
+    assert done("snapshot", "create", path, "s")["type"] == "snapshot"
+    restored = {"type": "restored", "name": "s", "path": str(path / "back")}
+    assert done("snapshot", "restore", path, "s", path / "back") == restored
+    assert done("snapshot", "delete", path, "s") == {"type": "deleted", "volume": str(volume), "name": "s"}
+    assert done("umount", path) == {
+        "type": "umount", "volume": str(volume), "mountpoint": str(path), "state": "unmounted", "holders": [],
+    }  # fmt: skip
+
+
+def test_snapshot_with_one_word_says_what_is_expected(mounted: Mounted) -> None:
+    told = mounted.run("snapshot", "nightly", expect=2).stderr
+    assert "expected `snapshot SRC NAME`" in told
+    assert "create, list, delete, restore" in told
 
 
 def test_a_clone_is_instant_complete_and_independent(mounted: Mounted) -> None:

@@ -51,6 +51,13 @@ def test_a_scrub_of_sound_blocks_is_clean_and_reads_all(blocks: BlockDirectory) 
     assert (result.blocks_checked, result.bytes_read) == (6, sum(map(len, DATAS)))
 
 
+def test_a_scrub_tells_how_far_it_is(blocks: BlockDirectory) -> None:
+    put_all(blocks, *DATAS)
+    told: list[tuple[int, int]] = []
+    scrub(blocks, step=lambda done, all_: told.append((done, all_)))
+    assert told == [(done, 6) for done in range(1, 7)]
+
+
 def test_a_scrub_quarantines_a_changed_block_and_a_put_replaces_it(blocks: BlockDirectory) -> None:
     put_all(blocks, *DATAS)
     damage(blocks, IDS[2])
