@@ -89,7 +89,10 @@ class Ledger:
         self._waiting: dict[Nid, set[Nid]] = {}
         self._keeping: dict[Nid, set[Nid]] = {}
         self._to_mark = {action.nid for action in plan.local if _sets_attributes(action)}
-        self._to_tell = {action.nid for action in plan.remote if isinstance(action, SetMeta)}
+        there = plan.remote_state.tree
+        self._to_tell = {
+            each.nid for each in plan.remote if isinstance(each, SetMeta) and there[each.nid].meta.mode is None
+        }
         self._sides = {
             Side.LOCAL: _SideState(plan.local_state),
             Side.REMOTE: _SideState(plan.remote_state),

@@ -27,7 +27,8 @@ from syncer.core.merge import Policy
 from syncer.local.syscalls import rename_exchange, rename_noreplace
 
 DEVICES: Final = 6
-_NAMES: Final = ("a", "b", "c.txt", "d", "d/e", "d/f", "g/h")
+_WIDE: Final = "\N{GRINNING FACE}" * 63 + "abc"  # 255 bytes
+_NAMES: Final = ("a", "b", "c.txt", "d", "d/e", "d/f", "g/h", _WIDE, f"d/{_WIDE}")
 _BLOCKSYNC: Final = str(Path(sys.executable).with_name("blocksync"))
 _TOKEN: Final = "token-six six\n"
 _SKEWS: Final = (0, 0, 3600, -3600, 86400 * 400, -86400 * 4000)  # seconds
@@ -100,6 +101,11 @@ class Device:
             if path.is_file() and ".blocksync" not in path.parts
         }
 
+    def folders(self) -> dict[str, int]:
+        """Their modes."""
+        found = [path for path in self.root.rglob("*") if path.is_dir() and ".blocksync" not in path.parts]
+        return {str(path.relative_to(self.root)): path.stat().st_mode for path in found}
+
     def trash(self) -> set[bytes]:
         """Contents in the trash."""
         folder = self.root / ".blocksync/trash"
@@ -158,13 +164,17 @@ class Share:
         path = device.root / self.rng.choice(_NAMES)
         choice = self.rng.random()
         try:
-            if choice < 0.4:
+            if choice < 0.35:
                 self._rewrite(path)
-            elif choice < 0.7:
+            elif choice < 0.6:
                 self._replace(device, path)
-            elif choice < 0.85:
-                target = device.root / self.rng.choice(_NAMES).replace("/", "-")
+            elif choice < 0.75:
+                target = device.root / self.rng.choice(_NAMES).replace("/", "-")[-66:]
                 rename_noreplace(os.fsencode(path), -100, os.fsencode(target), -100)
+            elif choice < 0.82:
+                self._swap(device, path)
+            elif choice < 0.86 and path.is_dir():
+                path.chmod(self.rng.choice((0o700, 0o711, 0o750)))
             else:
                 self._delete(device, path)
         except OSError:
@@ -202,6 +212,12 @@ class Share:
             self.must.discard(aside.read_bytes())
             aside.unlink()
         self.must.add(new)
+
+    def _swap(self, device: Device, path: Path) -> None:
+        """A folder becomes a file, and a file a folder with something in it, whatever others are doing there."""
+        was_folder = path.is_dir()
+        self._delete(device, path)
+        self._rewrite(path if was_folder else path / self.rng.choice(("e", _WIDE)))
 
     def _delete(self, device: Device, path: Path) -> None:
         aside = device.home / "deleted"
@@ -277,6 +293,9 @@ class Share:
         for device in self.devices[1:]:
             if device.files() != first:
                 raise LostError(f"{device.name} differs: {sorted(device.files().items() ^ first.items())}")
+            if device.folders() != self.devices[0].folders():
+                different = sorted(device.folders().items() ^ self.devices[0].folders().items())
+                raise LostError(f"{device.name} has other folders: {different}")
         self.counts["conflict_copies"] = sum("(conflict " in name for name in first)
         found = set(first.values()).union(*(device.trash() for device in self.devices))
         blocks = BlockDirectory.open(str(self.store / "blocks"), read_only=True) if self.must - found else None
