@@ -116,6 +116,19 @@ class DatabaseStoppedError(BlockfsError):
     exit_code = 19
 
 
+class AbandonedError(BlockfsError):
+    """The mount met an error that nobody expected, commits nothing any more, and ends as if it had been killed."""
+
+    exit_code = 19
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"the mount has ended because of a bug ({reason}): changes that were not fsynced are lost, all others are "
+            "safe; mount again, and please report what mount.log in the volume says"
+        )
+
+
 class FsError(BlockfsError):
     """A filesystem call that fails as POSIX says: carries only the errno."""
 

@@ -12,6 +12,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from typing import Final, Protocol
 
 import structlog
@@ -24,7 +25,8 @@ from blockfs.runtime.exitcodes import ExitCode
 
 MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
 DRAIN_TIMEOUT_S: Final = 1.0  # for a peer that goes on sending after it was refused
-STOP_TIMEOUT_S: Final = 10.0  # for replies in flight when the mount ends
+STOP_TIMEOUT_S: Final = 10.0  # for peers to take their replies when the mount ends
+ACCEPT_PAUSE_S: Final = 1.0  # when the host has no descriptor for a connection; it would say so again at once
 
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -36,7 +38,10 @@ class Session(Protocol):
     """One connection's conversation. Used by one thread."""
 
     def answer(self, request: protocol.Request) -> protocol.Reply:
-        """Do what is asked. Raises BlockfsError, OSError or ValueError; the server makes an ErrorReply of them."""
+        """Do what is asked. Raises BlockfsError, OSError or ValueError; the server makes an ErrorReply of them.
+
+        What nobody expects is for the session to own: an error of another kind ends the connection.
+        """
         ...
 
     def close(self) -> None:
@@ -49,6 +54,10 @@ class Handler(Protocol):
 
     def session(self) -> Session:
         """Begin a conversation. Called from any thread."""
+        ...
+
+    def crashed(self, error: BaseException, doing: str) -> None:
+        """The thread that accepts connections met an error that nobody expected, and is gone."""
         ...
 
 
@@ -69,46 +78,74 @@ class ControlServer:
         self._guard = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._stopping = False
+        self._stopped = threading.Event()  # the same, to wait for
         self._listener = _bound(volume)
-        self._acceptor = threading.Thread(target=self._accept, name="control-accept", daemon=True)
+        self._acceptor = threading.Thread(target=self._accept_all, name="control-accept", daemon=True)
         self._acceptor.start()
 
     def stop(self) -> None:
-        """Refuse new connections, let replies in flight finish, remove the socket file. Idempotent."""
+        """Refuse new connections, remove the socket file, and wait for the requests in flight. Idempotent.
+
+        When it returns no request uses the mount any more, so that what they use may be closed: however long that
+        takes. What takes long asks whether to stop. A peer that does not take its reply in time loses it.
+        """
         with self._guard:
             if self._stopping:
                 return
             self._stopping = True
             connections = dict(self._connections)
+        self._stopped.set()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._volume, SOCKET_NAME))
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept(); close() alone does not
-        for connection, thread in connections.items():
+        for connection in connections:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RD)  # an idle reader sees the end, a reply still goes out
-            if thread is not threading.current_thread():
-                thread.join(STOP_TIMEOUT_S)
+        connections = {one: thread for one, thread in connections.items() if thread is not threading.current_thread()}
+        until_s = time.monotonic() + STOP_TIMEOUT_S
+        for thread in connections.values():
+            thread.join(max(0.0, until_s - time.monotonic()))
+        for connection, thread in connections.items():
+            if thread.is_alive():
+                log.warning("control.waits", reason="a request is still at work")
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)  # if it is its reply that nobody reads
+                thread.join()
         self._listener.close()
 
-    def _accept(self) -> None:
-        while True:
-            self._slots.acquire()
-            try:
-                connection, _ = self._listener.accept()
-            except OSError as error:
-                self._slots.release()
-                if self._stopping:
-                    return
+    def _accept_all(self) -> None:
+        try:
+            while not self._stopping:
+                self._slots.acquire()
+                if not self._accept():
+                    self._slots.release()
+        except BaseException as error:  # noqa: BLE001 - the top of this thread: its owner is told
+            self._handler.crashed(error, "the thread that accepts connections")
+
+    def _accept(self) -> bool:
+        """Wait for a connection; returns whether a thread serves one now."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            if not self._stopping:
                 log.warning("control.accept_failed", reason=str(error))
-                continue
-            thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
-            with self._guard:
-                if self._stopping:
-                    connection.close()
-                    return
-                self._connections[connection] = thread
-            thread.start()
+                self._stopped.wait(ACCEPT_PAUSE_S)
+            return False
+        thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
+        with self._guard:
+            if self._stopping:
+                connection.close()
+                return False
+            self._connections[connection] = thread
+            try:
+                thread.start()
+            except RuntimeError as error:  # the host has no thread for it now
+                del self._connections[connection]
+                connection.close()
+                log.warning("control.accept_failed", reason=str(error))
+                return False
+        return True
 
     def _serve(self, connection: socket.socket) -> None:
         try:
@@ -117,6 +154,8 @@ class ControlServer:
                     self._converse(connection)
         except OSError as error:
             log.debug("control.connection_lost", reason=str(error))
+        except Exception:
+            log.exception("control.crashed")  # the top of this thread; requests have their own owner
         finally:
             with self._guard:
                 self._connections.pop(connection, None)

@@ -1,7 +1,8 @@
 """The threads of a mount: one that commits, one that publishes, those that seal, one that removes unfinished snapshots.
 
 They only decide when; what is done is the same as on demand. A failure is logged and tried again: it has lost nothing,
-and whoever calls fsync meets it as an error.
+and whoever calls fsync meets it as an error. A bug ends the mount (`blockfs.engine.fatal`), never a thread alone:
+without one of them a mount would go on, and commit or seal nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import structlog
 
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.committer import Committer
-from blockfs.engine.config import EngineConfig
+from blockfs.engine.filestate import Stores
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.sealer import Sealer
 from blockfs.engine.snapshots import Snapshots
-from blockfs.errors import BlockfsError, NoSpaceError
+from blockfs.errors import AbandonedError, BlockfsError, NoSpaceError
 
 log = structlog.get_logger()
 
@@ -32,14 +33,15 @@ class Background:
 
     def __init__(
         self,
-        config: EngineConfig,
+        stores: Stores,
         committer: Committer,
         publisher: Publisher,
         sealer: Sealer,
         snapshots: Snapshots,
         ballast: Ballast,
     ) -> None:
-        self._config = config
+        self._config = config = stores.config
+        self._fatal = stores.fatal
         self._committer = committer
         self._publisher = publisher
         self._sealer = sealer
@@ -47,14 +49,12 @@ class Background:
         self._ballast = ballast
         self._stopping = threading.Event()
         self._threads = [
-            threading.Thread(target=self._commit, name="blocksync-commit", daemon=True),
-            threading.Thread(target=self._publish, name="blocksync-publish", daemon=True),
-            threading.Thread(target=self._remove, name="blocksync-remove", daemon=True),
-            *(
-                threading.Thread(target=self._seal, name=f"blocksync-seal-{number}", daemon=True)
-                for number in range(config.seal_workers)
-            ),
+            self._thread("blocksync-commit", self._commit),
+            self._thread("blocksync-publish", self._publish),
+            self._thread("blocksync-remove", self._remove),
+            *(self._thread(f"blocksync-seal-{number}", self._seal) for number in range(config.seal_workers)),
         ]
+        self._fatal.listen(self._give_up)
 
     def start(self) -> None:
         """Start the threads."""
@@ -68,6 +68,19 @@ class Background:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
+
+    def _thread(self, name: str, run: Callable[[], None]) -> threading.Thread:
+        def owned() -> None:
+            # What ends a thread is in the log, once, by its owner.
+            with contextlib.suppress(BaseException), self._fatal.owning(name):
+                run()
+
+        return threading.Thread(target=owned, name=name, daemon=True)
+
+    def _give_up(self) -> None:
+        """The mount is abandoned: nothing that these threads could do would count any more."""
+        self._stopping.set()
+        self._sealer.kick()
 
     def _commit(self) -> None:
         while not self._stopping.wait(self._config.commit_s):
@@ -101,6 +114,8 @@ class Background:
         """Do some work; a failure is logged, and the thread rests a little."""
         try:
             return bool(work())
+        except AbandonedError:
+            return False  # told by who struck; the thread ends
         except (BlockfsError, OSError) as error:
             log.warning("engine.failed", doing=what, reason=str(error))
             self._stopping.wait(_FAILED_PAUSE_S)

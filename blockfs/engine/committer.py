@@ -42,6 +42,7 @@ class Committer:
         Raises:
             NoSpaceError: The host is full. Nothing is lost: the changes go with the next commit.
             TreeIoError: The host failed; likewise.
+            AbandonedError: A bug stopped a change half-way: this mount commits nothing any more.
         """
         self._commit()
         # Only now: the generations that these files belong to have left the durable tree. Other commits need not wait.
@@ -98,8 +99,10 @@ class Committer:
         return sequence <= self._durable_sequence
 
     def _run(self, is_ready: Callable[[], bool] = lambda: True) -> None:
-        tree, lock, checkpoint = self._stores.tree, self._stores.lock, self._stores.config.checkpoint
+        tree, lock, fatal = self._stores.tree, self._stores.lock, self._stores.fatal
+        checkpoint = self._stores.config.checkpoint
         with lock:
+            fatal.check()  # in the hold that freezes: a half change that others have left is never taken along
             if not is_ready():
                 return
             self._begun += 1

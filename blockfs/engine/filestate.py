@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from _thread import RLock
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -19,6 +20,7 @@ from typing import Final
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.clock import Clock
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.fatal import Fatal
 from blockfs.engine.gate import WriteGate
 from blockfs.engine.pagemap import PAGE, Layer, PageMap
 from blockfs.engine.staging import StagingDirectory, StagingFile
@@ -42,6 +44,7 @@ class Stores:
     Attributes:
         lock: Guards the tree's change sets and all file states. Never held across fdatasync, a cold read, hashing or an
             LMDB write.
+        fatal: Whether the mount goes on.
         clock: For times of change.
         urgency: Whether somebody waits for an fsync.
     """
@@ -49,8 +52,9 @@ class Stores:
     tree: Tree
     blocks: BlockDirectory
     staging: StagingDirectory
-    lock: threading.RLock
+    lock: RLock
     config: EngineConfig
+    fatal: Fatal
     clock: Clock = field(default_factory=Clock)
     urgency: Urgency = field(default_factory=Urgency)
 

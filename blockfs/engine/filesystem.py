@@ -6,7 +6,6 @@ It owns the parts and their order of birth and death. It has no rules of its own
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from blockfs.engine.ballast import Ballast
 from blockfs.engine.clone import Cloner
 from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.fatal import EngineLock, Fatal
 from blockfs.engine.files import Files
 from blockfs.engine.filestate import FileTable, Stores
 from blockfs.engine.instant import Instants
@@ -54,6 +54,7 @@ class Filesystem:
         apply: Conditional changes, for the syncer.
         snapshots: Read-only copies of subtrees.
         ballast: Space for what a full host must not prevent.
+        fatal: Owns the errors that nobody expected, in any thread.
     """
 
     def __init__(self, volume: Volume, lock: VolumeLock, stores: Stores, ballast: Ballast, *, was_clean: bool) -> None:
@@ -64,6 +65,7 @@ class Filesystem:
         self.blocks = stores.blocks
         self.lock = stores.lock
         self.ballast = ballast
+        self.fatal = stores.fatal
         self._volume_lock = lock
         self._stores = stores
         self.clock = stores.clock
@@ -88,9 +90,7 @@ class Filesystem:
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
         self.snapshots = Snapshots(stores, self._committer, instants, self.namespace.nodes)
-        self._background = Background(
-            stores.config, self._committer, self._publisher, self._sealer, self.snapshots, ballast
-        )
+        self._background = Background(stores, self._committer, self._publisher, self._sealer, self.snapshots, ballast)
         self._is_open = True
 
     @classmethod
@@ -116,8 +116,8 @@ class Filesystem:
     @classmethod
     def _open(cls, volume: Volume, config: EngineConfig, ballast: Ballast) -> Filesystem:
         with ExitStack() as undo:
-            lock = VolumeLock.acquire(volume.path)
-            undo.callback(lock.release)
+            volume_lock = VolumeLock.acquire(volume.path)
+            undo.callback(volume_lock.release)
             with suppress(FileExistsError):  # lost without data: named files that are gone are found by the recovery
                 os.mkdir(volume.staging_path, 0o700)
             probe(volume.staging_path)
@@ -136,8 +136,10 @@ class Filesystem:
                 undo.close()
                 cls.open(volume.path, replace(config, read_only=False, background=False)).close()
                 return cls.open(volume.path, config)
-            stores = Stores(tree=tree, blocks=blocks, staging=staging, lock=threading.RLock(), config=config)
-            filesystem = cls(volume, lock, stores, ballast, was_clean=was_clean)
+            fatal = Fatal()
+            lock = EngineLock(fatal)
+            stores = Stores(tree=tree, blocks=blocks, staging=staging, lock=lock, config=config, fatal=fatal)
+            filesystem = cls(volume, volume_lock, stores, ballast, was_clean=was_clean)
             undo.pop_all()
         if not config.read_only:
             with suppress(NoSpaceError):  # the background goes on trying
@@ -198,12 +200,14 @@ class Filesystem:
         """Unmount: commit everything and let go of the volume. Idempotent. Staged data stay staged unless `seal`.
 
         Raises:
-            BlockfsError: The last commit (or sealing) failed. The volume is let go nevertheless; what was not durable
-                is lost as by a crash.
+            AbandonedError: A bug had stopped a change half-way: what was not durable is lost as by a crash.
+            BlockfsError: The last commit (or sealing) failed. The volume is let go nevertheless; likewise.
         """
-        if self.read_only:
-            self.abandon()
         if not self._is_open:
+            return
+        if self.read_only or self.fatal.has_struck:
+            self.abandon()
+            self.fatal.check()
             return
         self._is_open = False
         self._background.stop()
@@ -224,7 +228,8 @@ class Filesystem:
             return
         self._is_open = False
         self._background.stop()
-        self._stores.staging.close()
-        self.tree.close()
-        self.blocks.close()
-        self._volume_lock.release()
+        with ExitStack() as parts:
+            parts.callback(self._volume_lock.release)
+            parts.callback(self.blocks.close)
+            parts.callback(self.tree.close)
+            parts.callback(self._stores.staging.close)

@@ -73,7 +73,7 @@ class Sealer:
         self._committer = committer
         self._choosing = threading.Lock()
         self._claimed: set[int] = set()
-        self._failed_at_s: dict[int, float] = {}
+        self._failed_at_s: dict[int, float] = {}  # under the engine's lock, as whoever chooses iterates over it
         self._failure: BlockfsError | None = None
         self.wanted = threading.Event()
         """Set when there is something to seal before it is quiet."""
@@ -154,8 +154,7 @@ class Sealer:
             failures = [error]  # it needs no other file, but room: tried again as soon as the thread has rested
         except BlockfsError as error:
             failures = [error]
-            now_s = time.monotonic()
-            self._failed_at_s.update({state.ino: now_s for state in chosen})
+            self._note_failed(chosen)
         finally:
             with self._choosing:
                 self._claimed.difference_update(state.ino for state in chosen)
@@ -181,6 +180,12 @@ class Sealer:
         due.sort(key=lambda state: state.written_at_s)
         return next(self._groups(due), [])
 
+    def _note_failed(self, states: list[FileState]) -> None:
+        """Leave files alone for a while."""
+        now_s = time.monotonic()
+        with self._stores.lock:
+            self._failed_at_s.update({state.ino: now_s for state in states})
+
     def _is_quiet(self, state: FileState, now_s: float) -> bool:
         """Whether a file will hardly be written again soon.
 
@@ -200,6 +205,7 @@ class Sealer:
         """Wait until `length` more bytes of a file may be staged.
 
         Raises:
+            AbandonedError: Sealing can't go on because of a bug.
             NoSpaceError: Sealing can't go on because the host is full.
             BlockfsError: Sealing can't go on for another reason.
         """
@@ -214,7 +220,8 @@ class Sealer:
                 self.seal_all()
 
     def _check_hope(self, ino: int, length: int) -> None:
-        """Give up waiting if the host is full, or if nothing is left that can be sealed."""
+        """Give up waiting if the mount is abandoned, the host is full, or nothing is left that can be sealed."""
+        self._stores.fatal.check()
         failure = self._failure
         if failure is None or self._table.has_room(ino, length):
             return
@@ -274,7 +281,7 @@ class Sealer:
                         self._store(job)
                     except (MissingBlockError, CorruptBlockError) as error:
                         failures.append(error)
-                        self._failed_at_s[job.state.ino] = time.monotonic()
+                        self._note_failed([job.state])
                         jobs.remove(job)
                         self._abandon(job)
                 if jobs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Final
@@ -41,12 +42,17 @@ class Collector:
         self._look_took_s = 0.0
         self._failure_took_s = 0.0  # a collection that failed is due again, but not more than half of the time
         self._kept_bytes = 0  # in no leaf, but kept by the last collection: pins, and what is being sealed
-        self._thread = threading.Thread(target=self._run, name="blocksync-gc", daemon=True)
+        self._thread = threading.Thread(target=self._owned, name="blocksync-gc", daemon=True)
         self._thread.start()
 
     def join(self) -> None:
         """Wait for it; `ending` is set."""
         self._thread.join()
+
+    def _owned(self) -> None:
+        # A bug ends the mount, not the thread alone: nobody would notice, and the disk fills up.
+        with contextlib.suppress(BaseException), self._filesystem.fatal.owning("the thread that collects"):
+            self._run()
 
     def _run(self) -> None:
         while not self._ending.wait(max(LOOK_S, self._look_took_s * LOOK_SHARE, self._failure_took_s)):

@@ -13,21 +13,28 @@ from collections.abc import Callable
 from functools import singledispatchmethod
 from typing import Final, Protocol
 
+import structlog
+
 from blockfs.control import protocol, waiting
 from blockfs.control import snapshots as messages
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
+from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.staging import HostIoError
 from blockfs.errors import BlockfsError, DatabaseStoppedError, FsError, NotFoundError, ReadOnlyError, UsageError
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.counters import Counters
+from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.figures import figures_of
+from blockfs.fuse.requests import LOOKING
 from blockfs.fuse.snapshot_changes import SnapshotListing, frozen_file
 from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, errors_of_restore, snapshots_reply
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import SNAPSHOTS_INO
+
+log = structlog.get_logger()
 
 _READING: Final = (
     protocol.Status,
@@ -43,6 +50,16 @@ _READING: Final = (
 )
 """Requests that a read-only mount answers: there a scrub only looks, and an end that would seal is refused. Whatever is
 not named here is taken for a change."""
+
+
+class BugError(BlockfsError):
+    """A request that changes nothing met an error that nobody expected: the mount goes on."""
+
+    def __init__(self, doing: str, error: Exception) -> None:
+        super().__init__(
+            f"a bug ({type(error).__name__} in {doing}): nothing was changed, and the mount goes on; please report "
+            "what mount.log in the volume says"
+        )
 
 
 class Kernel(Protocol):
@@ -80,10 +97,15 @@ class MountHandler:
         self.unmount = unmount
         self.ending = threading.Event()
         self.scrubbed = (0, 0)
+        filesystem.fatal.listen(self.ending.set)
 
     def session(self) -> MountSession:
         """Begin a conversation."""
         return MountSession(self)
+
+    def crashed(self, error: BaseException, doing: str) -> None:
+        """Without the server's threads the mount could not be ended in order: end it now."""
+        self.filesystem.fatal.strike(error, doing)
 
 
 class MountSession:
@@ -96,22 +118,37 @@ class MountSession:
         self._prepared: set[int] = set()
 
     def close(self) -> None:
-        """Drop the snapshot and the prepared files."""
-        self._drop_listing()
-        for handle in self._prepared:
-            self._filesystem.apply.abandon_file(handle)
+        """Drop the snapshot and the prepared files; one that can't be dropped now goes with the next mount."""
+        with self._filesystem.fatal.owning("the end of a conversation"):
+            self._drop_listing()
+            for handle in self._prepared:
+                try:
+                    self._filesystem.apply.abandon_file(handle)
+                except EXPECTED as error:
+                    log.warning("control.file_left", reason=str(error))
 
     def answer(self, request: protocol.Request) -> Reply:
         """Do what is asked.
 
         Raises:
             ReadOnlyError: It would change the volume, which is mounted read-only.
+            AbandonedError: A bug was met, which may have left half a change.
+            BugError: A bug was met, which changed nothing.
         """
         only_reads = isinstance(request, _READING) and not (isinstance(request, protocol.Shutdown) and request.seal)
         if self._filesystem.read_only and not only_reads:
             place = shown(self._mount.mountpoint)
             raise ReadOnlyError(f"{place} is mounted read-only; unmount it and mount it without `--read-only` first")
-        return self._answer(request)
+        doing = Doing(f"the request {type(request).__name__}", looks=type(request) in LOOKING)
+        try:
+            with doing:
+                return self._answer(request)
+        except EXPECTED:
+            raise
+        except Exception as error:
+            self._filesystem.fatal.met(error, doing)
+            self._filesystem.fatal.check()
+            raise BugError(doing.what, error) from error
 
     @singledispatchmethod
     def _answer(self, request: object) -> Reply:
@@ -176,7 +213,7 @@ class MountSession:
             open_files=counters.open_files,
             requests=dict(counters.requests),
             request_seconds=dict(counters.request_seconds),
-            errors={errno.errorcode.get(number, str(number)): count for number, count in counters.errors.items()},
+            errors={errno.errorcode.get(number, str(number)): count for number, count in dict(counters.errors).items()},
             commits=filesystem.commits,
             sealed_files=filesystem.sealed_files,
             gc_runs=counters.gc_runs,
@@ -289,7 +326,7 @@ class MountSession:
     def _(self, request: protocol.Changes) -> Reply:
         if request.after == 0 or self._listing is None:
             if request.after:
-                raise ValueError("a listing begins with after = 0")
+                raise UsageError("a listing begins with after = 0")
             self._drop_listing()
             self._listing = self._begin_listing(request)
         page = self._listing.page(request.after, request.limit, self._filesystem.files.writers)
@@ -299,11 +336,11 @@ class MountSession:
 
     def _begin_listing(self, request: protocol.Changes) -> changes.ChangeListing | SnapshotListing:
         view = self._filesystem.tree.open_view()
-        if request.snapshot is None:
-            return changes.ChangeListing(view, request.cursor, request.xattr_bytes)
         try:
+            if request.snapshot is None:
+                return changes.ChangeListing(view, request.cursor, request.xattr_bytes)
             return SnapshotListing(view, request.cursor, request.snapshot, request.xattr_bytes)
-        except BlockfsError:
+        except BaseException:
             view.close()
             raise
 

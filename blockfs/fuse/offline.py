@@ -126,4 +126,7 @@ def _engine(path: bytes) -> Iterator[Filesystem]:
     try:
         yield filesystem
     finally:
-        filesystem.close()
+        if filesystem.fatal.has_struck:
+            filesystem.abandon()  # by Ctrl-C in the middle of a change, say: that is on its way to who asked
+        else:
+            filesystem.close()

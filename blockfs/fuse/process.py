@@ -4,6 +4,8 @@ Start: fork (before any thread) → volume lock and recovery → mountpoint → 
 the parent.
 End, whoever asks (umount, SIGTERM, the control socket): kernel writes its dirty pages and unmounts → the loop ends →
 control socket closed → everything committed → lock released → process gone.
+End by a bug, in whatever thread: nothing is committed any more → the loop ends → the connection is cut, the mountpoint
+let go → control socket closed → lock released → process gone.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ import os
 import select
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final
@@ -26,6 +29,7 @@ import trio
 
 from blockfs.control.server import ControlServer
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.fatal import Fatal
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, LockedError
 from blockfs.fuse import mountpoints
@@ -48,6 +52,7 @@ if TYPE_CHECKING:
 
 LOG_NAME: Final = b"mount.log"
 ENDING_TIMEOUT_S: Final = 30.0  # for the process of an earlier mount that has unmounted and still commits
+ABANDONED_TIMEOUT_S: Final = 60.0  # for the threads of a mount that a bug has ended
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = structlog.get_logger()
@@ -186,29 +191,38 @@ def _serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[]
     """Open the volume, mount it, serve until unmounted, commit.
 
     Raises:
+        AbandonedError: A bug ended it.
         BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
     """
     frontends = _frontend_module()
     sys.setswitchinterval(_GIL_INTERVAL_S)
     filesystem = _opened(options)
-    sound = False
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
     # SIGTERM to who is still there.
-    with _noted_signals() as noted:
+    with _noted_signals() as noted, _deadline(filesystem.fatal):
         try:
-            _serve_mounted(options, manager, frontends, filesystem, noted, ready)
-            sound = True
-        except EXPECTED:
-            sound = True
-            raise
+            with filesystem.fatal.owning("the event loop"):
+                _serve_mounted(options, manager, frontends, filesystem, noted, ready)
         finally:
-            if sound:
-                filesystem.close()
-            else:
-                # A bug stopped a request half-way. Committing its half could make a lasting inconsistency of it: end as
-                # a killed process would, which loses nothing that was fsynced.
-                filesystem.abandon()
+            filesystem.close()  # or abandon it
     log.info("mount.ended", volume=options.volume)
+
+
+@contextmanager
+def _deadline(fatal: Fatal) -> Iterator[None]:
+    """Once the mount is abandoned, nothing that its threads could still do counts: after a while, end without them."""
+    timer = threading.Timer(ABANDONED_TIMEOUT_S, os._exit, [ExitCode.CHANGES_LOST])
+    timer.daemon = True
+
+    def start() -> None:
+        with suppress(RuntimeError):  # the host has no thread for it
+            timer.start()
+
+    fatal.listen(start)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _serve_mounted(
@@ -230,27 +244,34 @@ def _serve_mounted(
     counters = Counters()
     frontend = frontends.Pyfuse3Frontend(filesystem, counters)
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
-    mounted = True
-    try:
-        queue = Queue(options.mountpoint)
+    queue = Queue(options.mountpoint)
+
+    def cut_off() -> None:
+        """If the kernel has not unmounted: nobody serves it any more, so who waits for an answer must not go on."""
+        if frontend.is_unmounted:
+            return
+        queue.cut()
+        mount = mountpoints.mount_at(options.mountpoint)
+        if mount is not None and mount.source == options.volume:
+            mountpoints.unmount(options.mountpoint, lazy=True)
+
+    with ExitStack() as parts:
+        parts.callback(frontend.close)
+        parts.callback(cut_off)
+        filesystem.fatal.listen(frontend.abandon)
         queue.shorten()
         end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))
-        collector = None if options.read_only else Collector(filesystem, handler.ending, counters)
-        try:
-            log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
-            trio.run(_run_loop, frontend, queue, end, noted, serving)
-            mounted = False
-        finally:
-            end.announce()
-            handler.ending.set()
-            counters.activity.end()
-            server.stop()
-            if collector is not None:
-                collector.join()
-    finally:
-        frontend.close(unmount=mounted)
+        parts.callback(server.stop)
+        if not options.read_only:
+            parts.callback(Collector(filesystem, handler.ending, counters).join)
+        parts.callback(counters.activity.end)
+        parts.callback(handler.ending.set)
+        parts.callback(cut_off)  # first: a thread of ours may wait, in the kernel, for who waits for an answer
+        parts.callback(end.announce)
+        log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
+        trio.run(_run_loop, frontend, queue, end, noted, serving)
 
 
 def _opened(options: MountOptions) -> Filesystem:

@@ -29,6 +29,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from blockfs.engine.acl import ACCESS
 from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
+from blockfs.engine.fatal import Doing, Fatal
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.listing import Listing
 from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
@@ -36,6 +37,7 @@ from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
 from blockfs.fuse.hurry import Hurry, Limit
 from blockfs.fuse.mountpoints import MountError
+from blockfs.fuse.requests import KERNEL, Effect
 from blockfs.fuse.upkeep import paths_of
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import Kind
@@ -73,11 +75,18 @@ class OpenFile:
 
 
 class Pyfuse3Frontend:
-    """A mount through libfuse. One per process: pyfuse3 keeps its session in globals."""
+    """A mount through libfuse. One per process: pyfuse3 keeps its session in globals.
+
+    Attributes:
+        is_unmounted: The kernel has let go of it: nobody waits for an answer any more.
+    """
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
+        self._filesystem = filesystem
         self._operations = Operations(filesystem, counters)
         self._token: trio.lowlevel.TrioToken | None = None
+        self._is_terminated = False
+        self.is_unmounted = False
 
     def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:
         """Mount. Requests wait until `serve` runs.
@@ -104,7 +113,9 @@ class Pyfuse3Frontend:
     async def serve(self) -> None:
         """Answer requests until the kernel has unmounted or `terminate` is called."""
         self._token = trio.lowlevel.current_trio_token()
-        await pyfuse3.main()
+        if not self._filesystem.fatal.has_struck:
+            await pyfuse3.main()
+            self.is_unmounted = not self._is_terminated
 
     async def keep_dirty_low(self, limit: Limit) -> None:
         """Lower the limit of dirty pages while fsyncs wait beside a stream; until cancelled."""
@@ -113,11 +124,19 @@ class Pyfuse3Frontend:
     def terminate(self) -> None:
         """Make `serve` return while the mount is still there. From any thread."""
         assert self._token is not None
+        self._is_terminated = True
         trio.from_thread.run_sync(pyfuse3.terminate, trio_token=self._token)
 
-    def close(self, *, unmount: bool) -> None:
-        """Free the session, unmounting first if the kernel has not done so."""
-        pyfuse3.close(unmount=unmount)
+    def abandon(self) -> None:
+        """Make `serve` return, if it runs. From any thread, whatever it holds: nothing is waited for."""
+        self._is_terminated = True
+        if self._token is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(pyfuse3.terminate)
+
+    def close(self) -> None:
+        """Free the session. It is for the caller to have unmounted."""
+        pyfuse3.close(unmount=False)
 
     def forget_entry(self, parent: int, name: bytes) -> None:
         """Tell the kernel that a directory entry has changed, and that its directory's times have.
@@ -167,7 +186,7 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self._counters = counters
         for kind in _REQUESTS:
-            setattr(self, kind, _counted(counters, kind, getattr(self, kind)))
+            setattr(self, kind, _counted(counters, filesystem.fatal, kind, getattr(self, kind)))
         self._filesystem = filesystem
         self._names = filesystem.namespace
         self._files = filesystem.files
@@ -485,15 +504,20 @@ _CHANGING: Final = frozenset(
 times the kernel sends every now and then, must not wake the syncer for ever."""
 
 
-def _counted(counters: Counters, kind: str, answer: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-    """A request handler that answers the same, and is counted. Costs about 0.4 µs a request."""
+def _counted(
+    counters: Counters, fatal: Fatal, kind: str, answer: Callable[P, Awaitable[R]]
+) -> Callable[P, Awaitable[R]]:
+    """A request handler that answers the same, is counted, and whose bugs have an owner. About 0.7 µs a request."""
     requests, seconds, errors, now = counters.requests, counters.request_seconds, counters.errors, time.perf_counter
     note = counters.activity.note if kind in _CHANGING else None
+    what, looks = f"the request {kind}", KERNEL[kind] is Effect.LOOKS
 
     async def counted(*args: P.args, **kwargs: P.kwargs) -> R:
         began_s = now()
+        doing = Doing(what, looks=looks)
         try:
-            answered = await answer(*args, **kwargs)
+            with doing:
+                answered = await answer(*args, **kwargs)
             if note is not None:
                 note()
             return answered
@@ -504,6 +528,10 @@ def _counted(counters: Counters, kind: str, answer: Callable[P, Awaitable[R]]) -
             failure = _failure(error)
             errors[failure.errno] += 1
             raise failure from None
+        except Exception as error:  # noqa: BLE001 - what it costs, and its trace in the log, are its owner's business
+            fatal.met(error, doing)
+            errors[errno.EIO] += 1
+            raise FUSEError(errno.EIO) from None
         finally:
             requests[kind] += 1
             seconds[kind] += now() - began_s

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -49,9 +49,15 @@ class Queue:
     def shorten(self) -> None:
         """Limit the requests that may wait."""
         with _told():
-            self._limit_requests()
+            self._control({"max_background": MAX_BACKGROUND, "congestion_threshold": CONGESTION_THRESHOLD})
 
-    def _limit_requests(self) -> None:
+    def cut(self) -> None:
+        """Cut the connection: requests that wait fail, and so do all that come. For a mount that nobody serves."""
+        with _told():
+            self._control({"abort": 1})
+
+    def _control(self, values: Mapping[str, int]) -> None:
+        """Write to files of the connection."""
         with contextlib.ExitStack() as opened:
             try:
                 control = os.open(f"{_CONNECTIONS}/{self._device_minor}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -61,8 +67,7 @@ class Queue:
                 flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
                 control = os.open(str(self._device_minor), flags, dir_fd=filesystem)
             opened.callback(os.close, control)
-            limits = {"max_background": MAX_BACKGROUND, "congestion_threshold": CONGESTION_THRESHOLD}
-            for name, value in limits.items():
+            for name, value in values.items():
                 descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=control)
                 opened.callback(os.close, descriptor)
                 os.write(descriptor, str(value).encode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from itertools import groupby, islice
@@ -17,6 +18,7 @@ from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.stagecheck import missing_staging
+from blockfs.errors import BlockfsError
 from blockfs.tree.check import Examination, examine
 from blockfs.tree.check_leaves import split
 from blockfs.tree.committed import CommittedView
@@ -42,6 +44,15 @@ def _never() -> bool:
     return False
 
 
+class NoMemoryError(BlockfsError):
+    """A collection needs more memory than there is. Nothing was removed."""
+
+    errno = errno.ENOMEM
+
+    def __init__(self) -> None:
+        super().__init__("there is not enough memory to collect: 128 MiB for 1 TiB of blocks of 64 KiB are needed")
+
+
 def gc(
     blocks: BlockDirectory,
     tree: Tree,
@@ -63,6 +74,7 @@ def gc(
         CollectionStopped: `stop` said so.
         CorruptionError: A leaf of the tree is damaged: what its blocks are is not known.
         NoSpaceError: The host is full.
+        NoMemoryError: The marks don't fit.
     """
 
     def live() -> Iterator[bytes]:
@@ -72,7 +84,10 @@ def gc(
         finally:
             view.close()
 
-    done = ballast.spend(lambda: collect(blocks, live, commit=commit, stop=stop))
+    try:
+        done = ballast.spend(lambda: collect(blocks, live, commit=commit, stop=stop))
+    except MemoryError:
+        raise NoMemoryError from None
     return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
 
 

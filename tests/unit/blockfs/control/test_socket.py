@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,8 +37,13 @@ class ScriptedHandler:
         self.closed = 0
         self.reply: Callable[[protocol.Request], protocol.Reply] = lambda _request: protocol.Done()
 
+        self.crashes: list[BaseException] = []
+
     def session(self) -> ScriptedSession:
         return ScriptedSession(self)
+
+    def crashed(self, error: BaseException, _doing: str) -> None:
+        self.crashes.append(error)
 
 
 @pytest.fixture
@@ -165,6 +171,96 @@ def test_a_session_ends_with_its_connection(volume: bytes, handler: ScriptedHand
         ControlClient(os.fsencode(tmp_path)).close()
     running.stop()  # waits for the connections
     assert handler.closed == 3
+
+
+class Noted(threading.Event):
+    """Set when the server says that it waits."""
+
+    def warning(self, event: str, **_: object) -> None:
+        if event == "control.waits":
+            self.set()
+
+    debug = exception = warning
+
+
+def test_stopping_waits_for_a_request_at_work_however_long_it_takes(
+    tmp_path: Path, handler: ScriptedHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it works on is closed when the server has stopped."""
+    at_work, goes_on, waits = threading.Event(), threading.Event(), Noted()
+
+    def slow(_request: protocol.Request) -> protocol.Reply:
+        at_work.set()
+        goes_on.wait()
+        return protocol.Done()
+
+    handler.reply = slow
+    monkeypatch.setattr(server, "STOP_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(server, "log", waits)
+    running = ControlServer(os.fsencode(tmp_path), handler)
+    with raw_connection(os.fsencode(tmp_path)) as client:
+        client.sendall(protocol.encode(protocol.Hello(version=protocol.PROTOCOL_VERSION)))
+        client.sendall(protocol.encode(protocol.Flush()))
+        at_work.wait()
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        waits.wait()
+        assert stopping.is_alive()
+        assert handler.closed == 0
+        goes_on.set()
+        stopping.join()
+    assert handler.closed == 1
+
+
+def test_stopping_does_not_wait_for_a_peer_that_never_takes_its_reply(
+    tmp_path: Path, handler: ScriptedHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "STOP_TIMEOUT_S", 0.0)
+    answered = threading.Event()
+
+    def long(_request: protocol.Request) -> protocol.Reply:
+        answered.set()
+        return protocol.MissingBlocks(ids=[bytes(32)] * 100_000)
+
+    handler.reply = long
+    running = ControlServer(os.fsencode(tmp_path), handler)
+    with raw_connection(os.fsencode(tmp_path)) as client:
+        client.sendall(protocol.encode(protocol.Hello(version=protocol.PROTOCOL_VERSION)))
+        client.sendall(protocol.encode(protocol.Flush()))
+        answered.wait()
+        running.stop()
+    assert handler.closed == 1
+
+
+def test_a_bug_in_the_thread_that_accepts_connections_is_told_to_the_owner(
+    tmp_path: Path, handler: ScriptedHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody could end the mount any more, and it would look as if its process were gone."""
+    running = ControlServer(os.fsencode(tmp_path), handler)
+
+    def fails() -> bool:
+        raise AssertionError
+
+    monkeypatch.setattr(running, "_accept", fails)  # for the next one: it waits already
+    ControlClient(os.fsencode(tmp_path)).close()
+    running._acceptor.join()
+    assert isinstance(handler.crashes[0], AssertionError)
+    running.stop()
+
+
+def test_a_host_without_room_for_a_thread_costs_that_connection_only(
+    volume: bytes, handler: ScriptedHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with raw_connection(volume) as connection:
+            assert read_all(connection) == []
+    with ControlClient(volume) as client:
+        client.flush()
+    assert handler.crashes == []
 
 
 @pytest.mark.parametrize(

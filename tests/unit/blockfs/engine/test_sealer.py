@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -434,6 +436,47 @@ def test_a_waiting_writer_does_not_hear_of_another_files_damage(
             filesystem.files.write(fine, number * BLOCK * 7, b"z" * BLOCK * 7, may_block=True)
     assert content(filesystem, b"fine") == b"z" * BLOCK * 21
     filesystem.close()
+
+
+def test_a_failure_that_is_noted_while_another_thread_chooses_does_not_end_that_thread(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noted without the lock, it changed the dictionary that the other one iterated over: RuntimeError, and one sealing
+    thread less, for good."""
+    sealer = filesystem._sealer
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def damaged(_job: object) -> None:
+        begun.set()
+        goes_on.wait()
+        raise MissingBlockError(bytes(32))
+
+    def seal() -> None:
+        with pytest.raises(MissingBlockError):
+            sealer.seal([ino])
+
+    class Noted(float):
+        """The time of a failure: whoever looks at it lets the other thread note its own, if nothing keeps it."""
+
+        def __rsub__(self, other: float) -> float:
+            goes_on.set()
+            until_s = time.monotonic() + 0.5
+            while ino not in sealer._failed_at_s and time.monotonic() < until_s:
+                time.sleep(0)
+            return 0.0
+
+    thread = threading.Thread(target=seal)
+    with monkeypatch.context() as patched:
+        patched.setattr(sealer, "_store", damaged)
+        thread.start()
+        begun.wait()
+        sealer._failed_at_s[ino + 1] = Noted()
+        with contextlib.suppress(MissingBlockError):  # it may have chosen the damaged file
+            sealer.seal_due()
+        thread.join()
+    assert ino in sealer._failed_at_s
+    sealer._failed_at_s.clear()
 
 
 def _then(sealer: Sealer, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
