@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.model import BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath, RemoteTag
+from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
 from syncer.core.xattrs import NAME_MAX, as_xattrs
 
 _u32 = st.integers(0, 2**32 - 1)
@@ -26,7 +26,7 @@ contents = st.builds(Content, size_bytes=_u64, object_hash=st.binary(min_size=32
 xattr_names = st.binary(min_size=1, max_size=NAME_MAX).filter(lambda raw: b"\0" not in raw)
 xattrs = st.dictionaries(xattr_names, st.binary(max_size=200), max_size=5).map(as_xattrs)
 metas = st.builds(
-    Meta, mode=st.none() | st.integers(0, 0o7777), mtime_ns=st.none() | _time_ns, xattrs=st.none() | xattrs
+    meta_of, mode=st.none() | st.integers(0, 0o7777), mtime_ns=st.none() | _time_ns, xattrs=st.none() | xattrs
 )
 local_tags = st.builds(
     LocalTag,

@@ -97,6 +97,7 @@ class ApplySetMeta(Change, frozen=True, kw_only=True):
     """Set metadata of an inode whose content is still the expected one. None leaves a field alone.
 
     Attributes:
+        keep_special: Its setuid, setgid and sticky bits stay, whatever `mode` says of them.
         xattrs: What its attributes of users are to be, without those that `xattr_bytes` has no room for.
         xattr_bytes: As in `Changes`: what that listing left out stays as it is.
         seen_xattrs: What its attributes were when that was decided: what somebody did since stays.
@@ -104,6 +105,7 @@ class ApplySetMeta(Change, frozen=True, kw_only=True):
 
     expect: Expect
     mode: Mode | None = None
+    keep_special: bool = False
     mtime_ns: TimeNs | None = None
     xattrs: Carried | None = None
     xattr_bytes: Annotated[int, msgspec.Meta(ge=0, le=MAX_XATTR_BYTES)] = MAX_XATTR_BYTES

@@ -20,7 +20,7 @@ from typing import Final
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, BlockId
 from blockfs.engine.acl import ACCESS
-from blockfs.engine.attributes import MODE_BITS, AttributeChanges, Caller, RenameFlags
+from blockfs.engine.attributes import MODE_BITS, SPECIAL_BITS, AttributeChanges, Caller, RenameFlags
 from blockfs.engine.filestate import MAX_SIZE, FileTable, Stores
 from blockfs.engine.leaves import set_run
 from blockfs.engine.namespace import Namespace
@@ -327,6 +327,7 @@ class Apply:
         expect: Expectation,
         *,
         mode: int | None = None,
+        keep_special: bool = False,
         mtime_ns: int | None = None,
         xattrs: Carried | None = None,
         xattr_bytes: int = 0,
@@ -337,6 +338,7 @@ class Apply:
         Args:
             expect: Which.
             mode: Permission bits.
+            keep_special: The setuid, setgid and sticky bits stay as they are, whatever `mode` says.
             mtime_ns: Time of change.
             xattrs: All its attributes of users, without those that are larger than travels (`carried`): they stay.
             xattr_bytes: What travels.
@@ -352,6 +354,8 @@ class Apply:
             inode = self._namespace.nodes.inode(expect.ino)
             _check_version(inode, expect)
             self._check_quiet(inode)
+            if mode is not None and keep_special:
+                mode = mode & ~SPECIAL_BITS | inode.mode & SPECIAL_BITS
             if mode is not None or mtime_ns is not None:
                 self._namespace.setattr(expect.ino, AttributeChanges(mode=mode, mtime_ns=mtime_ns))
             if xattrs is not None:

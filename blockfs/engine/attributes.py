@@ -12,6 +12,7 @@ S_ISUID: Final = 0o4000
 S_ISGID: Final = 0o2000
 S_IXGRP: Final = 0o0010
 MODE_BITS: Final = 0o7777
+SPECIAL_BITS: Final = 0o7000  # setuid, setgid, sticky
 
 _TIME_MIN_NS: Final = -(2**63)
 _TIME_MAX_NS: Final = 2**63 - 1

@@ -465,6 +465,7 @@ class MountSession:
             lambda: filesystem.apply.set_meta(
                 _expectation(request.expect),
                 mode=request.mode,
+                keep_special=request.keep_special,
                 mtime_ns=request.mtime_ns,
                 xattrs=request.xattrs,
                 xattr_bytes=request.xattr_bytes,

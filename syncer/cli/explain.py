@@ -143,7 +143,7 @@ def _state_fields(state: State | None) -> JsonValue:
         "size_bytes": None if node.content is None else node.content.size_bytes,
         "object_hash": None if node.content is None else node.content.object_hash.hex(),
         "target": None if node.target is None else shown(node.target),
-        "mode": node.meta.mode,
+        "mode": node.meta.full_mode,
         "mtime_ns": node.meta.mtime_ns,
         "evidence": describe_tag(state.tag),
     }
@@ -195,8 +195,9 @@ def _words(state: State | None, change: Change | None, metadata: bool, inside: R
             words.append(f"{node.content.size_bytes} bytes, {node.content.object_hash.hex()[:12]}")
     if node.target is not None:
         words.append(f"-> {shown(node.target)}")
-    if node.meta.mode is not None:
-        words.append(f"mode {node.meta.mode:o}")
+    mode = node.meta.full_mode
+    if mode is not None:
+        words.append(f"mode {mode:o}")
     if node.meta.mtime_ns is not None:
         words.append(f"of {_time(node.meta.mtime_ns)}")
     if state.path != inside:

@@ -50,6 +50,7 @@ class _Choices:
     open_files_interval_s: float
     limits: Limits
     xattrs: bool
+    special_modes: bool
 
 
 @click.command("link")
@@ -65,6 +66,11 @@ class _Choices:
     help="`watch` pushes files that stay open for writing this often; 0: never; default: 10m.",
 )
 @click.option("--xattrs/--no-xattrs", default=None, help="Sync extended attributes (user.*), too; default: no.")
+@click.option(
+    "--special-modes/--no-special-modes",
+    default=None,
+    help="Sync setuid, setgid and sticky bits, too, if you trust all who can write to the share; default: no.",
+)
 @click.option("--no-create", is_flag=True, help="Fail if the container does not exist, instead of making it.")
 @limit_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -78,6 +84,7 @@ def command(
     keep_trash: str | None,
     open_files_interval: str | None,
     xattrs: bool | None,
+    special_modes: bool | None,
     no_create: bool,
     limit_up: str | None,
     limit_down: str | None,
@@ -98,7 +105,7 @@ def command(
     if known is not None and known.record.url != remote.url and not relink:
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
-    choices = _choices(known, keep_trash, open_files_interval, xattrs=xattrs)
+    choices = _choices(known, keep_trash, open_files_interval, xattrs=xattrs, special_modes=special_modes)
     choices = replace(choices, limits=choices.limits.overridden(limit_up, limit_down))
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
@@ -115,6 +122,7 @@ def command(
             limit_up=choices.limits.up,
             limit_down=choices.limits.down,
             xattrs=choices.xattrs,
+            special_modes=choices.special_modes,
         )
         linked = registry.write(kept, remote.token)
         told = f"{shown(path)} is linked to {remote.url} already; its token is kept"
@@ -236,12 +244,18 @@ def _link(
             limit_up=choices.limits.up,
             limit_down=choices.limits.down,
             xattrs=choices.xattrs,
+            special_modes=choices.special_modes,
         )
         return registry.write(record, remote.token)
 
 
 def _choices(
-    known: LinkedRoot | None, keep_trash: str | None, open_files_interval: str | None, *, xattrs: bool | None
+    known: LinkedRoot | None,
+    keep_trash: str | None,
+    open_files_interval: str | None,
+    *,
+    xattrs: bool | None,
+    special_modes: bool | None,
 ) -> _Choices:
     """What is given on the command line, else what was chosen before, else the defaults."""
     kept_s = KEEP_S if known is None else known.record.keep_trash_s
@@ -251,6 +265,7 @@ def _choices(
         open_files_interval_s=interval_s if open_files_interval is None else parse_duration(open_files_interval),
         limits=NO_LIMITS if known is None else known.record.limits,
         xattrs=(known is not None and known.record.xattrs) if xattrs is None else xattrs,
+        special_modes=(known is not None and known.record.special_modes) if special_modes is None else special_modes,
     )
 
 

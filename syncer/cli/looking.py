@@ -121,7 +121,7 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
     """
     policy = policy_now()
     with StateDB.open(linked.state, read_only=True) as database:
-        books = Books(database, xattrs=linked.record.xattrs)
+        books = Books(database, linked.record.parts)
         local = open_local(linked, policy, _Unwritten(books), only_looking=True)
         try:
             remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)

@@ -110,8 +110,7 @@ def open_local(
                 neighbours=_neighbours(root),
             ),
         )
-        if record.xattrs:
-            volume.use_xattrs()
+        volume.take_part(record.parts)
         return volume
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
@@ -128,8 +127,7 @@ def open_local(
         record.keep_trash_s,
     )
     local.use_patterns(root.ignore_patterns)
-    if record.xattrs:
-        local.use_xattrs()
+    local.take_part(record.parts)
     if only_looking:
         local.only_look()
     else:

@@ -118,7 +118,7 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
 
 def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) -> Report:
     with open_state(linked) as database, one_error():
-        books = Books(database, xattrs=linked.record.xattrs)
+        books = Books(database, linked.record.parts)
         error: str | None = None
         code = int(ExitCode.UNEXPECTED)
         keep = not request.dry_run

@@ -30,6 +30,7 @@ from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
 from syncer.cli.limits import Limits
 from syncer.core.model import RelPath
+from syncer.core.parts import Parts
 from syncer.errors import (
     CorruptionError,
     FormatTooNewError,
@@ -73,6 +74,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         limit_up: Bytes per second that are sent at most; None: no limit.
         limit_down: The same of what is received.
         xattrs: Extended attributes are synced, too.
+        special_modes: Setuid, setgid and sticky bits are synced, too.
     """
 
     format: int
@@ -89,6 +91,12 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     limit_up: int | None = None
     limit_down: int | None = None
     xattrs: bool = False
+    special_modes: bool = False
+
+    @property
+    def parts(self) -> Parts:
+        """What of metadata the root takes part in."""
+        return Parts(xattrs=self.xattrs, special_modes=self.special_modes)
 
     @property
     def settings(self) -> HttpSettings:

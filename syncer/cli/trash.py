@@ -68,7 +68,7 @@ def restore_command(path: bytes, entry: str | None, target: bytes | None, as_jso
         entries = can.entries()
         kept = _newest(entries, lost, path) if entry is None else find_kept(entries, entry)
         place = _target(registry, linked, target, kept)
-        can.restore(kept, place)
+        can.restore(kept, place, special_modes=linked.record.special_modes)
     if as_json:
         json_line("restored", {**_fields(linked, kept), "to": shown(place)})
     else:

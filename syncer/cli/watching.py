@@ -80,7 +80,7 @@ class Ports:
         """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
         report = Report()
         with StateDB.open(self._linked.state) as database:
-            books = Books(database, xattrs=self._linked.record.xattrs)
+            books = Books(database, self._linked.record.parts)
             error: str | None = None
             code = int(ExitCode.UNEXPECTED)
             try:

@@ -76,11 +76,14 @@ def meta_change(have: Meta, want: Meta, base: Meta) -> Meta | None:
     if have == want:
         return None
     mode = _change(have.mode, want.mode, base.mode)
+    special = _change(have.special, want.special, base.special)
+    if special is not None:
+        mode = want.mode  # they are set together
     mtime_ns = _change(have.mtime_ns, want.mtime_ns, base.mtime_ns)
     attributes = xattrs.change(have.xattrs, want.xattrs, base.xattrs)
     if mode is None and mtime_ns is None and attributes is None:
         return None
-    return Meta(mode=mode, mtime_ns=mtime_ns, xattrs=attributes)
+    return Meta(mode=mode, special=special, mtime_ns=mtime_ns, xattrs=attributes)
 
 
 def _change(have: int | None, want: int | None, base: int | None) -> int | None:
@@ -216,7 +219,7 @@ class _Diff:
         mode, path = want.meta.mode, self._path(nid)
         closed = mode is not None and self.side is Side.LOCAL and mode & _OWNER_WRITES != _OWNER_WRITES
         open_mode = mode | _OWNER_WRITES if closed and mode is not None else mode
-        meta = Meta(mode=open_mode, xattrs=_settled(want.meta).xattrs)
+        meta = Meta(mode=open_mode, special=want.meta.special, xattrs=_settled(want.meta).xattrs)
         self.places.append(Mkdir(side=self.side, nid=nid, path=path, parent=want.parent, name=want.name, meta=meta))
         if closed:
             self.modes.append(SetMeta(side=self.side, nid=nid, path=path, meta=_settled(want.meta)))

@@ -178,7 +178,11 @@ def _metadata(agreed: Node | None, state: State | None) -> bool:
     if agreed is None or state is None:
         return False
     old, new = agreed.meta, state.node.meta
-    pairs: Iterable[tuple[int | None, int | None]] = ((old.mode, new.mode), (old.mtime_ns, new.mtime_ns))
+    pairs: Iterable[tuple[int | None, int | None]] = (
+        (old.mode, new.mode),
+        (old.special, new.special),
+        (old.mtime_ns, new.mtime_ns),
+    )
     if new.xattrs is not None and not xattrs.same(new.xattrs, old.xattrs or ()):
         return True
     return any(now is not None and now != was for was, now in pairs)

@@ -115,7 +115,7 @@ def synced_meta(kind: Kind, meta: Meta) -> Meta:
     """What of the metadata is synced for this kind: files all, directories no mtime, symlinks nothing."""
     if kind is Kind.FILE or (kind is Kind.DIRECTORY and meta.mtime_ns is None):
         return meta
-    return NO_META if kind is Kind.SYMLINK else Meta(mode=meta.mode, xattrs=meta.xattrs)
+    return NO_META if kind is Kind.SYMLINK else Meta(mode=meta.mode, special=meta.special, xattrs=meta.xattrs)
 
 
 class _Reader(Protocol[_Seen_contra]):

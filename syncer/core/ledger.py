@@ -66,8 +66,14 @@ def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
 
 
 def _agreed_meta(known: Meta, here: Meta, there: Meta) -> Meta | None:
-    for ours, theirs, was in ((here.mode, there.mode, known.mode), (here.mtime_ns, there.mtime_ns, known.mtime_ns)):
-        if ours is not None and theirs is not None and ours != theirs:
+    for ours, theirs, was in (
+        (here.mode, there.mode, known.mode),
+        (here.special, there.special, known.special),
+        (here.mtime_ns, there.mtime_ns, known.mtime_ns),
+    ):
+        if ours is None:
+            continue
+        if theirs is not None and ours != theirs:
             return None
         if theirs is None and was is not None and ours != was:
             return None  # changed here, and the server was not told yet
@@ -76,7 +82,7 @@ def _agreed_meta(known: Meta, here: Meta, there: Meta) -> Meta | None:
         if not xattrs.same(here.xattrs, told):
             return None
     ours_settled = replace(here, xattrs=xattrs.settled(here.xattrs))
-    return Meta(xattrs=known.xattrs).overlaid(ours_settled).overlaid(there)
+    return Meta(special=known.special, xattrs=known.xattrs).overlaid(ours_settled).overlaid(there)
 
 
 class Ledger:

@@ -91,9 +91,17 @@ def merge_meta(base: Node | None, local: Node, remote: Node) -> Meta:
     b, ours, theirs = base.meta if base is not None else NO_META, local.meta, remote.meta
     return Meta(
         mode=_field(b.mode, ours.mode, theirs.mode),
+        special=_special(b.special, ours.special, theirs.special),
         mtime_ns=_field(b.mtime_ns, ours.mtime_ns, theirs.mtime_ns),
         xattrs=xattrs.merge(b.xattrs, ours.xattrs, theirs.xattrs),
     )
+
+
+def _special(base: int | None, local: int | None, remote: int | None) -> int | None:
+    """As `_field`; without a base nothing was removed, so the bits of both sides are united."""
+    if base is None and local is not None and remote is not None:
+        return local | remote
+    return _field(base, local, remote)
 
 
 def _field(base: int | None, local: int | None, remote: int | None) -> int | None:

@@ -68,25 +68,54 @@ class Meta:
     """Metadata that is synced. None means "this side has no opinion", never "reset it".
 
     Attributes:
-        mode: Permission bits 0o7777. None for symlinks, and for remote objects that carry none.
+        mode: Permission bits 0o777. None for symlinks, and for remote objects that carry none.
+        special: The setuid, setgid and sticky bits, 0o7000. None where `mode` is, and on a local side that takes no
+            part in their sync (`link --special-modes`).
         mtime_ns: Nanoseconds since the epoch. Only files have it: a directory's changes with every child.
         xattrs: Extended attributes of users; see `core.xattrs`. None for symlinks, and where they are not synced.
     """
 
     mode: int | None = None
+    special: int | None = None
     mtime_ns: int | None = None
     xattrs: Carried | None = None
+
+    @property
+    def full_mode(self) -> int | None:
+        """All mode bits, as chmod(2) takes them; those of no opinion are unset."""
+        return None if self.mode is None else self.mode | (self.special or 0)
 
     def overlaid(self, new: Meta) -> Meta:
         """With what `new` has an opinion on."""
         return Meta(
             mode=self.mode if new.mode is None else new.mode,
+            special=self.special if new.special is None else new.special,
             mtime_ns=self.mtime_ns if new.mtime_ns is None else new.mtime_ns,
             xattrs=self.xattrs if new.xattrs is None else new.xattrs,
         )
 
 
 NO_META: Final = Meta()
+
+PERMISSION_BITS: Final = 0o777
+SPECIAL_BITS: Final = 0o7000  # setuid, setgid, sticky
+
+
+def meta_of(
+    mode: int | None, *, special: bool = True, mtime_ns: int | None = None, xattrs: Carried | None = None
+) -> Meta:
+    """Metadata with a mode of 12 bits.
+
+    Args:
+        mode: As stat(2) and the server say it; what is beyond 0o7777 does not count.
+        special: There is an opinion on the setuid, setgid and sticky bits.
+        mtime_ns: See Meta.
+        xattrs: See Meta.
+    """
+    if mode is None:
+        return Meta(mtime_ns=mtime_ns, xattrs=xattrs)
+    bits = mode & SPECIAL_BITS if special else None
+    return Meta(mode=mode & PERMISSION_BITS, special=bits, mtime_ns=mtime_ns, xattrs=xattrs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,7 @@ def _path(key: str, path: bytes) -> dict[str, Json]:
 def _meta(meta: Meta) -> dict[str, Json]:
     found: dict[str, Json] = {}
     if meta.mode is not None:
-        found["mode"] = meta.mode
+        found["mode"] = meta.full_mode
     if meta.mtime_ns is not None:
         found["mtime_ns"] = meta.mtime_ns
     if meta.xattrs is not None:

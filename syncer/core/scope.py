@@ -444,7 +444,10 @@ def is_unchanged(row: BaseRow, stat: FileStat) -> bool:
         return False
     if stat.meta.xattrs is not None and not xattrs.same(stat.meta.xattrs, row.node.meta.xattrs or ()):
         return False
-    return stat.kind is not Kind.DIRECTORY or row.node.meta.mode == stat.meta.mode
+    if stat.kind is not Kind.DIRECTORY:
+        return True
+    ours, known = stat.meta, row.node.meta
+    return ours.mode == known.mode and ours.special in (None, known.special)
 
 
 def _is_directory_since(row: BaseRow, since: int | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
@@ -13,6 +13,7 @@ import msgspec
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.report import Report
 from syncer.local.root import Origin
@@ -29,6 +30,7 @@ _CURSOR: Final = "remote-cursor"
 _DIGESTS: Final = "directory-digests"
 _RULES: Final = "ignore-rules"
 _XATTRS: Final = "xattrs"
+_SPECIAL: Final = "special-modes"
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
@@ -51,37 +53,41 @@ class LastCycle(msgspec.Struct, frozen=True, kw_only=True):
 class Books:
     """`record.State` on a StateDB, and what `status` reads."""
 
-    def __init__(self, database: StateDB, *, xattrs: bool = False) -> None:
+    def __init__(self, database: StateDB, parts: Parts = NO_PARTS) -> None:
         """Keep books in `database`.
 
         Args:
             database: The root's.
-            xattrs: The root takes part in the sync of extended attributes.
+            parts: What of metadata the root takes part in.
         """
         self._database = database
-        self._xattrs = xattrs
+        self._taken = {_XATTRS: parts.xattrs, _SPECIAL: parts.special_modes}
 
     def take_part(self) -> None:
-        """Before a cycle: book whether this root takes part in the sync of extended attributes.
+        """Before a cycle: book in what this root takes part, of extended attributes and special bits of modes.
 
         While it does not, its rows hold what the server has, and nothing here was set. That must not look like a
         removal once it does: then no row knows of any attribute, both sides are united, and everything is looked at.
         """
-        if self._parts_anew:
+        anew = self._anew
+        if anew:
             rows = self._database.load_base().rows.values()
-            self._database.record([_without_xattrs(row) for row in rows if row.node.meta.xattrs is not None])
-            self._database.meta_set({_CHECKPOINT: None, _CURSOR: None, _DIGESTS: None, _XATTRS: b"1"})
-        elif not self._xattrs and self._database.meta_get(_XATTRS) is not None:
-            self._database.meta_set({_XATTRS: None})
+            self._database.record([_without(row, anew) for row in rows])
+            self._database.meta_set({_CHECKPOINT: None, _CURSOR: None, _DIGESTS: None, **dict.fromkeys(anew, b"1")})
+        for key, taken in self._taken.items():
+            if not taken and self._database.meta_get(key) is not None:
+                self._database.meta_set({key: None})
 
     @property
-    def _parts_anew(self) -> bool:
-        return self._xattrs and self._database.meta_get(_XATTRS) is None
+    def _anew(self) -> frozenset[str]:
+        """What the root takes part in from the next cycle on."""
+        taken = (key for key, taken in self._taken.items() if taken)
+        return frozenset(key for key in taken if self._database.meta_get(key) is None)
 
     def load_base(self) -> BaseIndex:
         """All base rows."""
-        base = self._database.load_base()
-        return BaseIndex(map(_without_xattrs, base.rows.values())) if self._parts_anew else base
+        base, anew = self._database.load_base(), self._anew
+        return BaseIndex(_without(row, anew) for row in base.rows.values()) if anew else base
 
     def allocator(self) -> Callable[[], Nid]:
         """Numbers that were never used."""
@@ -102,7 +108,7 @@ class Books:
 
     def checkpoint(self) -> bytes | None:
         """Where the local observation may start."""
-        return None if self._parts_anew else self._database.meta_get(_CHECKPOINT)
+        return None if self._anew else self._database.meta_get(_CHECKPOINT)
 
     def set_checkpoint(self, checkpoint: bytes) -> None:
         """Remember it."""
@@ -116,7 +122,7 @@ class Books:
 
     def cursor(self) -> Cursor | None:
         """Where the server's changes were last known completely."""
-        raw = None if self._parts_anew else self._database.meta_get(_CURSOR)
+        raw = None if self._anew else self._database.meta_get(_CURSOR)
         return None if raw is None else msgspec.json.decode(raw, type=Cursor)
 
     def set_cursor(self, cursor: Cursor | None) -> None:
@@ -191,5 +197,11 @@ class Books:
         )
 
 
-def _without_xattrs(row: BaseRow) -> BaseRow:
-    return replace(row, node=replace(row.node, meta=replace(row.node.meta, xattrs=None)))
+def _without(row: BaseRow, parts: Container[str]) -> BaseRow:
+    """A row that knows nothing of some parts of the metadata."""
+    meta = row.node.meta
+    if _XATTRS in parts:
+        meta = replace(meta, xattrs=None)
+    if _SPECIAL in parts:
+        meta = replace(meta, special=None)
+    return row if meta == row.node.meta else replace(row, node=replace(row.node, meta=meta))

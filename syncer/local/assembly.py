@@ -342,7 +342,8 @@ def set_attributes(descriptor: int, path: RelPath, meta: Meta) -> str | None:
             write_xattrs(descriptor, path, meta.xattrs)
         except UnholdableError as error:
             lacking = error.reason
-    os.fchmod(descriptor, DEFAULT_MODE if meta.mode is None else meta.mode)
+    mode = meta.full_mode
+    os.fchmod(descriptor, DEFAULT_MODE if mode is None else mode)
     if meta.mtime_ns is not None:
         os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
     return lacking

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
 import trio
@@ -28,6 +28,7 @@ from blockfs.runtime.carried import Carried
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.parts import Parts
 from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
@@ -186,9 +187,9 @@ class BlockfsRoot:
         self._unsynced_bytes = 0
         self._closed = False
 
-    def use_xattrs(self) -> None:
-        """Sync extended attributes, too; without this they are neither looked at nor set."""
-        self._observer.with_xattrs = True
+    def take_part(self, parts: Parts) -> None:
+        """Sync this, too; else attributes are neither looked at nor set, and special bits never set."""
+        self._observer.parts = parts
 
     # --- observing
 
@@ -223,7 +224,7 @@ class BlockfsRoot:
     def surveyor(self, rules: IgnoreRules, rows: PlacedRows) -> VolumePart:
         """Answers from journal and base; valid as long as the rows are."""
         assert self._journal is not None
-        self._part = VolumePart(rows, self._journal, rules)
+        self._part = VolumePart(rows, self._journal, rules, self._observer.parts)
         return self._part
 
     def settled(
@@ -446,13 +447,13 @@ class BlockfsRoot:
     def _prepare(
         self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold, owner: tuple[int, int] | None = None
     ) -> PreparedFile:
-        meta = wanted.meta
+        meta = self._observer.parts.own(wanted.meta)
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
-        owner = owner or self._owner_of(wanted.path)
+        owner, mode = owner or self._owner_of(wanted.path), meta.full_mode
         handle = self._ask(
             self._control.prepare_file,
             size_bytes=blocks.size_bytes,
-            mode=_DEFAULT_MODE if meta.mode is None else meta.mode,
+            mode=_DEFAULT_MODE if mode is None else mode,
             uid=owner[0],
             gid=owner[1],
             mtime_ns=mtime_ns,
@@ -464,7 +465,7 @@ class BlockfsRoot:
             if self._ask(self._control.set_blocks, handle, first, ids):
                 raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
         tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
-        return PreparedFile(handle, tag, hold, self, self._own(meta).xattrs)
+        return PreparedFile(handle, tag, hold, self, meta.xattrs)
 
     def _owner_of(self, path: RelPath) -> tuple[int, int]:
         """Owner and group of what is replaced; ours for a new file."""
@@ -520,7 +521,7 @@ class BlockfsRoot:
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
-        return await self._run(self._changes.make_directory, path, self._own(meta))
+        return await self._run(self._changes.make_directory, path, self._observer.parts.own(meta))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first.
@@ -539,7 +540,7 @@ class BlockfsRoot:
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set mode and mtime of that inode."""
-        return await self._run(self._changes.set_meta, path, self._own(meta), expect, seen)
+        return await self._run(self._changes.set_meta, path, self._observer.parts.own(meta), expect, seen)
 
     # --- durability
 
@@ -571,10 +572,6 @@ class BlockfsRoot:
             os.close(self._root)
 
     # --- parts
-
-    def _own(self, meta: Meta) -> Meta:
-        """What of some metadata this root takes part in."""
-        return meta if self._observer.with_xattrs else replace(meta, xattrs=None)
 
     def _ask(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._connection.ask(method, *args, **kwargs)

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from stat import S_ISDIR
+from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final
 
 from blockfs.blocks.hashing import block_id
-from syncer.core.model import LocalTag, Meta, RelPath
+from syncer.core.model import SPECIAL_BITS, LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
 from syncer.errors import LocalChangedError, SyncerError, UnholdableError
 from syncer.local.places import (
@@ -182,6 +182,8 @@ class Changes:
         if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
             with suppress(PermissionError):
                 os.chown(temp, old.st_uid, old.st_gid, dir_fd=self._private.tmp, follow_symlinks=False)
+                if S_ISREG(new.st_mode) and new.st_mode & SPECIAL_BITS:  # chown takes setuid and setgid away
+                    os.chmod(temp, S_IMODE(new.st_mode), dir_fd=self._private.tmp)
 
     def _keep_xattrs(self, temp: bytes, name: bytes, directory: int, *, synced: bool) -> None:
         try:
@@ -208,7 +210,6 @@ class Changes:
             except FileExistsError:
                 raise LocalChangedError(path, "the name is taken") from None
             self.step("directory made")
-            mode = _DEFAULT_MODE if meta.mode is None else meta.mode
             made = os.open(name, DIRECTORY_FLAGS, dir_fd=directory)
             try:
                 lacking = None
@@ -217,9 +218,10 @@ class Changes:
                         write(made, path, meta.xattrs)
                     except UnholdableError as error:
                         lacking = error.reason
-                os.fchmod(made, mode)
+                full = replace(meta, mode=_DEFAULT_MODE if meta.mode is None else meta.mode)
+                _change_mode(made, full)
                 self._remember(directory)
-                achieved = Meta(mode=mode, xattrs=meta.xattrs if lacking is None else ())
+                achieved = replace(full, xattrs=meta.xattrs if lacking is None else ())
                 return Applied(tag=tag_of(status(b"", made)), meta=achieved, lacking=lacking)
             finally:
                 os.close(made)
@@ -299,7 +301,7 @@ class Changes:
             if meta.xattrs is not None:
                 write(descriptor, path, meta.xattrs, None if seen is None else seen.xattrs)
             if meta.mode is not None:
-                os.fchmod(descriptor, meta.mode)
+                _change_mode(descriptor, meta)
             if meta.mtime_ns is not None:
                 os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
             self.step("meta set")
@@ -352,3 +354,10 @@ def unlink_if_there(name: bytes, directory: int) -> None:
     """Delete an entry; one that is gone already is fine."""
     with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=directory)
+
+
+def _change_mode(descriptor: int, meta: Meta) -> None:
+    """Set the mode of a file or directory; special bits on which there is no opinion stay as they are."""
+    assert meta.mode is not None
+    own = os.fstat(descriptor).st_mode & SPECIAL_BITS if meta.special is None else meta.special
+    os.fchmod(descriptor, meta.mode | own)

@@ -25,6 +25,7 @@ from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.assembly import Assembly, Sources, temp_name
@@ -126,7 +127,7 @@ class LocalDirectory:
         self._memory: ContentMemory = memory or NoMemory()
         self._patterns: Patterns = no_patterns
         self._only_looking = False
-        self._with_xattrs = False
+        self._parts = NO_PARTS
         self._lists = lists
         self._blocks: BlockDirectory | None = None
         try:
@@ -171,9 +172,9 @@ class LocalDirectory:
         """Take the root's block directory as a source of blocks; it is closed with this object."""
         self._blocks = self._sources.directory = blocks
 
-    def use_xattrs(self) -> None:
-        """Sync extended attributes, too; without this they are never read, and set only to keep them."""
-        self._with_xattrs = True
+    def take_part(self, parts: Parts) -> None:
+        """Sync this, too; else attributes are never read, and set only to keep them, and special bits never set."""
+        self._parts = parts
 
     def only_look(self) -> None:
         """Observe without tidying up, because a cycle may be at work on the same root."""
@@ -191,7 +192,7 @@ class LocalDirectory:
         clock_ns = await self._run(self._private.clock_ns)
         returned = [] if self._only_looking else await self._run(self._trash.review)
         rules = IgnoreRules(await self._run(self._patterns))
-        found = await self._run(partial(scan, self._root, rules, with_xattrs=self._with_xattrs))
+        found = await self._run(partial(scan, self._root, rules, parts=self._parts))
         stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
@@ -225,7 +226,7 @@ class LocalDirectory:
 
     def surveyor(self, rules: IgnoreRules, rows: object) -> Surveyor:  # noqa: ARG002 - see `attend`
         """Finds out where to look."""
-        return Surveyor(self._root, rules, folds=self._folding.key is not None, with_xattrs=self._with_xattrs)
+        return Surveyor(self._root, rules, folds=self._folding.key is not None, parts=self._parts)
 
     def settled(
         self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
@@ -416,7 +417,7 @@ class LocalDirectory:
 
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a temp file; what could not be fetched now is there for the next run."""
-        wanted = replace(wanted, meta=self._own(wanted.meta))
+        wanted = replace(wanted, meta=self._parts.own(wanted.meta))
         with self._temp(wanted) as name:
             assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
             try:
@@ -469,7 +470,7 @@ class LocalDirectory:
         files: list[tuple[Wanted, bytes]] = []
         try:
             for each in wanted:
-                own = replace(each, meta=self._own(each.meta))
+                own = replace(each, meta=self._parts.own(each.meta))
                 files.append((own, self._reserve(own)))
             portion = Portion(self._sources, self._changes, self._private.tmp, files)
             await self._run(portion.gather)
@@ -505,7 +506,7 @@ class LocalDirectory:
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""
-        return await self._run(self._changes.make_directory, path, self._own(meta))
+        return await self._run(self._changes.make_directory, path, self._parts.own(meta))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it under a temp name, then treat it like a staged file."""
@@ -523,7 +524,7 @@ class LocalDirectory:
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set them through a descriptor of the very inode that was expected."""
-        return await self._run(self._changes.set_meta, path, self._own(meta), expect, seen)
+        return await self._run(self._changes.set_meta, path, self._parts.own(meta), expect, seen)
 
     # --- durability
 
@@ -560,10 +561,6 @@ class LocalDirectory:
                 self._sources.neighbours.close()
 
     # --- parts
-
-    def _own(self, meta: Meta) -> Meta:
-        """What of some metadata this root takes part in."""
-        return meta if self._with_xattrs else replace(meta, xattrs=None)
 
     async def _run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking work in a thread; a full disk is named as such."""

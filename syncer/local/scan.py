@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
-from syncer.core.model import FileStat, Kind, Meta, RelPath
+from syncer.core.model import FileStat, Kind, Meta, RelPath, meta_of
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.xattrs import Xattrs
 from syncer.errors import LocalChangedError
@@ -32,7 +33,7 @@ class Scan:
     """What a walk found. Files have no content yet.
 
     Attributes:
-        with_xattrs: Extended attributes are read, too.
+        parts: What the root takes part in: extended attributes are read, there is an opinion on special bits.
         stats: What can be synced.
         unknown: What could not be read.
         problems: Why, and what is not synced.
@@ -40,7 +41,7 @@ class Scan:
         sealed: Those of `unknown` that nothing can have been moved into: other filesystems.
     """
 
-    with_xattrs: bool = False
+    parts: Parts = NO_PARTS
     stats: list[FileStat] = field(default_factory=list)
     unknown: list[RelPath] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -48,14 +49,14 @@ class Scan:
     sealed: set[RelPath] = field(default_factory=set)
 
 
-def scan(root: int, rules: IgnoreRules | None = None, *, with_xattrs: bool = False) -> Scan:
+def scan(root: int, rules: IgnoreRules | None = None, *, parts: Parts = NO_PARTS) -> Scan:
     """List everything below a root, the park folder included, the rest of the private folder not.
 
     Args:
         root: Descriptor of the root.
         rules: What is ignored: it is not reported, and no ignored directory is entered. Completed with the rules of
             the `.blocksyncignore` files that are met.
-        with_xattrs: Extended attributes are synced, too.
+        parts: What the root takes part in.
 
     Returns:
         What is there. A directory that can't be listed, an entry that can't be examined and everything on another
@@ -64,7 +65,7 @@ def scan(root: int, rules: IgnoreRules | None = None, *, with_xattrs: bool = Fal
     Raises:
         OSError: The root itself can't be listed.
     """
-    found = Scan(with_xattrs=with_xattrs)
+    found = Scan(parts=parts)
     rules = IgnoreRules() if rules is None else rules
     home = status(b"", root).device
     pending: list[RelPath] = [RelPath(b"")]
@@ -141,20 +142,21 @@ def _report_kind(directory: int, path: RelPath, entry: Status, found: Scan) -> b
     mode = stat.S_IMODE(entry.mode)
     tag = tag_of(entry)
     if kind == stat.S_IFDIR:
-        meta = Meta(mode=mode, xattrs=_xattrs(directory, path, found))
+        meta = meta_of(mode, special=found.parts.special_modes, xattrs=_xattrs(directory, path, found))
         found.stats.append(FileStat(path=path, kind=Kind.DIRECTORY, meta=meta, tag=tag))
         return True
     if kind == stat.S_IFLNK:
         target = os.readlink(path.rpartition(b"/")[2], dir_fd=directory)
         found.stats.append(FileStat(path=path, kind=Kind.SYMLINK, meta=Meta(), target=target, tag=tag))
         return False
-    meta = Meta(mode=mode, mtime_ns=entry.mtime_ns, xattrs=_xattrs(directory, path, found))
+    xattrs = _xattrs(directory, path, found)
+    meta = meta_of(mode, special=found.parts.special_modes, mtime_ns=entry.mtime_ns, xattrs=xattrs)
     found.stats.append(FileStat(path=path, kind=Kind.FILE, meta=meta, tag=tag, nlink=entry.nlink))
     return False
 
 
 def _xattrs(directory: int, path: RelPath, found: Scan) -> Xattrs | None:
-    if not found.with_xattrs:
+    if not found.parts.xattrs:
         return None
     xattrs = read_entry(directory, path.rpartition(b"/")[2])
     reason = reason_left_out(xattrs)

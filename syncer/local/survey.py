@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
-from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath
+from syncer.core.model import PERMISSION_BITS, ROOT, SPECIAL_BITS, BaseRow, FileStat, Kind, Nid, RelPath
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.scope import Rows, UnscopableError
 from syncer.errors import LocalChangedError
@@ -104,7 +105,12 @@ class Surveyor:
     """
 
     def __init__(
-        self, root: int, rules: IgnoreRules | None = None, *, folds: bool = False, with_xattrs: bool = False
+        self,
+        root: int,
+        rules: IgnoreRules | None = None,
+        *,
+        folds: bool = False,
+        parts: Parts = NO_PARTS,
     ) -> None:
         """Take over the root's descriptor (not closed here).
 
@@ -112,9 +118,10 @@ class Surveyor:
             root: The descriptor.
             rules: What is ignored.
             folds: The filesystem takes some names for one another.
-            with_xattrs: Extended attributes are synced, too.
+            parts: What the root takes part in.
         """
-        self._with_xattrs = with_xattrs
+        self._parts = parts
+        self._mode_bits = PERMISSION_BITS | (SPECIAL_BITS if parts.special_modes else 0)
         self.rules = IgnoreRules() if rules is None else rules
         self.holding: set[RelPath] = set()
         self.folds = folds
@@ -155,7 +162,7 @@ class Surveyor:
                     self._note_moved(path, below, is_dirty=is_dirty, above_is_dirty=above in dirty)
                     if is_dirty:
                         dirty[path] = None
-                        if self._with_xattrs and above is not None:
+                        if self._parts.xattrs and above is not None:
                             # Its own attributes are told by the directory above, whose digest does not know of them.
                             dirty[above] = None
 
@@ -214,9 +221,9 @@ class Surveyor:
                     return False
                 if known.get(ino) != _digest(changed_ns, entries):
                     children = {os.fsdecode(row.node.name): row for row in rows.children(number)}
-                    if not _all_agree(children, entries):
+                    if not _all_agree(children, entries, self._mode_bits):
                         return False
-                    if self._with_xattrs and not self._xattrs_agree(at, rows.row(number), children):
+                    if self._parts.xattrs and not self._xattrs_agree(at, rows.row(number), children):
                         return False
                 below = _directories(at, entries)
             for each in below:
@@ -246,7 +253,7 @@ class Surveyor:
         Raises:
             UnscopableError: Something in it can't be told, or its rules are others: look at everything.
         """
-        found, rules = Scan(with_xattrs=self._with_xattrs), self.rules.text(path)
+        found, rules = Scan(parts=self._parts), self.rules.text(path)
         try:
             list_directory(self._root, path, self._home, self.rules, found)
         except (OSError, LocalChangedError):
@@ -270,7 +277,7 @@ class Surveyor:
         wanted = sorted(set(names))
         if self.folds or IGNORE_FILE in wanted:
             return None
-        found = Scan(with_xattrs=self._with_xattrs)
+        found = Scan(parts=self._parts)
         try:
             look_at_entries(self._root, path, wanted, self._home, self.rules, found)
         except OSError:
@@ -301,10 +308,10 @@ class Surveyor:
             except (OSError, LocalChangedError):
                 continue
             children = {} if nid is None else {os.fsdecode(row.node.name): row for row in rows.children(nid)}
-            same = _all_agree(children, entries)
-            if same and self._with_xattrs:
+            same = _all_agree(children, entries, self._mode_bits)
+            if same and self._parts.xattrs:
                 same = self._xattrs_agree(path, None if nid in (None, ROOT) else rows.row(nid), children)
-            newest_ns = max([changed_ns, *(entry[5] for entry in entries)]) if self._with_xattrs else changed_ns
+            newest_ns = max([changed_ns, *(entry[5] for entry in entries)]) if self._parts.xattrs else changed_ns
             found[ino] = _digest(changed_ns, entries) if same and newest_ns < clock_ns else None
             if paths is None:
                 for entry in entries:
@@ -399,13 +406,18 @@ def _directories(path: RelPath, entries: list[_Entry]) -> list[RelPath]:
     return [join(path, os.fsencode(entry[0])) for entry in entries if stat.S_ISDIR(entry[1])]
 
 
-def _all_agree(children: Mapping[str, BaseRow], entries: list[_Entry]) -> bool:
+def _all_agree(children: Mapping[str, BaseRow], entries: list[_Entry], mode_bits: int) -> bool:
     """Whether a directory's entries are what the base says, no more and no less."""
-    return len(children) == len(entries) and all(_agrees(children.get(entry[0]), entry) for entry in entries)
+    if len(children) != len(entries):
+        return False
+    return all(_agrees(children.get(entry[0]), entry, mode_bits) for entry in entries)
 
 
-def _agrees(row: BaseRow | None, entry: _Entry) -> bool:
-    """Whether an entry is what the base says. The birth time needs no look: an inode made anew has a new ctime."""
+def _agrees(row: BaseRow | None, entry: _Entry, mode_bits: int) -> bool:
+    """Whether an entry is what the base says, as to these bits of a directory's mode.
+
+    The birth time needs no look: an inode made anew has a new ctime.
+    """
     if row is None or row.local is None:
         return False
     _, mode, ino, size_bytes, mtime_ns, ctime_ns = entry
@@ -413,7 +425,8 @@ def _agrees(row: BaseRow | None, entry: _Entry) -> bool:
     if _KINDS.get(stat.S_IFMT(mode)) is not kind or tag.ino != ino:
         return False
     if kind is Kind.DIRECTORY:
-        return row.node.meta.mode == stat.S_IMODE(mode)
+        known = row.node.meta.full_mode
+        return known is not None and (known ^ mode) & mode_bits == 0
     if (tag.size_bytes, tag.ctime_ns) != (size_bytes, ctime_ns):
         return False
     return tag.mtime_ns == mtime_ns or tag.mtime_ns == held_time(mtime_ns)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
-from syncer.core.model import RelPath
+from syncer.core.model import PERMISSION_BITS, SPECIAL_BITS, RelPath
 from syncer.core.paths import PRIVATE, rel_path
 from syncer.errors import LocalChangedError, NotFoundError, UnsafeNameError, UsageError
 from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
@@ -110,8 +110,14 @@ class TrashCan:
         finally:
             os.close(trash)
 
-    def restore(self, kept: Kept, target: RelPath) -> None:
+    def restore(self, kept: Kept, target: RelPath, *, special_modes: bool = False) -> None:
         """Move a version out of the trash to a free name; missing folders above it are made.
+
+        Args:
+            kept: Which.
+            target: Where to.
+            special_modes: Its setuid, setgid and sticky bits stay. Else a file loses them: an earlier release, or a
+                cycle while the root took part in their sync, may have set what the share said.
 
         Raises:
             UsageError: The name is taken, or the place is no place for it. Nothing was changed.
@@ -122,6 +128,8 @@ class TrashCan:
             above = target.rpartition(b"/")[0]
             _make_folders(self._root, above)
             with parent_directory(self._root, target) as (directory, name), _item(trash, kept) as (folder, item):
+                if not special_modes:
+                    _drop_special(item, folder)
                 rename_noreplace(item, folder, name, directory)
                 os.fsync(directory)
                 os.fsync(folder)
@@ -208,6 +216,13 @@ def find_kept(entries: list[Kept], ident: str) -> Kept:
     if len(found) > 1:
         raise NotFoundError(f"{ident} may be {' or '.join(kept.ident for kept in found[:5])}: give more of it")
     return found[0]
+
+
+def _drop_special(item: bytes, folder: int) -> None:
+    """Take setuid, setgid and sticky from a file, durably, before it gets its name back."""
+    mode = status(item, folder).mode
+    if stat.S_ISREG(mode) and mode & SPECIAL_BITS:
+        os.chmod(item, mode & PERMISSION_BITS, dir_fd=folder)
 
 
 def _names(trash: int, older_than_s: float) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from typing import Final, TypedDict
 
 from blockfs.blocks.blocklist import BlockList
@@ -12,7 +13,7 @@ from blockfs.blocks.ids import ID_SIZE
 from blockfs.control import protocol
 from blockfs.control.protocol import Expect
 from blockfs.runtime.carried import Carried
-from syncer.core.model import Kind, LocalTag, Meta, RelPath
+from syncer.core.model import NO_META, Kind, LocalTag, Meta, RelPath
 from syncer.core.xattrs import MAX_BYTES
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory, parent_directory
@@ -83,18 +84,22 @@ class VolumeChanges:
     def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
         with parent_directory(self._root, path) as (directory, name):
-            mode = _DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode
+            full = replace(meta, mode=_DEFAULT_DIRECTORY_MODE if meta.mode is None else meta.mode)
+            assert full.mode is not None
             change = protocol.ApplyMkdir(
                 commit=False,
                 parent=os.fstat(directory).st_ino,
                 name=name,
-                mode=mode,
+                mode=full.mode,
                 uid=os.geteuid(),
                 gid=os.getegid(),
             )
             made = Applied(tag=_own_tag(self._apply(change, path), 0, 0))
-            self.add_xattrs(path, made, meta.xattrs)
-            return Applied(tag=made.tag, meta=Meta(mode=mode, xattrs=meta.xattrs))
+            # Without an opinion it has the special bits that it is made with: setgid is its directory's.
+            late = Meta(mode=full.mode if full.special is not None else None, special=full.special, xattrs=full.xattrs)
+            if late != NO_META:
+                self.set_meta(path, late, made.tag)
+            return Applied(tag=made.tag, meta=full)
 
     def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first."""
@@ -142,7 +147,8 @@ class VolumeChanges:
         change = protocol.ApplySetMeta(
             commit=False,
             expect=_expect(expect),
-            mode=meta.mode,
+            mode=meta.full_mode,
+            keep_special=meta.special is None,
             mtime_ns=meta.mtime_ns,
             xattrs=meta.xattrs,
             xattr_bytes=MAX_BYTES,

@@ -21,6 +21,7 @@ from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, split
 from syncer.core.xattrs import MAX_BYTES, too_large
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
@@ -90,7 +91,7 @@ class VolumeObserver:
 
     Attributes:
         folders: Inodes of the private folders, by path; known after the first observation.
-        with_xattrs: Extended attributes are synced, too.
+        parts: What the root takes part in.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class VolumeObserver:
             patterns: What is ignored, beside `.blocksyncignore` files.
             name: Names contents where the volume's own names don't count.
         """
-        self.with_xattrs = False
+        self.parts = NO_PARTS
         self._patterns = patterns
         self._name = name
         self._snapshot = snapshot
@@ -219,7 +220,7 @@ class VolumeObserver:
         return self._observation(nodes, view, known, (reached, hidden))
 
     def _changes(self, cursor: CursorMsg | None) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
-        xattr_bytes = MAX_BYTES if self.with_xattrs else None
+        xattr_bytes = MAX_BYTES if self.parts.xattrs else None
         return self._connection.ask(self._connection.client.changes, cursor, self._snapshot, xattr_bytes)
 
     def _observation(
@@ -243,7 +244,7 @@ class VolumeObserver:
                 unnamed.append((node.row, seen))
             else:
                 content = known.get((ino, node.row.content_version))
-                _report(node.row, seen, content, stats, problems)
+                _report(node.row, seen, content, stats, problems, self.parts)
             if node.row is not None and node.row.kind not in ("file", "directory", "symlink"):
                 view.holding.update(split(path)[0] for path in seen)
         before = {ino: content for (ino, _), content in known.items()}
@@ -282,14 +283,14 @@ class VolumeObserver:
                 continue
             if reason is not None:
                 problems += [Problem(path=path, reason=reason) for path in paths]
-            _report(row, paths, None, stats, problems)
+            _report(row, paths, None, stats, problems, self.parts)
         for at in range(0, len(wanted), _HASHES_AT_ONCE):
             batch = wanted[at : at + _HASHES_AT_ONCE]
             for (row, paths), content in zip(batch, self._contents([row for row, _ in batch], before), strict=True):
                 if content is None:
                     complete = False
                     problems += [Problem(path=path, reason=_CHANGES) for path in paths]
-                _report(row, paths, content, stats, problems)
+                _report(row, paths, content, stats, problems, self.parts)
         return complete
 
     def _contents(self, rows: list[NodeRow], before: Mapping[int, Content]) -> list[Content | None]:
@@ -344,11 +345,16 @@ def _known_contents(base: BaseIndex) -> dict[tuple[int, int | None], Content]:
 
 
 def _report(
-    row: NodeRow, paths: list[RelPath], content: Content | None, stats: list[FileStat], problems: list[Problem]
+    row: NodeRow,
+    paths: list[RelPath],
+    content: Content | None,
+    stats: list[FileStat],
+    problems: list[Problem],
+    parts: Parts,
 ) -> None:
     """Every name of an inode as an observation."""
     for path in paths:
-        stat = stat_of(row, path)
+        stat = stat_of(row, path, parts)
         if stat is None:
             problems.append(Problem(path=path, reason=f"a {row.kind} is not synced", partly=False))
         else:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from blockfs.control.protocol import NodeRow
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, is_private, join, split
 from syncer.core.scope import Rows, UnscopableError
 from syncer.errors import LocalChangedError
@@ -78,12 +79,13 @@ class VolumePart:
 
     folds = False
 
-    def __init__(self, base: PlacedRows, journal: Journal, rules: IgnoreRules) -> None:
+    def __init__(self, base: PlacedRows, journal: Journal, rules: IgnoreRules, parts: Parts = NO_PARTS) -> None:
         self.rules = rules
         self.holding: set[RelPath] = set()
         self.hidden = set(journal.hidden - journal.gone)
         self.problems: list[Problem] = []
         self._base = base
+        self._parts = parts
         self._journal = journal
         self._paths: dict[int, RelPath] = {**journal.roots, **dict.fromkeys(self.hidden, HIDDEN)}
         self._stirred: set[Nid] = set()  # directories of the base below which something may be otherwise
@@ -275,7 +277,7 @@ class VolumePart:
 
     def _stat(self, row: NodeRow, path: RelPath) -> FileStat | None:
         """A changed entry; its content if only its metadata or its name changed."""
-        stat = stat_of(row, path)
+        stat = stat_of(row, path, self._parts)
         if stat is None:
             self.problems.append(Problem(path=path, reason=f"a {row.kind} is not synced", partly=False))
             self.holding.add(split(path)[0])

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from blockfs.control.protocol import NodeRow
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import ROOT, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.model import ROOT, FileStat, Kind, LocalTag, Meta, RelPath, meta_of
+from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PRIVATE, join
 
 ROOT_INO = 1
@@ -133,12 +134,13 @@ def came_out(
     return False
 
 
-def stat_of(row: NodeRow, path: RelPath) -> FileStat | None:
+def stat_of(row: NodeRow, path: RelPath, parts: Parts = NO_PARTS) -> FileStat | None:
     """One name of an inode as an observation, without content; None for special files."""
     kind = _KINDS.get(row.kind)
     if kind is None:
         return None
-    meta = Meta(mode=row.mode, mtime_ns=row.mtime_ns if kind is Kind.FILE else None, xattrs=row.xattrs)
+    mtime_ns = row.mtime_ns if kind is Kind.FILE else None
+    meta = meta_of(row.mode, special=parts.special_modes, mtime_ns=mtime_ns, xattrs=row.xattrs)
     return FileStat(
         path=path,
         kind=kind,

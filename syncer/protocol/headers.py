@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core import xattrs
-from syncer.core.model import Kind, Meta
+from syncer.core.model import Kind, Meta, meta_of
 
 AUTH_TOKEN: Final = "X-Auth-Token"  # noqa: S105 - the name of a header, not a token
 
@@ -174,8 +174,9 @@ def encode_meta(meta: Meta) -> dict[str, str]:
     items: dict[str, str] = {}
     if meta.mtime_ns is not None:
         items[META_MTIME] = str(meta.mtime_ns)
-    if meta.mode is not None:
-        items[META_MODE] = format(meta.mode, "o")
+    mode = meta.full_mode
+    if mode is not None:
+        items[META_MODE] = format(mode, "o")
     if meta.xattrs is not None:
         packed = xattrs.pack(meta.xattrs)
         raw = _XATTR_HEAD.pack(_XATTR_FORMAT, len(packed)) + packed
@@ -189,8 +190,8 @@ def decode_meta(items: Mapping[str, str]) -> Meta:
     """Object metadata as file metadata. What is missing or makes no sense is None: no opinion."""
     mtime_ns = _integer(items.get(META_MTIME), 10)
     mode = _integer(items.get(META_MODE), 8)
-    return Meta(
-        mode=mode if mode is not None and 0 <= mode <= 0o7777 else None,
+    return meta_of(
+        mode if mode is not None and 0 <= mode <= 0o7777 else None,
         mtime_ns=mtime_ns if mtime_ns is not None and mtime_ns in _INT64 else None,
         xattrs=_xattrs(items),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import trio
@@ -16,7 +16,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
-from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
@@ -143,7 +143,7 @@ class MemoryContainer:
             uuid=uuid or (before.uuid if before is not None and before.kind is kind else fresh),
             version=self.last_version,
             blocks=blocks,
-            meta=replace(meta, xattrs=settled(meta.xattrs)),
+            meta=meta_of(meta.full_mode, mtime_ns=meta.mtime_ns, xattrs=settled(meta.xattrs)),
         )
         self.objects[path] = made
         self.versions[made.version] = made

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
-from syncer.core.model import BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath, RemoteTag
+from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
 from syncer.core.xattrs import pack, unpack
 
 FORMAT: Final = 1
@@ -155,8 +155,9 @@ def _local(tag: LocalTag) -> bytes:
 def encode_row(row: BaseRow) -> bytes:
     """Value of the table `base`; its key is the nid."""
     node, parts, flags = row.node, [], 0
+    mode = node.meta.full_mode  # bits on which nobody has an opinion are unset on the server
     optional: tuple[tuple[int, bytes | None], ...] = (
-        (_HAS_MODE, _MODE.pack(node.meta.mode) if node.meta.mode is not None else None),
+        (_HAS_MODE, _MODE.pack(mode) if mode is not None else None),
         (_HAS_MTIME, _TIME.pack(node.meta.mtime_ns) if node.meta.mtime_ns is not None else None),
         (_HAS_CONTENT, _content(node.content) if node.content is not None else None),
         (_HAS_XATTRS, _text(pack(node.meta.xattrs)) if node.meta.xattrs is not None else None),
@@ -198,7 +199,7 @@ def decode_row(nid: Nid, raw: bytes) -> BaseRow:
         kind=_kind(kind),
         content=content,
         target=reader.text() if flags & _HAS_TARGET else None,
-        meta=Meta(mode=mode, mtime_ns=mtime_ns, xattrs=xattrs),
+        meta=meta_of(mode, mtime_ns=mtime_ns, xattrs=xattrs),
     )
     local = reader.local(versioned=bool(flags & _HAS_VERSION)) if flags & _HAS_LOCAL else None
     remote = _read_remote(reader) if flags & _HAS_REMOTE else None

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import trio
 
-from syncer.core.model import Meta, RelPath, RemoteStat
+from syncer.core.model import RelPath, RemoteStat, meta_of
 from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.memory import MemoryClient, MemoryContainer
@@ -26,7 +26,7 @@ from tests.fakes.pithos import FakePithos, Fault, FaultKind
 from tests.fakes.pithos_store import Container
 
 BLOCK = 4096
-META = Meta(mode=0o640, mtime_ns=1_700_000_000_123_456_789, xattrs=((b"colour", b"\0r\xff" * 200), (b"empty", b"")))
+META = meta_of(0o640, mtime_ns=1_700_000_000_123_456_789, xattrs=((b"colour", b"\0r\xff" * 200), (b"empty", b"")))
 QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline_s=30)
 
 Scenario = Callable[[CloudClient], Awaitable[None]]

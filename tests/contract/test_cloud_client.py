@@ -12,7 +12,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
-from syncer.core.model import Kind, Meta, RemoteStat
+from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.remote.client import CloudClient, MissingBlocks, PutResult
 from syncer.remote.http import BadReplyError
@@ -203,7 +203,7 @@ def test_a_stale_expectation_changes_nothing(remote: Remote) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await client.move(path("file"), path("elsewhere"), stale.tag)
         with pytest.raises(ConflictOnRemoteError):
-            await client.set_meta(path("file"), Meta(mode=0o600), stale.tag)
+            await client.set_meta(path("file"), meta_of(0o600), stale.tag)
         with pytest.raises(ConflictOnRemoteError):
             await client.delete(path("file"), stale.tag)
         assert await must_head(client, "file") == current
@@ -222,7 +222,7 @@ def test_what_is_gone_can_not_be_changed(remote: Remote) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await client.move(path("file"), path("other"), gone.tag)
         with pytest.raises(ConflictOnRemoteError):
-            await client.set_meta(path("file"), Meta(mode=0o600), gone.tag)
+            await client.set_meta(path("file"), meta_of(0o600), gone.tag)
         assert (await client.list_objects()).objects == []
 
     run(remote, scenario)
@@ -260,7 +260,7 @@ def test_metadata_change_without_content(remote: Remote) -> None:
         data = content(1, 3 * BLOCK)
         made = await store(client, "file", data)
         before = client.counters.snapshot()
-        meta = Meta(mode=0o755, mtime_ns=-5, xattrs=((b"one", b"1"),))  # fewer than before
+        meta = meta_of(0o755, mtime_ns=-5, xattrs=((b"one", b"1"),))  # fewer than before
         done = await client.set_meta(path("file"), meta, made.tag)
         assert client.counters.since(before).bytes_sent == 0
         stat = await must_head(client, "file")
@@ -273,13 +273,13 @@ def test_metadata_change_without_content(remote: Remote) -> None:
 
 def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: Remote) -> None:
     """A client may know of it, without its value; what comes back must not look like a value, or like a removal."""
-    large = Meta(mode=0o755, xattrs=((b"big", None), (b"small", b"1")))
+    large = meta_of(0o755, xattrs=((b"big", None), (b"small", b"1")))
 
     async def scenario(client: CloudClient) -> None:
         made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", large, None)
-        assert (await must_head(client, "folder")).meta == Meta(mode=0o755, xattrs=((b"small", b"1"),))
-        await client.set_meta(path("folder"), Meta(mode=0o755, xattrs=((b"big", None),)), made.tag)
-        assert (await must_head(client, "folder")).meta == Meta(mode=0o755, xattrs=())
+        assert (await must_head(client, "folder")).meta == meta_of(0o755, xattrs=((b"small", b"1"),))
+        await client.set_meta(path("folder"), meta_of(0o755, xattrs=((b"big", None),)), made.tag)
+        assert (await must_head(client, "folder")).meta == meta_of(0o755, xattrs=())
 
     run(remote, scenario)
 
@@ -297,11 +297,11 @@ def test_metadata_survive_a_new_content(remote: Remote) -> None:
 
 def test_directories_and_symlinks_keep_their_kinds(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", Meta(mode=0o750), None)
+        made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", meta_of(0o750), None)
         await client.put_small(path("link"), Kind.SYMLINK, b"../target \xff", Meta(), None)
         folder = await must_head(client, "folder")
         assert (folder.kind, folder.content, folder.target, folder.tag) == (Kind.DIRECTORY, None, None, made.tag)
-        assert folder.meta == Meta(mode=0o750)
+        assert folder.meta == meta_of(0o750)
         link = await must_head(client, "link")
         assert (link.kind, link.content, link.target) == (Kind.SYMLINK, None, b"../target \xff")
         moved = await client.move(path("link"), path("folder/link"), link.tag)
@@ -369,12 +369,12 @@ def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remot
 WRITES: dict[str, Callable[[CloudClient, RemoteStat], Awaitable[PutResult | None]]] = {
     "create small": lambda client, made: store(client, "new", b"new"),
     "create large": lambda client, made: store(client, "new", content(7, 3 * BLOCK)),
-    "create directory": lambda client, made: client.put_small(path("new"), Kind.DIRECTORY, b"", Meta(mode=0o700), None),
+    "create directory": lambda client, made: client.put_small(path("new"), Kind.DIRECTORY, b"", meta_of(0o700), None),
     "replace": lambda client, made: store(client, "file", content(8, 2 * BLOCK), replace=made),
     "same content again": lambda client, made: store(client, "file", content(9, 2 * BLOCK), replace=made),
     "move": lambda client, made: client.move(path("file"), path("new"), made.tag),
     "delete": lambda client, made: client.delete(path("file"), made.tag),
-    "metadata": lambda client, made: client.set_meta(path("file"), Meta(mode=0o600, mtime_ns=1), made.tag),
+    "metadata": lambda client, made: client.set_meta(path("file"), meta_of(0o600, mtime_ns=1), made.tag),
 }
 
 
@@ -470,7 +470,7 @@ def test_on_our_server_each_small_write_is_one_request(remote: Remote) -> None:
         made, spent = await cost(store(client, "file", b"data"))
         assert made is not None
         assert spent == 1
-        changed, spent = await cost(client.set_meta(path("file"), Meta(mode=0o600), made.tag))
+        changed, spent = await cost(client.set_meta(path("file"), meta_of(0o600), made.tag))
         assert changed is not None
         assert spent == 1
         moved, spent = await cost(client.move(path("file"), path("moved"), changed.tag))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from syncer.core.model import Create, Meta, Mkdir, Nid, SetMeta, Trash, Update
+from syncer.core.model import Create, Mkdir, Nid, SetMeta, Trash, Update, meta_of
 from tests.unit.syncer.core.trees import Nodes, file, folder, plan, steps
 
 
@@ -39,10 +39,10 @@ def test_a_read_only_directory_is_closed_after_it_is_filled() -> None:
     made = plan({}, {}, {1: folder("d", mode=0o555), 2: file("f", 1, parent=1)})
     mkdir, create, close = made.local
     assert isinstance(mkdir, Mkdir)
-    assert mkdir.meta == Meta(mode=0o755)
+    assert mkdir.meta == meta_of(0o755)
     assert isinstance(create, Create)
     assert isinstance(close, SetMeta)
-    assert close.meta == Meta(mode=0o555)
+    assert close.meta == meta_of(0o555)
 
 
 def test_every_action_carries_the_evidence_it_was_planned_with() -> None:

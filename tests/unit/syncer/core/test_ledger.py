@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from syncer.core.ledger import Forgotten, Ledger, agreed
-from syncer.core.model import Action, BaseRow, Create, Meta, Move, Nid, Plan, Side, Trash, Update
+from syncer.core.model import Action, BaseRow, Create, Move, Nid, Plan, Side, Trash, Update, meta_of
 from tests.unit.syncer.core.trees import Nodes, base_of, file, folder, local_tag, plan, remote_tag
 
 BASE: Nodes = {1: folder("d"), 2: file("f", 1, parent=1)}
@@ -189,4 +189,4 @@ def test_sides_agree(local: object, remote: object, agree: bool) -> None:
 def test_agreed_metadata_is_what_either_side_knows() -> None:
     node = agreed(None, file("a", 1, mode=0o600, mtime=5), file("a", 1, mode=None, mtime=5))
     assert node is not None
-    assert node.meta == Meta(mode=0o600, mtime_ns=5)
+    assert node.meta == meta_of(0o600, mtime_ns=5)

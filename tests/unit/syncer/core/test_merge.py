@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.core.merge import merge
-from syncer.core.model import Kind, Meta, Nid, Node, NoteKind
+from syncer.core.model import Kind, Nid, Node, NoteKind, meta_of
 from syncer.core.paths import PARK_FOLDER, paths_of
 from tests import effort
 from tests.unit.syncer.core.trees import POLICY, Nodes, base_of, file, folder, fresh, link, names, plan, steps, tree
@@ -85,7 +85,7 @@ def test_directories_moved_into_each_other_take_the_servers_places() -> None:
 def test_metadata_merges_field_by_field_and_the_server_wins() -> None:
     base: Nodes = {1: file("f", 1, mode=0o644, mtime=1)}
     one = plan(base, {1: file("f", 1, mode=0o600, mtime=1)}, {1: file("f", 1, mode=0o644, mtime=2)})
-    assert one.target[Nid(1)].meta == Meta(mode=0o600, mtime_ns=2)
+    assert one.target[Nid(1)].meta == meta_of(0o600, mtime_ns=2)
     assert steps(one.local) == steps(one.remote) == ["SetMeta f"]
     two = plan(base, {1: file("f", 1, mode=0o600)}, {1: file("f", 1, mode=0o755)})
     assert two.target[Nid(1)].meta.mode == 0o755

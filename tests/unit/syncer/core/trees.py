@@ -24,6 +24,7 @@ from syncer.core.model import (
     RemoteStat,
     RemoteTag,
     Tag,
+    meta_of,
 )
 from syncer.core.paths import paths_of
 from syncer.core.plan import make_plan
@@ -44,12 +45,12 @@ def file(name: str, number: int, *, parent: int = 0, mode: int | None = 0o644, m
         name=name.encode(),
         kind=Kind.FILE,
         content=content(number),
-        meta=Meta(mode=mode, mtime_ns=mtime),
+        meta=meta_of(mode, mtime_ns=mtime),
     )
 
 
 def folder(name: str, *, parent: int = 0, mode: int | None = 0o755) -> Node:
-    return Node(parent=Nid(parent), name=name.encode(), kind=Kind.DIRECTORY, meta=Meta(mode=mode))
+    return Node(parent=Nid(parent), name=name.encode(), kind=Kind.DIRECTORY, meta=meta_of(mode))
 
 
 def link(name: str, target: str, *, parent: int = 0) -> Node:
@@ -111,7 +112,7 @@ def file_stat(path: str, number: int | None, *, ino: int, mode: int = 0o644, mti
     return FileStat(
         path=RelPath(path.encode()),
         kind=Kind.FILE,
-        meta=Meta(mode=mode, mtime_ns=mtime),
+        meta=meta_of(mode, mtime_ns=mtime),
         content=content(number) if number is not None else None,
         tag=local_tag(ino),
     )
@@ -119,7 +120,7 @@ def file_stat(path: str, number: int | None, *, ino: int, mode: int = 0o644, mti
 
 def folder_stat(path: str, *, ino: int) -> FileStat:
     return FileStat(
-        path=RelPath(path.encode()), kind=Kind.DIRECTORY, meta=Meta(mode=0o755, mtime_ns=5), tag=local_tag(ino)
+        path=RelPath(path.encode()), kind=Kind.DIRECTORY, meta=meta_of(0o755, mtime_ns=5), tag=local_tag(ino)
     )
 
 
@@ -134,4 +135,4 @@ def remote_file(path: str, number: int, *, uuid: int, version: int = 1, meta: Me
 
 
 def remote_folder(path: str, *, uuid: int) -> RemoteStat:
-    return RemoteStat(path=RelPath(path.encode()), kind=Kind.DIRECTORY, meta=Meta(mode=0o755), tag=remote_tag(uuid))
+    return RemoteStat(path=RelPath(path.encode()), kind=Kind.DIRECTORY, meta=meta_of(0o755), tag=remote_tag(uuid))

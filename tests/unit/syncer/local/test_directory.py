@@ -15,6 +15,7 @@ import trio
 from blockfs.blocks.hashing import block_id
 from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath
+from syncer.core.parts import Parts
 from syncer.errors import LocalChangedError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
@@ -552,7 +553,7 @@ def test_an_attribute_that_a_program_sets_on_a_directory_after_the_look_stays(pl
     os.setxattr(place.path / "d", "user.old", b"1")
 
     async def work(root: LocalDirectory) -> None:
-        root.use_xattrs()
+        root.take_part(Parts(xattrs=True))
         directory = await tag(root, b"d")
         os.setxattr(place.path / "d", "user.theirs", b"2")
         seen, wanted = Meta(xattrs=((b"old", b"1"),)), Meta(xattrs=((b"ours", b"3"),))

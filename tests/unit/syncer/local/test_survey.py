@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from syncer.core.identify import evidence
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, RelPath, RemoteTag
+from syncer.core.parts import Parts
 from syncer.core.paths import PARK_FOLDER, split
 from syncer.core.scope import UnscopableError
 from syncer.local import survey
@@ -42,7 +43,7 @@ def surveyor_of(path: Path, *, with_xattrs: bool = False) -> Iterator[Surveyor]:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         PrivateFolder(descriptor).close()
-        yield Surveyor(descriptor, with_xattrs=with_xattrs)
+        yield Surveyor(descriptor, parts=Parts(xattrs=with_xattrs))
     finally:
         os.close(descriptor)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.model import Kind, Meta
+from syncer.core.model import Kind, Meta, meta_of
 from syncer.core.xattrs import MAX_BYTES
 from syncer.protocol import headers
 from syncer.protocol.headers import HeaderError, ObjectState
@@ -48,7 +48,7 @@ def test_file_metadata_survive_object_metadata(meta: Meta) -> None:
 
 
 def test_as_many_extended_attributes_as_travel_fit_into_object_metadata() -> None:
-    meta = Meta(mode=0o7777, mtime_ns=-1, xattrs=((b"a", bytes(range(256)) * 20 + b"z" * (MAX_BYTES - 5124)),))
+    meta = meta_of(0o7777, mtime_ns=-1, xattrs=((b"a", bytes(range(256)) * 20 + b"z" * (MAX_BYTES - 5124)),))
     items = headers.encode_meta(meta)
     assert len(items) <= headers.MAX_META_ITEMS - 2
     assert all(len(value) <= headers.MAX_META_VALUE_CHARACTERS for value in items.values())
