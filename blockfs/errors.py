@@ -7,6 +7,7 @@ Messages name the thing, what was expected and what to do.
 from __future__ import annotations
 
 import errno as _errno
+import os
 
 
 class BlockfsError(Exception):
@@ -134,7 +135,7 @@ class FsError(BlockfsError):
 
     def __init__(self, code: int, what: str = "") -> None:
         self.errno = code
-        super().__init__(f"{_errno.errorcode.get(code, code)}{': ' + what if what else ''}")
+        super().__init__(f"{what}: {os.strerror(code)}" if what else os.strerror(code))
 
 
 class WouldBlock(BlockfsError):  # noqa: N818 - a control-flow signal of the fast path, named like BlockingIOError's idea

@@ -39,7 +39,7 @@ class UnsafeNameError(SyncerError):
     def __init__(self, name: bytes, reason: str) -> None:
         self.name = name
         self.reason = reason
-        super().__init__(f"unsafe name {name[:200]!r}: {reason}; nothing was done with it")
+        super().__init__(f"unsafe name {_shown(name[:200])}: {reason}; nothing was done with it")
 
 
 class UnholdableError(SyncerError):
@@ -50,7 +50,7 @@ class UnholdableError(SyncerError):
     def __init__(self, path: bytes, reason: str) -> None:
         self.path = path
         self.reason = reason
-        super().__init__(f"{path[:200]!r}: {reason}; left as it is on the other side")
+        super().__init__(f"{_shown(path[:200])}: {reason}; left as it is on the other side")
 
 
 class ConflictOnRemoteError(SyncerError):
@@ -63,7 +63,8 @@ class ConflictOnRemoteError(SyncerError):
         self.expected = expected
         self.found = found
         super().__init__(
-            f"{path!r} changed on the server: expected {expected}, found {found}; the next reconcile looks at it again"
+            f"{_shown(path)} changed on the server: expected {expected}, found {found}; "
+            "the next reconcile looks at it again"
         )
 
 
@@ -79,7 +80,7 @@ class LocalChangedError(SyncerError):
     def __init__(self, path: bytes, reason: str) -> None:
         self.path = path
         self.reason = reason
-        super().__init__(f"{path!r} changed meanwhile: {reason}; the next reconcile looks at it again")
+        super().__init__(f"{_shown(path)} changed meanwhile: {reason}; the next reconcile looks at it again")
 
 
 class NotFoundError(SyncerError):
@@ -210,3 +211,8 @@ class RootIdentityError(SyncerError):
             f"{what} is not the one that was linked: expected {expected}, found {found}; "
             f"{first}, or run `blocksync link ROOT URL --relink` to merge it anew (that deletes nothing)"
         )
+
+
+def _shown(path: bytes) -> str:
+    """A path as messages have it; as `runtime.output.shown`, which lies above."""
+    return path.decode("utf-8", "backslashreplace")

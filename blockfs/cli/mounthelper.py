@@ -17,8 +17,10 @@ from blockfs.cli.mount import mount_options
 from blockfs.cli.parameters import PATH
 from blockfs.errors import BlockfsError, UsageError
 from blockfs.fuse.process import run_daemon
+from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE
 from blockfs.runtime.notify import ServiceManager
+from blockfs.runtime.output import note
 
 
 class MountStatus(IntEnum):
@@ -70,6 +72,6 @@ def run(arguments: Sequence[str]) -> int:
         error.show()
         return MountStatus.USAGE
     except (BlockfsError, OSError) as error:
-        click.echo(f"mount.fuse.blocksync: {error}", err=True)
+        note(f"mount.fuse.blocksync: {said(error)}")
         return MountStatus.USAGE if isinstance(error, UsageError) else MountStatus.FAILED
     return MountStatus.DONE

@@ -17,6 +17,8 @@ from blockfs.blocks.extents import block_count
 from blockfs.control import protocol, snapshots, waiting
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.errors import BlockfsError, NotFoundError
+from blockfs.runtime.failures import said
+from blockfs.runtime.output import shown
 
 SOCKET_NAME: Final = b"control.sock"
 CONNECT_TIMEOUT_S: Final = 10.0  # a mount under load answers in milliseconds; a stopped one must not hang a command
@@ -277,7 +279,7 @@ class ControlClient:
             header = self._receive(protocol.HEADER_BYTES)
             return protocol.decode_to_client(self._receive(protocol.payload_size(header)))
         except (OSError, protocol.ProtocolError) as error:
-            raise ConnectionLostError(f"lost the mount of {os.fsdecode(self.volume)}: {error}") from error
+            raise ConnectionLostError(f"lost the mount of {shown(self.volume)}: {said(error)}") from error
 
     def _receive(self, size: int) -> bytes:
         received = bytearray()
@@ -312,7 +314,7 @@ def _connect(volume: bytes) -> socket.socket:
         raise NotMountedError(volume) from None
     except OSError as error:
         connection.close()
-        raise ConnectionLostError(f"{os.fsdecode(volume)}: can't reach its mount: {error}") from error
+        raise ConnectionLostError(f"{shown(volume)}: can't reach its mount: {said(error)}") from error
     finally:
         os.close(directory)
     return connection

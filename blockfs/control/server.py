@@ -22,6 +22,7 @@ from blockfs.control.client import SOCKET_NAME
 from blockfs.errors import BlockfsError
 from blockfs.runtime.atomic import space_errors
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import host_code, said
 
 MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
 DRAIN_TIMEOUT_S: Final = 1.0  # for a peer that goes on sending after it was refused
@@ -29,7 +30,6 @@ STOP_TIMEOUT_S: Final = 10.0  # for peers to take their replies when the mount e
 ACCEPT_PAUSE_S: Final = 1.0  # when the host has no descriptor for a connection; it would say so again at once
 
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 log = structlog.get_logger()
 
@@ -230,8 +230,7 @@ def _answered(session: Session, request: protocol.Request) -> protocol.Reply:
     except BlockfsError as error:
         return protocol.ErrorReply(exit_code=error.exit_code, errno=error.errno or errno.EIO, message=str(error))
     except OSError as error:
-        code = ExitCode.NO_SPACE if error.errno in _FULL else ExitCode.UNEXPECTED
-        return protocol.ErrorReply(exit_code=code, errno=error.errno or errno.EIO, message=str(error))
+        return protocol.ErrorReply(exit_code=host_code(error), errno=error.errno or errno.EIO, message=said(error))
     except ValueError as error:
         return protocol.ErrorReply(exit_code=ExitCode.USAGE, errno=errno.EINVAL, message=str(error))
 

@@ -14,6 +14,7 @@ from blockfs.engine.namespace import Namespace
 from blockfs.engine.nodes import check_name
 from blockfs.engine.sealer import Sealer
 from blockfs.errors import FsError
+from blockfs.runtime.output import shown
 
 
 class Cloner:
@@ -60,7 +61,7 @@ class Cloner:
         check_name(name)
         self._namespace.nodes.writable_directory(parent)
         if self._namespace.nodes.find(parent, name) is not None:
-            raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
+            raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
 
     def _make(self, source: int, size_bytes: int, parent: int, name: bytes) -> int:
         tree = self._stores.tree

@@ -34,6 +34,7 @@ from blockfs.engine.pagemap import PAGE
 from blockfs.engine.rename import Moved, Rename, apply_rename, check_rename
 from blockfs.engine.room import NAME_BYTES, Room
 from blockfs.errors import FsError, WouldBlock
+from blockfs.runtime.output import shown
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SYMLINK_TARGET_MAX, Inode, Kind
 from blockfs.tree.store import Tree
 
@@ -246,7 +247,7 @@ class Namespace:
         directory = self.nodes.writable_directory(parent)
         check_name(name)
         if self.nodes.find(parent, name) is not None:
-            raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
+            raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
         self._room.check(NAME_BYTES)
         self._room.used(NAME_BYTES)
         return directory
@@ -287,7 +288,7 @@ class Namespace:
         with self._lock:
             inode = self.nodes.child(parent, name)
             if inode.kind is Kind.DIRECTORY:
-                raise FsError(errno.EISDIR, f"{name!r} in directory {parent}")
+                raise FsError(errno.EISDIR, f"{shown(name)} in directory {parent}")
             self.nodes.check_movable(inode)
             self._drop(parent, name, inode, links=0)
             return inode.ino
@@ -304,10 +305,10 @@ class Namespace:
         with self._lock:
             inode = self.nodes.child(parent, name)
             if inode.kind is not Kind.DIRECTORY:
-                raise FsError(errno.ENOTDIR, f"{name!r} in directory {parent}")
+                raise FsError(errno.ENOTDIR, f"{shown(name)} in directory {parent}")
             self.nodes.check_movable(inode)
             if next(self._tree.entries(inode.ino), None) is not None:
-                raise FsError(errno.ENOTEMPTY, f"{name!r} in directory {parent}")
+                raise FsError(errno.ENOTEMPTY, f"{shown(name)} in directory {parent}")
             self._drop(parent, name, inode, links=-1)
             return inode.ino
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from blockfs.engine.attributes import Attributes, FileSizes, attributes_of
 from blockfs.errors import FsError
+from blockfs.runtime.output import shown
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME, Inode, Kind
 from blockfs.tree.store import Tree
 
@@ -30,7 +31,7 @@ def check_name(name: bytes) -> None:
     if len(name) > NAME_MAX:
         raise FsError(errno.ENAMETOOLONG, f"a name of {len(name)} bytes")
     if name in {b"", b".", b".."} or b"/" in name or b"\0" in name:
-        raise FsError(errno.EINVAL, f"{name!r} names no directory entry")
+        raise FsError(errno.EINVAL, f"{shown(name)} names no directory entry")
 
 
 class Nodes:
@@ -95,7 +96,7 @@ class Nodes:
         """
         found = self.find(parent, name)
         if found is None:
-            raise FsError(errno.ENOENT, f"{name!r} in directory {parent}")
+            raise FsError(errno.ENOENT, f"{shown(name)} in directory {parent}")
         return found
 
     def find(self, parent: int, name: bytes) -> Inode | None:
@@ -125,7 +126,7 @@ class Nodes:
             FsError: EBUSY: the directory of snapshots; EROFS: it is in a snapshot.
         """
         if inode.ino == SNAPSHOTS_INO:
-            raise FsError(errno.EBUSY, f"{SNAPSHOTS_NAME!r} is the directory of snapshots")
+            raise FsError(errno.EBUSY, f"{shown(SNAPSHOTS_NAME)} is the directory of snapshots")
         self.check_changeable(inode)
 
     def attributes(self, inode: Inode) -> Attributes:

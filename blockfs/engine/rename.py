@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from blockfs.engine.attributes import RenameFlags
 from blockfs.engine.nodes import LINKS_MAX, Nodes, check_name
 from blockfs.errors import FsError
+from blockfs.runtime.output import shown
 from blockfs.tree.schema import ROOT_INO, Inode, Kind
 
 
@@ -67,9 +68,9 @@ def check_rename(nodes: Nodes, request: Rename) -> Moved:
     check_name(request.new_name)
     target = nodes.find(request.new_parent, request.new_name)
     if target is not None and request.flags is RenameFlags.NOREPLACE:
-        raise FsError(errno.EEXIST, f"{request.new_name!r} in directory {request.new_parent}")
+        raise FsError(errno.EEXIST, f"{shown(request.new_name)} in directory {request.new_parent}")
     if target is None and request.flags is RenameFlags.EXCHANGE:
-        raise FsError(errno.ENOENT, f"{request.new_name!r} in directory {request.new_parent}")
+        raise FsError(errno.ENOENT, f"{shown(request.new_name)} in directory {request.new_parent}")
     if target is not None:
         nodes.check_movable(target)
     _check_loops(nodes, request, source, target)

@@ -21,6 +21,7 @@ from blockfs.engine.nodes import Nodes, check_name
 from blockfs.engine.portions import Stop, StoppedError, never, work_through
 from blockfs.engine.removing import SubtreeRemoval
 from blockfs.errors import BlockfsError, FsError
+from blockfs.runtime.output import shown
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind, SnapshotRow
@@ -220,12 +221,12 @@ class Snapshots:
     def _check_new(self, name: bytes) -> None:
         check_name(name)
         if self._stores.tree.lookup(SNAPSHOTS_INO, name) is not None:
-            raise FsError(errno.EEXIST, f"snapshot {name!r}")
+            raise FsError(errno.EEXIST, f"snapshot {shown(name)}")
 
     def _check_free(self, parent: int, name: bytes) -> None:
         self._nodes.writable_directory(parent)
         if self._nodes.find(parent, name) is not None:
-            raise FsError(errno.EEXIST, f"{name!r} in directory {parent}")
+            raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
 
     def _within(self, ino: int, path: bytes) -> int:
         for name in path.split(b"/"):

@@ -24,6 +24,7 @@ import structlog
 from blockfs.engine.pagemap import PAGE
 from blockfs.errors import BlockfsError, CorruptionError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
+from blockfs.runtime.failures import said
 from blockfs.runtime.linux import write_back
 
 RANGE_SHIFT: Final = 40
@@ -276,7 +277,7 @@ def translated(what: str) -> Iterator[None]:
         with space_errors(what):
             yield
     except OSError as error:
-        raise HostIoError(f"{what}: {error}") from error
+        raise HostIoError(f"{what}: {said(error)}") from error
 
 
 def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> tuple[int, OSError | None]:

@@ -10,6 +10,7 @@ from blockfs.engine.acl import ACCESS, DEFAULT, PERMISSION_BITS, Acl
 from blockfs.engine.attributes import S_ISGID, XattrFlags
 from blockfs.engine.nodes import Nodes
 from blockfs.errors import FsError
+from blockfs.runtime.output import shown
 from blockfs.tree.schema import NAME_MAX, XATTR_VALUE_MAX, Inode, Kind
 
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
@@ -27,7 +28,7 @@ def get_xattr(nodes: Nodes, ino: int, name: bytes) -> bytes:
     check_xattr_name(name)
     value = nodes.tree.xattr(ino, name)
     if value is None:
-        raise FsError(errno.ENODATA, f"{name!r} of inode {ino}")
+        raise FsError(errno.ENODATA, f"{shown(name)} of inode {ino}")
     return value
 
 
@@ -68,9 +69,9 @@ def set_xattr(
         raise FsError(errno.EINVAL, "XATTR_CREATE with XATTR_REPLACE")
     exists = nodes.tree.xattr(ino, name) is not None
     if exists and XattrFlags.CREATE in flags:
-        raise FsError(errno.EEXIST, f"{name!r} of inode {ino}")
+        raise FsError(errno.EEXIST, f"{shown(name)} of inode {ino}")
     if not exists and XattrFlags.REPLACE in flags:
-        raise FsError(errno.ENODATA, f"{name!r} of inode {ino}")
+        raise FsError(errno.ENODATA, f"{shown(name)} of inode {ino}")
     if not exists and _list_size(list_xattrs(nodes, ino)) + len(name) + 1 > _LIST_MAX:
         raise FsError(errno.ENOSPC, f"too many attributes on inode {ino}")
     if name in _ACLS:
@@ -147,9 +148,9 @@ def check_xattr_name(name: bytes) -> None:
     if len(name) > NAME_MAX:
         raise FsError(errno.ERANGE, f"an attribute name of {len(name)} bytes")
     if not name.startswith(_NAMESPACES) and name not in _ACLS:
-        raise FsError(errno.EOPNOTSUPP, f"attribute {name!r}")
+        raise FsError(errno.EOPNOTSUPP, f"attribute {shown(name)}")
     if name in _NAMESPACES or b"\0" in name:
-        raise FsError(errno.EINVAL, f"attribute {name!r}")
+        raise FsError(errno.EINVAL, f"attribute {shown(name)}")
 
 
 def _list_size(names: list[bytes]) -> int:

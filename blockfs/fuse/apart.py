@@ -13,6 +13,7 @@ from blockfs.engine.volume import Volume
 from blockfs.errors import BlockfsError
 from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import die_with_parent
 
 Result = TypeVar("Result")
@@ -75,6 +76,8 @@ def _ended(work: Callable[[], Result]) -> _Ended:
         return _Ended(result=msgspec.Raw(msgspec.json.encode(work())))
     except BlockfsError as error:
         return _Ended(exit_code=error.exit_code, message=str(error))
+    except OSError as error:
+        return _Ended(exit_code=host_code(error), message=said(error))
     except KeyboardInterrupt:
         return _Ended(exit_code=ExitCode.INTERRUPTED, message="interrupted")
     except Exception as error:  # noqa: BLE001 - the top of this process: whatever it is, the parent must tell it

@@ -531,4 +531,4 @@ def _clone_error(request: protocol.Clone, error: FsError) -> BlockfsError:
         case errno.ENOENT | errno.ENOTDIR:
             return NotFoundError(f"{src} does not exist, or {dst} has no directory")
         case _:
-            return UsageError(f"can't clone {src} to {dst}: {error}")
+            return UsageError(f"can't clone {src} to {dst}: {os.strerror(error.errno)}")

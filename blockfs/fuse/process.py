@@ -41,6 +41,7 @@ from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.handler import MountHandler
 from blockfs.fuse.queue import Queue
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import log_to, open_log
 from blockfs.runtime.mountinfo import mounts_of_volume
@@ -169,8 +170,8 @@ def _child(options: MountOptions, manager: ServiceManager, writer: int) -> int:
         _serve(options, manager, ready=ready)
     except EXPECTED as error:
         log.error("mount.failed", reason=str(error))  # noqa: TRY400 - an expected failure has no use for a traceback
-        code = error.exit_code if isinstance(error, BlockfsError) else ExitCode.UNEXPECTED
-        tell(Outcome(exit_code=code, message=str(error)))
+        code = error.exit_code if isinstance(error, BlockfsError) else host_code(error)
+        tell(Outcome(exit_code=code, message=said(error)))
         return code
     except Exception:
         log.exception("mount.crashed")  # the top of this process: there is nobody else to write it down

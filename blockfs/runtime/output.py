@@ -13,7 +13,7 @@ import msgspec
 JSON_VERSION: Final = 1
 """Version of every JSON line: rises when a key changes its meaning or goes away, not when one is added."""
 
-_CONTROLS: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # C0 but for the line feed, DEL, C1
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f]")  # C0, DEL, C1
 
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -56,9 +56,10 @@ def tell(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    r"""Text for a terminal: control characters, but for the end of a line, appear as `\xNN`.
+    r"""One line for a terminal: control characters, the end of a line too, appear as `\xNN`.
 
-    Names of files come from other computers; an escape sequence in one would be carried out by the terminal.
+    Names of files come from other computers; an escape sequence in one would be carried out by the terminal, and a
+    newline in one would make a line that whoever reads the output takes for another message.
     """
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from blockfs.runtime.output import shown
 from blockfs.tree.draft import Draft
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
@@ -116,7 +117,7 @@ def _is_lost_copy(draft: Draft, ino: int, originals: dict[int, int], changed: se
 def _take_away(draft: Draft, name: _Name, what: str) -> None:
     parent, text, child = name
     path = draft.path_in(parent, text)
-    draft.found(Problem.SNAPSHOT, child, f"{what}: {text!r} in {parent}", "name removed")
+    draft.found(Problem.SNAPSHOT, child, f"{what}: {shown(text)} in {parent}", "name removed")
     draft.lost(child, "one of its names", path=path)
     draft.unlink(parent, text, child)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
+from blockfs.runtime.output import shown
 from blockfs.tree.check_frozen import freeze, keep_apart, originals_of
 from blockfs.tree.check_rows import SIZE_LIMIT
 from blockfs.tree.draft import Draft
@@ -119,7 +120,7 @@ def _check_symlink(draft: Draft, inode: Inode) -> None:
             draft.unlink(parent, name, inode.ino)
         draft.rows.delete(Table.INODES, u64(inode.ino))
     elif len(target) != inode.size_bytes:
-        detail = f"target {target!r}, size {inode.size_bytes}"
+        detail = f"target {shown(target)}, size {inode.size_bytes}"
         draft.found(Problem.SYMLINK, inode.ino, detail, f"size set to {len(target)}")
         draft.put_inode(replace(inode, size_bytes=len(target)))
 
@@ -146,7 +147,7 @@ def _follow_reverse_rows(draft: Draft) -> None:
         entry = draft.lookup(parent, name)
         if entry == child:
             continue
-        detail = f"entry {name!r} in {parent} is missing or leads to {entry}"
+        detail = f"entry {shown(name)} in {parent} is missing or leads to {entry}"
         is_possible = child not in TOP_INOS and draft.kind(parent) is Kind.DIRECTORY and draft.kind(child) is not None
         is_taken = entry is not None and draft.kind(entry) is not None and _is_confirmed(draft, parent, name, entry)
         if is_possible and not is_taken and not _has_confirmed_name(draft, child):
@@ -173,11 +174,11 @@ def _remove_dangling(draft: Draft) -> None:
             draft.found(
                 Problem.LINK_COUNT,
                 child,
-                f"a top directory has the name {name!r} in {parent}",
+                f"a top directory has the name {shown(name)} in {parent}",
                 "name removed",
             )
         elif parent_kind is not Kind.DIRECTORY or child_kind is None:
-            detail = f"entry {name!r} in {parent} leads to inode {child}, but one of them does not exist as such"
+            detail = f"entry {shown(name)} in {parent} leads to inode {child}, but one of them does not exist as such"
             draft.found(Problem.DANGLING_NAME, child, detail, "entry removed")
             if child_kind is None and parent_kind is Kind.DIRECTORY:
                 draft.lost(child, "what had this name: its inode is gone", path=draft.path_in(parent, name))
@@ -192,7 +193,7 @@ def _add_reverse_rows(draft: Draft) -> None:
         child = decode_u64(row)
         if _is_confirmed(draft, parent, name, child):
             continue
-        detail = f"parents row missing for {name!r} in {parent}"
+        detail = f"parents row missing for {shown(name)} in {parent}"
         if _has_confirmed_name(draft, child):
             draft.found(Problem.REVERSE, child, detail, "entry removed: the directory has another name")
             draft.unlink(parent, name, child)
@@ -238,8 +239,8 @@ class _Directories:
             kept = next((place for place in draft.places(ino) if self._leads_up(place[0], ino)), places[0])
             for place in list(draft.places(ino)):
                 if place != kept:
-                    detail = f"a directory with several names, {place[1]!r} in {place[0]} is one of them"
-                    draft.found(Problem.LINK_COUNT, ino, detail, f"kept as {kept[1]!r} in {kept[0]}")
+                    detail = f"a directory with several names, {shown(place[1])} in {place[0]} is one of them"
+                    draft.found(Problem.LINK_COUNT, ino, detail, f"kept as {shown(kept[1])} in {kept[0]}")
                     draft.unlink(*place, ino)
 
     def _leads_up(self, ino: int, start: int) -> bool:
@@ -331,7 +332,7 @@ def remove_rows_of_nobody(draft: Draft) -> None:
         ino, name = split_ino_key(key)
         if draft.inode(ino) is None:
             draft.found(Problem.STRAY_ROW, ino, "an xattr of no inode", "row removed")
-            draft.lost(ino, f"extended attribute {name!r} of an inode that is gone")
+            draft.lost(ino, f"extended attribute {shown(name)} of an inode that is gone")
             draft.rows.delete(Table.XATTRS, ino_key(ino, name))
     for generation in draft.all_generations():
         if draft.kind(generation.ino) is not Kind.FILE:

@@ -11,6 +11,7 @@ from typing import Final
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.errors import CorruptionError
+from blockfs.runtime.output import shown
 from blockfs.tree.draft import Draft, numbers_of
 from blockfs.tree.findings import Problem
 from blockfs.tree.journal import RESERVE_STEP
@@ -59,7 +60,7 @@ def check_rows(draft: Draft) -> None:
                 draft.found(Problem.BAD_ROW, _ino_of(table, key), detail, "row removed")
                 draft.rows.delete(table, key)
                 if table is Table.XATTRS:
-                    draft.lost(split_ino_key(key)[0], f"extended attribute {key[8:]!r}")
+                    draft.lost(split_ino_key(key)[0], f"extended attribute {shown(key[8:])}")
 
 
 def check_meta(draft: Draft) -> None:

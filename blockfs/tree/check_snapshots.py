@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from blockfs.runtime.output import shown
 from blockfs.tree.draft import Draft
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
@@ -29,7 +30,7 @@ def check_snapshots(draft: Draft) -> None:
             draft.rows.delete(Table.SNAPSHOTS, key)
     for name, top in draft.entries(SNAPSHOTS_INO):
         if not name.startswith(UNFINISHED_PREFIX) and draft.snapshot(top) is None:
-            draft.found(Problem.STRAY_ROW, top, f"snapshot {name!r} has no row", "made anew, without its figures")
+            draft.found(Problem.STRAY_ROW, top, f"snapshot {shown(name)} has no row", "made anew, without its figures")
             row = SnapshotRow(created_ns=0, mount_generation=0, sequence=0, files=0, logical_bytes=0, source=b"")
             draft.rows.put(Table.SNAPSHOTS, u64(top), encode_snapshot(row))
     tops = _Tops(draft)

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import trio
 
+from blockfs.runtime.failures import said
 from blockfs.runtime.output import note
 from syncer.cli.opening import read_token
 from syncer.errors import NotFoundError, UsageError
@@ -46,10 +47,12 @@ def find_remote(url: str | None, cloud: str | None, token_file: str | None, envi
                 "no URL: give pithos+http(s)://…/ACCOUNT/CONTAINER, kamaki://CLOUD/CONTAINER, or --cloud CLOUD"
             )
         try:
-            plain = str(parse_url(url))
+            plain = parse_url(url)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return Storage(url=plain, token=read_token(token_file, environment), settings=HttpSettings())
+        return Storage(
+            url=str(plain), token=read_token(token_file, environment, plain.account), settings=HttpSettings()
+        )
     if token_file is not None:
         raise UsageError("--token-file is for URLs; the token of a cloud is in its configuration")
     name, container, prefix = _cloud_and_container(url, cloud)
@@ -80,7 +83,7 @@ def read_clouds(environment: Mapping[str, str]) -> Clouds:
             f"{path} does not exist: kamaki's configuration; ${CONFIG_VARIABLE} names another"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} can't be read: {error}") from None
+        raise UsageError(f"{path} can't be read: {said(error)}") from None
     clouds = parse_clouds(text, path)
     if clouds.names and mode & (stat.S_IRGRP | stat.S_IROTH):
         note(f"warning: {path} holds tokens, and others can read it; chmod 600 {path}")

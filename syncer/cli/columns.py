@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from blockfs.runtime.output import tell
+from blockfs.runtime.output import printable, tell
 
 
 def show(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows below headings on stdout, aligned; a heading that begins with ">" is a column of numbers."""
     right = [heading.startswith(">") for heading in headings]
-    lines = [[heading.lstrip(">") for heading in headings], *([_one_line(cell) for cell in row] for row in rows)]
+    lines = [[heading.lstrip(">") for heading in headings], *([printable(cell) for cell in row] for row in rows)]
     widths = [max(len(cells[column]) for cells in lines) for column in range(len(headings))]
     tell(title)
     for each in lines:
@@ -33,8 +33,4 @@ def pairs(title: str, rows: Sequence[tuple[str, str]], *, numbers: bool = False)
     second = max(len(text) for _, text in rows) if numbers else 0
     tell(title)
     for name, text in rows:
-        tell(f"{name.ljust(first)}  {_one_line(text).rjust(second)}")
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\n", "\\x0a")
+        tell(f"{name.ljust(first)}  {printable(text).rjust(second)}")

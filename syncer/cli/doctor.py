@@ -15,6 +15,7 @@ import trio
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
 from syncer.cli import diagnosis
@@ -219,7 +220,7 @@ def _state(linked: LinkedRoot) -> tuple[Check, int]:
     except FormatTooNewError as error:
         return _fail("state", str(error), "install the newer blocksync"), 0
     except (SyncerError, OSError) as error:
-        check = _fail("state", str(error), f"{relink}: it merges both sides anew and deletes nothing")
+        check = _fail("state", said(error), f"{relink}: it merges both sides anew and deletes nothing")
         return replace(check, damaged=isinstance(error, CorruptionError)), 0
     folders = sum(1 for row in base.rows.values() if row.node.kind is Kind.DIRECTORY) + 1
     watched = folders if linked.record.folder is not None else 0

@@ -70,7 +70,7 @@ def _table(roots: list[RootLive]) -> Table:
     for name in ("root", "state", "since", "changes wait", "last cycle", "remarks"):
         table.add_column(name, overflow="fold")
     for root in roots:
-        table.add_row(*map(printable, _cells(root)))
+        table.add_row(*("\n".join(map(printable, cell.split("\n"))) for cell in _cells(root)))
     return table
 
 

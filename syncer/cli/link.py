@@ -13,6 +13,8 @@ import trio
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
 from blockfs.control.client import ControlClient
+from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import host_code
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.clouds import find_remote
@@ -285,7 +287,14 @@ def _mark(path: bytes, uuid: str) -> Folder:
     """Make the private folder and the marker; the filesystem must be able to exchange names."""
     descriptor = os.open(path, DIRECTORY_FLAGS)
     try:
-        private = PrivateFolder(descriptor)
+        try:
+            private = PrivateFolder(descriptor)
+        except OSError as error:
+            if host_code(error) != ExitCode.UNEXPECTED:
+                raise
+            raise UsageError(
+                f"{shown(path)} can't be a root: no folder can be made in it ({error.strerror})"
+            ) from error
         try:
             private.probe_renames()
             write_marker(private.top, uuid)

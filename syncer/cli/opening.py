@@ -164,8 +164,8 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
         return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
 
 
-def read_token(token_file: str | None, environment: Mapping[str, str]) -> str:
-    """The token to use: the first of a token file, else the environment's.
+def read_token(token_file: str | None, environment: Mapping[str, str], account: str) -> str:
+    """The token to use: of a token file the account's first one, else the first one; without a file the environment's.
 
     Raises:
         NotFoundError: No such file.
@@ -183,4 +183,4 @@ def read_token(token_file: str | None, environment: Mapping[str, str]) -> str:
         raise NotFoundError(f"token file {token_file} does not exist") from None
     if not lines:
         raise UsageError(f"token file {token_file} holds no token: expected lines TOKEN ACCOUNT")
-    return lines[0][0]
+    return next((line[0] for line in lines if line[1:2] == [account]), lines[0][0])

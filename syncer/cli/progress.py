@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from blockfs.runtime.output import JsonValue
 from blockfs.runtime.units import format_size
@@ -12,12 +13,20 @@ from syncer.remote.client import Counters
 _EVENT_S = 1.0  # between two events: enough for a bar that moves, and no flood
 
 
+class Hashing(Protocol):
+    """What reads and hashes local files while a cycle looks (`local.reading.Reading`)."""
+
+    total_bytes: int
+    done_bytes: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Progress:
     """Mutable; time is an argument.
 
     Attributes:
         counters: Of the client: what travels.
+        hashing: How much of the new and changed local files is read, and of how much; None where nothing is read.
         files: Actions of the plan; not only files.
         files_done: Those that are done.
         bytes: Sizes of the files that are created or updated: most of it need not travel.
@@ -25,6 +34,7 @@ class Progress:
     """
 
     counters: Counters
+    hashing: Hashing | None = None
     files: int = 0
     files_done: int = 0
     bytes: int = 0
@@ -43,6 +53,26 @@ class Progress:
         """One more."""
         self.files_done += 1
         self.bytes_done += _size(action)
+
+    def looking(self) -> dict[str, JsonValue]:
+        """The fields of an event before there is a plan."""
+        done, total = (0, 0) if self.hashing is None else (self.hashing.done_bytes, self.hashing.total_bytes)
+        return {
+            "bytes_hashed": done,
+            "bytes_to_hash": total,
+            "bytes_received": self.counters.since(self._before).bytes_received,
+        }
+
+    def looking_line(self) -> str:
+        """The same for a terminal."""
+        found = self.looking()
+        done, total, received = (int(str(found[key])) for key in found)
+        parts = ["looking at both sides"]
+        if total:
+            parts.append(f"hashed {format_size(done)} of {format_size(total)}, {percent(done, total)}")
+        if received:
+            parts.append(f"server's list: ↓ {format_size(received)}")
+        return " · ".join(parts)
 
     def figures(self, now_s: float) -> dict[str, JsonValue]:
         """The fields of an event."""
@@ -64,9 +94,15 @@ class Progress:
         moved = self.counters.since(self._before)
         rate = (moved.bytes_sent + moved.bytes_received) / max(now_s - self._began_s, 1e-3)
         return (
-            f"{self.files_done} of {self.files} · {format_size(self.bytes_done)} of {format_size(self.bytes)} · "
+            f"{self.files_done} of {self.files} · {format_size(self.bytes_done)} of {format_size(self.bytes)}"
+            f"{f', {percent(self.bytes_done, self.bytes)}' if self.bytes else ''} · "
             f"↑ {format_size(moved.bytes_sent)} ↓ {format_size(moved.bytes_received)} · {format_size(int(rate))}/s"
         )
+
+
+def percent(done: int, total: int) -> str:
+    """A share, rounded down: 100 % is all of it."""
+    return f"{100 * min(done, total) // total} %"
 
 
 def _size(action: Action) -> int:

@@ -12,12 +12,14 @@ import trio
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
 from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
+from syncer.cli.failures import ToldError, code_of
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import open_local, open_state, policy_now
 from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
-from syncer.cli.several import code_of, tell_bad, worst
+from syncer.cli.several import tell_bad, worst
 from syncer.cli.telling import Teller
 from syncer.core.merge import Policy
 from syncer.engine.books import Books
@@ -25,6 +27,7 @@ from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Report
 from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SyncerError
+from syncer.local.directory import LocalDirectory
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 
@@ -94,8 +97,8 @@ def command(
             codes.append(_reconcile(linked, teller, replace(request, limits=limits)))
         except (SyncerError, BlockfsError, OSError) as error:
             if root is not None or plan is not None:
-                raise
-            note(f"blocksync: {shown(linked.path)}: {error}")
+                raise (ToldError() if as_json else error) from error
+            note(f"blocksync: {shown(linked.path)}: {said(error)}")
             codes.append(code_of(error))
     return worst([*codes, *tell_bad(chosen.bad, as_json=as_json)])
 
@@ -126,7 +129,7 @@ def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) 
             trio.run(_cycle, linked, teller, books, report, request)
             code = report.exit_code
         except (SyncerError, BlockfsError, OSError) as failure:
-            error, code = str(failure), code_of(failure)
+            error, code = said(failure), code_of(failure)
             # Nothing was tried: what is pending is as it was.
             keep &= not (isinstance(failure, PlanChangedError) or code == ExitCode.USAGE)
             raise
@@ -157,7 +160,8 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
                 from syncer.cli.savedplan import selection  # noqa: PLC0415 - see above
 
                 options = replace(options, select=selection(request.plan, linked))
-            with teller.working(remote.counters), one_error():
+            hashing = local.reading if isinstance(local, LocalDirectory) else None
+            with teller.working(remote.counters, hashing), one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(teller.tick)
                     await Cycle(local, remote, books, teller, options, report).run()

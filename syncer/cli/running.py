@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import traceback
 from collections.abc import Sequence
 
@@ -10,7 +9,9 @@ import click
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.output import note
+from blockfs.runtime.failures import said
+from blockfs.runtime.output import json_line, note
+from syncer.cli.failures import ToldError, code_of
 from syncer.cli.verbs import blocksync
 from syncer.errors import SyncerError
 
@@ -21,25 +22,30 @@ def run_verb(arguments: Sequence[str]) -> int:
     Returns:
         The exit code; messages are on stderr.
     """
-    debug = "--debug" in arguments
+    debug, as_json = "--debug" in arguments, "--json" in arguments
     try:
         result = blocksync.main(list(arguments), prog_name="blocksync", standalone_mode=False)
     except KeyboardInterrupt:
-        return _reported(click.Abort())
+        return _reported(click.Abort(), as_json=as_json)
     except Exception as error:  # noqa: BLE001 - the one place that answers for everything below
         if debug:
             traceback.print_exc()
-        return _reported(error)
+        return _reported(error, as_json=as_json)
     return result if isinstance(result, int) else ExitCode.DONE
 
 
-def _reported(error: Exception) -> int:
-    """Print one line for a failure; returns its exit code."""
+def _reported(error: Exception, *, as_json: bool) -> int:
+    """Print one line for a failure, on stdout too if it is read as JSON; returns its exit code."""
+    if isinstance(error, ToldError):
+        assert isinstance(error.__cause__, Exception)
+        error, as_json = error.__cause__, False
+    message, code = _meaning(error)
     if isinstance(error, click.ClickException):
         error.show()
-        return error.exit_code
-    message, code = _meaning(error)
-    note(f"blocksync: {message}")
+    else:
+        note(f"blocksync: {message}")
+    if as_json:
+        json_line("error", {"root": None, "exit_code": code, "message": message})
     return code
 
 
@@ -47,12 +53,10 @@ def _meaning(error: Exception) -> tuple[str, int]:
     match error:
         case click.Abort():
             return "interrupted", ExitCode.INTERRUPTED
-        case BlockfsError() | SyncerError():
-            return str(error), error.exit_code
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            return str(error), ExitCode.NO_SPACE
-        case OSError():
-            return str(error), ExitCode.UNEXPECTED
+        case click.ClickException():
+            return error.format_message(), error.exit_code
+        case BlockfsError() | SyncerError() | OSError():
+            return said(error), code_of(error)
         case _:
             text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"
             return text, ExitCode.UNEXPECTED

@@ -72,6 +72,8 @@ def read_plan(path: str) -> SavedPlan:
                 raw = file.read()
     except FileNotFoundError:
         raise NotFoundError(f"{path} does not exist; `blocksync plan ROOT --json > FILE` makes a plan") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder; expected a file that `blocksync plan ROOT --json > FILE` made") from None
     lines = [line for line in raw.splitlines() if line.strip()]
     if len(lines) != 1:
         raise UsageError(f"{path} holds {len(lines)} lines, expected one plan: give `blocksync plan` one ROOT")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
 from blockfs.runtime.output import json_line, note, shown
+from syncer.cli.failures import ToldError, code_of
 from syncer.cli.roots import BadRecord, Linked, LinkedRoot
 from syncer.errors import SyncerError
 
@@ -26,21 +27,13 @@ def worst(codes: Sequence[int]) -> int:
     return min((code for code in codes if code), default=int(ExitCode.DONE))
 
 
-def code_of(error: Exception) -> int:
-    """What an error would make the command end with."""
-    if isinstance(error, SyncerError | BlockfsError):
-        return error.exit_code
-    full = isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}
-    return int(ExitCode.NO_SPACE if full else ExitCode.UNEXPECTED)
-
-
 def for_each(linked: Linked, work: Callable[[LinkedRoot], int | None], *, alone: bool, as_json: bool) -> int:
     """Work on each root, then tell of the records that can't be read.
 
     Args:
         linked: The roots.
         work: Does one; returns its exit code, None for 0.
-        alone: One root was asked for: its errors are the caller's.
+        alone: One root was asked for: its errors are the caller's, who finds them below a ToldError if `as_json`.
         as_json: Tell errors on stdout, too.
 
     Returns:
@@ -51,12 +44,12 @@ def for_each(linked: Linked, work: Callable[[LinkedRoot], int | None], *, alone:
         try:
             codes.append(work(root) or 0)
         except EXPECTED as error:
-            if alone:
-                raise
-            note(f"blocksync: {shown(root.path)}: {error}")
             codes.append(code_of(error))
             if as_json:
-                json_line("error", {"root": shown(root.path), "exit_code": codes[-1], "message": str(error)})
+                json_line("error", {"root": shown(root.path), "exit_code": codes[-1], "message": said(error)})
+            if alone:
+                raise (ToldError() if as_json else error) from error
+            note(f"blocksync: {shown(root.path)}: {said(error)}")
     return worst([*codes, *tell_bad(linked.bad, as_json=as_json)])
 
 

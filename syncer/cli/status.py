@@ -11,6 +11,7 @@ import msgspec
 import trio
 
 from blockfs.errors import BlockfsError
+from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli import columns
 from syncer.cli.following import follow as show_live
@@ -110,7 +111,7 @@ def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
     except RootIdentityError as error:
         return "away", str(error)
     except (SyncerError, BlockfsError, OSError) as error:
-        return "degraded", str(error)
+        return "degraded", said(error)
     if last is None:
         return "never", "it was never reconciled"
     if last.exit_code in {0, 4}:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
 from blockfs.runtime.units import format_size
 from syncer.cli import columns
-from syncer.cli.progress import Progress
+from syncer.cli.progress import Hashing, Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.remote.client import Counters
@@ -50,9 +51,9 @@ class Teller:
         self._broken_off = False
 
     @contextmanager
-    def working(self, counters: Counters) -> Iterator[None]:
+    def working(self, counters: Counters, hashing: Hashing | None = None) -> Iterator[None]:
         """Show progress on stderr while the block runs, if a person is looking."""
-        self._progress = Progress(counters=counters)
+        self._progress = Progress(counters=counters, hashing=hashing)
         if not sys.stderr.isatty():
             yield
             return
@@ -65,13 +66,18 @@ class Teller:
         """Tell about once a second how far it is, until cancelled: one large file takes long, too."""
         while True:
             await trio.sleep(1)
-            if self._json and self._progress is not None and self._progress.files:
-                self._line("progress", self._progress.figures(time.monotonic()))
+            if self._json and self._progress is not None:
+                if self._progress.files:
+                    self._line("progress", self._progress.figures(time.monotonic()))
+                else:
+                    self._line("looking", self._progress.looking())
 
     def line(self) -> str:
         """How far it is, for a terminal."""
-        if self._progress is None or not self._progress.files:
-            return f"{self._root}: looking at both sides …"
+        if self._progress is None:
+            return f"{self._root}: looking at both sides"
+        if not self._progress.files:
+            return f"{self._root}: {self._progress.looking_line()} …"
         return f"{self._root}: {self._progress.line(time.monotonic())} · {self._latest}"
 
     def planned(self, plan: Plan) -> None:
@@ -114,7 +120,7 @@ class Teller:
         """Say in the JSON stream that this root's cycle did not go through; stderr gets its line from the caller."""
         self._broken_off = True
         if self._json:
-            self._line("error", {"exit_code": code, "message": str(error)})
+            self._line("error", {"exit_code": code, "message": said(error)})
 
     def summary(self, report: Report) -> None:
         """The last words on this root."""

@@ -9,7 +9,15 @@ from contextlib import contextmanager
 import click
 import trio
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
@@ -89,7 +97,8 @@ def _progress(linked: LinkedRoot) -> Iterator[_Bar]:
     if not console.is_terminal:
         yield _Bar(None, "")
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    description = TextColumn("{task.description}", markup=False)
+    columns = (description, BarColumn(), TaskProgressColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         yield _Bar(progress, shown(linked.path))
 

@@ -13,7 +13,9 @@ import trio
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
+from syncer.cli.failures import code_of
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import LinkedRoot
 from syncer.core.model import Action, Plan, RelPath
@@ -87,8 +89,7 @@ class Ports:
                 await self._run(remote, books, report, work, moving)
                 code = report.exit_code
             except (SyncerError, BlockfsError, OSError) as failure:
-                error = str(failure)
-                code = failure.exit_code if isinstance(failure, SyncerError | BlockfsError) else code
+                error, code = said(failure), code_of(failure)
                 raise
             finally:
                 books.keep_result(report, code, error)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,9 +17,9 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.extents import block_count, block_length
+from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import canonical
-from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
@@ -32,7 +31,7 @@ from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
 from syncer.local.each import fetch_missing
-from syncer.local.filehash import hash_file, read_exactly
+from syncer.local.filehash import read_exactly
 from syncer.local.identity import Folder, verify_folder
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import (
@@ -41,13 +40,12 @@ from syncer.local.places import (
     look,
     open_file,
     parent_directory,
-    tag_of,
 )
 from syncer.local.portion import Portion, told
 from syncer.local.private import PrivateFolder
 from syncer.local.probe import probe_folding
+from syncer.local.reading import Reading
 from syncer.local.root import (
-    MAX_BLOCKS,
     Applied,
     ContentMemory,
     CopyName,
@@ -58,7 +56,6 @@ from syncer.local.root import (
     Problem,
     Staged,
     Wanted,
-    content_of,
     no_patterns,
 )
 from syncer.local.scan import scan
@@ -69,13 +66,8 @@ from syncer.local.trash import KEEP_S, Trash
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of the time
 _WRITERS: Final = 2  # portions of new files written at once, each with a descriptor per file: one waits, one writes
-_PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
-_PORTION_FILES: Final = 64
-_SMALL_BYTES: Final = 64 << 10
-_REMEMBERED_BYTES: Final = 16 << 20  # hashing this takes longer than the durable write that remembers it
 _STALE_TEMP_S: Final = 24 * 3600.0  # a temp file that no run resumed for a day is of no use
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -138,7 +130,11 @@ class LocalDirectory:
         try:
             verify_folder(self._root, path, identity)
             self._private = PrivateFolder(self._root)
-            self._folding = probe_folding(self._private.tmp)
+            try:
+                self._folding = probe_folding(self._private.tmp)
+            except BaseException:
+                self._private.close()
+                raise
         except BaseException:
             os.close(self._root)
             raise
@@ -146,7 +142,7 @@ class LocalDirectory:
         self._sources = Sources(self._root, lists)
         self._changes = Changes(self._root, self._private, self._trash)
         self._temps: set[bytes] = set()
-        self._hashers = trio.CapacityLimiter(_HASHERS)
+        self.reading = Reading(self._root, lists, self._sources, block_size, self._memory)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._writers = trio.CapacityLimiter(_WRITERS)
         self._closed = False
@@ -267,83 +263,12 @@ class LocalDirectory:
                 to_hash.append(stat)
             else:
                 stats.append(replace(stat, content=content))
-        return stats + await self._hash_all(to_hash, problems, clock_ns), to_hash
+        had = base.by_path if to_hash and not self._only_looking else None
 
-    async def _hash_all(self, stats: list[FileStat], problems: list[Problem], clock_ns: int) -> list[FileStat]:
-        hashed: list[FileStat] = []
-        waiting = _portions(stats)
-        working = 0
+        def is_new(stat: FileStat) -> bool:
+            return had is not None and stat.path not in had
 
-        def contents(portion: Sequence[FileStat]) -> tuple[list[tuple[Content | None, str | None]], bool]:
-            """What is in the files, and whether a second thread is of use.
-
-            Hashing large blocks and waiting for a disk leave Python's lock to others. Small files in memory don't: two
-            threads that hand it to and fro at each system call take twice the time of one.
-            """
-            began_s, began_cpu_s = time.monotonic(), time.thread_time()
-            with Opener(self._root) as opener:
-                found = [self._content(stat, clock_ns, opener) for stat in portion]
-            waited = time.monotonic() - began_s > 2 * (time.thread_time() - began_cpu_s)
-            return found, waited or sum(stat.tag.size_bytes for stat in portion) > len(portion) * _SMALL_BYTES
-
-        async def work() -> None:
-            nonlocal working
-            for portion in waiting:
-                found, is_apart = await trio.to_thread.run_sync(contents, portion, limiter=self._hashers)
-                for stat, (content, reason) in zip(portion, found, strict=True):
-                    hashed.append(replace(stat, content=content))
-                    if reason is not None:
-                        problems.append(Problem(path=stat.path, reason=reason))
-                if is_apart and working < _HASHERS:
-                    working += 1
-                    nursery.start_soon(work)
-
-        async with trio.open_nursery() as nursery:
-            working = 1
-            nursery.start_soon(work)
-        return hashed
-
-    def _content(self, stat: FileStat, clock_ns: int, opener: Opener) -> tuple[Content | None, str | None]:
-        """The content of a large file from memory if it is there, else by hashing."""
-        if stat.tag.size_bytes < _REMEMBERED_BYTES:
-            return self._hash(stat, opener)
-        known = self._memory.known(stat.tag)
-        if known is not None:
-            return known, None
-        content, reason = self._hash(stat, opener)
-        if content is not None:
-            self._memory.remember([(stat.tag, content)], clock_ns)
-        return content, reason
-
-    def _hash(self, stat: FileStat, opener: Opener) -> tuple[Content | None, str | None]:
-        """The content of a file, or why it can't be had."""
-        if block_count(stat.tag.size_bytes, self.block_size) > MAX_BLOCKS:
-            return None, f"it has more than {MAX_BLOCKS} blocks of {self.block_size} bytes: too large to be synced"
-        try:
-            return self._hash_unchanged(stat, opener)[0], None
-        except LocalChangedError:
-            return None, "it changes while it is read; left alone until it is quiet"
-        except OSError as error:
-            return None, f"can't be read ({error.strerror}); left alone until it can"
-
-    def _hash_unchanged(self, stat: FileStat, opener: Opener) -> tuple[Content, BlockList]:
-        descriptor = opener.open(stat.path)
-        try:
-            if stat.tag.size_bytes > self.block_size:  # of a small one, the look after the only read says as much
-                self._require(descriptor, stat)
-            blocks, read = hash_file(descriptor, stat.tag.size_bytes, self.block_size)
-            self._sources.bytes_read += read
-            # Look again after the last read: a block list of a file that changed in between mixes two versions.
-            self._require(descriptor, stat)
-        finally:
-            os.close(descriptor)
-        content = content_of(blocks)
-        self._lists.save(content, blocks)
-        return content, blocks
-
-    def _require(self, descriptor: int, stat: FileStat) -> None:
-        if tag_of(status(b"", descriptor)) != stat.tag:
-            raise LocalChangedError(stat.path, "it was written to")
+        return stats + await self.reading.hash_all(to_hash, problems, clock_ns, is_new=is_new), to_hash
 
     # --- reading for a push
 
@@ -354,11 +279,7 @@ class LocalDirectory:
         if cached is not None:
             return cached
 
-        def again() -> tuple[Content, BlockList]:
-            with Opener(self._root) as opener:
-                return self._hash_unchanged(stat, opener)
-
-        content, blocks = await trio.to_thread.run_sync(again, limiter=self._hashers)
+        content, blocks = await self.reading.hash_again(stat)
         if content != stat.content:
             raise LocalChangedError(stat.path, "its content is another one")
         return blocks
@@ -376,6 +297,9 @@ class LocalDirectory:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
+        held = self.reading.take(blocks[index])
+        if held is not None:
+            return held
         length = block_length(index, blocks.size_bytes, blocks.block_size)
         return await self._run(self._read, partial(open_file, self._root), stat.path, index * blocks.block_size, length)
 
@@ -388,7 +312,12 @@ class LocalDirectory:
                 for stat in stats:
                     assert stat.content is not None
                     try:
-                        found.append(self._read(opener.open, stat.path, 0, stat.content.size_bytes))
+                        held = self.reading.take(BlockId(bytes(stat.content.object_hash)))
+                        if held is None:
+                            held = self._read(opener.open, stat.path, 0, stat.content.size_bytes)
+                        else:
+                            self._verify_unchanged(stat)
+                        found.append(held)
                     except (LocalChangedError, OSError) as error:
                         found.append(error)
             return found
@@ -579,19 +508,5 @@ class LocalDirectory:
     def _named(self, outcome: T) -> T | NoSpaceError:
         """An error that says that the disk is full, as such."""
         if isinstance(outcome, OSError) and outcome.errno in _FULL:
-            return NoSpaceError(f"{os.fsdecode(self.path)}: no space left: {outcome}")
+            return NoSpaceError(f"{os.fsdecode(self.path)}: no space left: {outcome.strerror}")
         return NoSpaceError(str(outcome)) if isinstance(outcome, BlocksFullError) else outcome
-
-
-def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:
-    """Cut files into portions for one thread call each: a call costs as much as hashing several small files."""
-    portion: list[FileStat] = []
-    size = 0
-    for stat in stats:
-        portion.append(stat)
-        size += stat.tag.size_bytes
-        if size >= _PORTION_BYTES or len(portion) == _PORTION_FILES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion

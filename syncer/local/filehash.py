@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from blockfs.blocks.blocklist import BlockList
@@ -15,7 +15,9 @@ from blockfs.blocks.ids import ZERO_BLOCK
 _READ_BYTES: Final = 4 << 20  # per read: large enough that the system call costs nothing, small enough for any memory
 
 
-def hash_file(descriptor: int, size_bytes: int, block_size: int) -> tuple[BlockList, int]:
+def hash_file(
+    descriptor: int, size_bytes: int, block_size: int, seen: Callable[[bytes, bytes], None] | None = None
+) -> tuple[BlockList, int]:
     """Hash an open file.
 
     Args:
@@ -23,12 +25,16 @@ def hash_file(descriptor: int, size_bytes: int, block_size: int) -> tuple[BlockL
         size_bytes: The size that was observed. A file that is shorter by now is padded with NULs: the caller looks
             again afterwards and throws the result away.
         block_size: Bytes of a block.
+        seen: Given each block that was read: its id and its bytes.
 
     Returns:
         The block list and the number of content bytes that were read.
     """
     if 0 < size_bytes <= min(block_size, _READ_BYTES):  # one read takes less time than asking where the holes are
-        ids = block_id(read_exactly(descriptor, 0, size_bytes))
+        data = read_exactly(descriptor, 0, size_bytes)
+        ids = block_id(data)
+        if seen is not None:
+            seen(ids, data)
         return BlockList(block_size=block_size, size_bytes=size_bytes, ids=ids), size_bytes
     pieces: list[bytes] = []
     done = read = 0
@@ -37,7 +43,11 @@ def hash_file(descriptor: int, size_bytes: int, block_size: int) -> tuple[BlockL
         for at in range(start, end, max(_READ_BYTES, block_size)):
             data = read_exactly(descriptor, at, min(max(_READ_BYTES, block_size), end - at))
             read += len(data)
-            pieces += [block_id(data[cut : cut + block_size]) for cut in range(0, len(data), block_size)]
+            for cut in range(0, len(data), block_size):
+                block = data[cut : cut + block_size]
+                pieces.append(block_id(block))
+                if seen is not None:
+                    seen(pieces[-1], block)
         done = block_count(end, block_size)
     pieces.append(ZERO_BLOCK * (block_count(size_bytes, block_size) - done))
     return BlockList(block_size=block_size, size_bytes=size_bytes, ids=b"".join(pieces)), read

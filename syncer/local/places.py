@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from syncer.core.model import LocalTag, RelPath
@@ -142,3 +142,19 @@ def look(directory: int, name: bytes, path: RelPath) -> LocalTag:
         return tag_of(status(name, directory))
     except FileNotFoundError:
         raise LocalChangedError(path, "it is gone") from None
+
+
+@contextmanager
+def naming(folder: int, name: bytes = b"") -> Iterator[None]:
+    """Let errors of the host name the whole path: a name below a descriptor says nothing to a person.
+
+    Args:
+        folder: Descriptor of the folder that names are looked up in.
+        name: The name that is used in it; b"": the one that the error has.
+    """
+    try:
+        yield
+    except OSError as error:
+        with suppress(OSError):  # no /proc: then what it says already must do
+            error.filename = os.path.join(os.readlink(b"/proc/self/fd/%d" % folder), name or error.filename or b"")
+        raise

@@ -19,7 +19,7 @@ from typing import Final
 from syncer.core.model import RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE
 from syncer.errors import UsageError
-from syncer.local.places import DIRECTORY_FLAGS
+from syncer.local.places import DIRECTORY_FLAGS, naming
 from syncer.local.syscalls import cannot, rename_exchange, rename_noreplace, status
 
 TMP: Final = b"tmp"
@@ -45,10 +45,12 @@ class PrivateFolder:
         """
         self._open: list[int] = []
         try:
-            self.top = self._enter(root, PRIVATE)
-            self.tmp = self._enter(self.top, TMP)
-            self.trash = self._enter(self.top, TRASH)
-            self._enter(self.top, _PARK)
+            with naming(root, PRIVATE):
+                self.top = self._enter(root, PRIVATE)
+            with naming(self.top):
+                self.tmp = self._enter(self.top, TMP)
+                self.trash = self._enter(self.top, TRASH)
+                self._enter(self.top, _PARK)
         except BaseException:
             self.close()
             raise
@@ -61,7 +63,8 @@ class PrivateFolder:
     def clock_ns(self) -> int:
         """The filesystem's own clock: the time it gives to a file made now."""
         name = b"clock.%d" % os.getpid()
-        descriptor = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=self.tmp)
+        with naming(self.tmp):
+            descriptor = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=self.tmp)
         try:
             os.utime(descriptor)
             return status(b"", descriptor).mtime_ns

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from syncer.core.folding import Folding
+from syncer.local.places import naming
 
 _PREFIX: Final = "probe-fold."
 
@@ -24,7 +25,8 @@ def probe_folding(directory: int) -> Folding:
     def finds(made: str, asked: str) -> bool:
         name = os.fsencode(_PREFIX + made)
         try:
-            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory))
+            with naming(directory):
+                os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory))
         except OSError as error:
             if error.errno in {errno.EINVAL, errno.EILSEQ}:  # a name that the filesystem can't hold at all
                 return False

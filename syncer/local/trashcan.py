@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Self
 
+from blockfs.runtime.failures import said
 from syncer.core.model import PERMISSION_BITS, SPECIAL_BITS, RelPath
 from syncer.core.paths import PRIVATE, rel_path
 from syncer.errors import LocalChangedError, NotFoundError, UnsafeNameError, UsageError
@@ -141,7 +142,7 @@ class TrashCan:
         except FileNotFoundError:
             raise NotFoundError(f"the entry {kept.ident} is gone from the trash") from None
         except (LocalChangedError, NotADirectoryError) as error:
-            raise UsageError(f"{os.fsdecode(target)}: something above it is no directory ({error})") from None
+            raise UsageError(f"{os.fsdecode(target)}: something above it is no directory ({said(error)})") from None
         finally:
             os.close(trash)
 

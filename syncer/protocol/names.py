@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote_from_bytes
 
+from blockfs.runtime.output import shown
 from syncer.errors import UnsafeNameError
 
 MAX_OBJECT_CHARACTERS: Final = 1024  # as in Pithos
@@ -96,12 +97,12 @@ def unquote_name(raw: bytes) -> str:
     parts = [head]
     for escape in escapes:
         if len(escape) < 2 or not _HEX.issuperset(escape[:2]):
-            raise ValueError(f"broken percent escape in {raw[:200]!r}")
+            raise ValueError(f"broken percent escape in {shown(raw[:200])}")
         parts.append(bytes([int(escape[:2], 16)]) + escape[2:])
     try:
         return b"".join(parts).decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{raw[:200]!r} is not UTF-8") from None
+        raise ValueError(f"{shown(raw[:200])} is not UTF-8") from None
 
 
 def _character_problem(name: str) -> str | None:

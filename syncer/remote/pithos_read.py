@@ -11,6 +11,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.runtime.output import shown
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.protocol import headers as wire
@@ -65,7 +66,7 @@ class Reader:
             try:
                 return BlockList(block_size=block_size, size_bytes=tag.size_bytes, ids=ids)
             except ValueError as error:
-                raise CorruptionError(f"{path!r} on {self._session.judge.container}: {error}") from None
+                raise CorruptionError(f"{shown(path)} on {self._session.judge.container}: {error}") from None
         if wire.EXTENSION_DELTA not in info.extensions or (older and older.blocks.block_size != block_size):
             older = None
         judge = self._session.judge
@@ -177,8 +178,8 @@ class Reader:
             if data is not None:
                 return data
         raise CorruptionError(
-            f"{path!r} on {self._session.judge.container}: {_TRIES} times the server's bytes of block {index} did not "
-            f"have the id {blocks[index].hex()}"
+            f"{shown(path)} on {self._session.judge.container}: {_TRIES} times the server's bytes of block {index} did "
+            f"not have the id {blocks[index].hex()}"
         )
 
     async def _fetch(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run) -> list[bytes | None]:

@@ -8,6 +8,7 @@ from typing import Final, NoReturn
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.output import shown
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
@@ -21,6 +22,7 @@ from syncer.errors import (
     PreconditionFailedError,
     SyncerError,
     UnsafeNameError,
+    UsageError,
 )
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import BulkError, Result, decode_results
@@ -36,6 +38,7 @@ from syncer.protocol.subtree import SubtreeError, checked_move
 from syncer.remote.client import ContainerInfo, Cursor, OlderList, RefusedName
 from syncer.remote.conditions import describe
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
+from syncer.remote.url import parse_url
 
 MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text can be made locally
 
@@ -136,12 +139,21 @@ class Judge:
         if reply.status in _LOST:
             return ReplyLostError(what)
         if reply.status in {401, 403}:
-            return AuthError(f"{self.origin} refused the token for {self.container} ({reply.status}){said}")
+            return AuthError(self._refusal(reply.status, said))
         if reply.status == 404:
             return NotFoundError(f"{self.container} does not exist ({request.method} {request.target}){said}")
         if reply.status in {413, 507}:
             return self._no_room(request, reply, said)
         return BadReplyError(what)
+
+    def _refusal(self, status: int, said: str) -> str:
+        if status == 401:
+            return f"{self.origin} does not know the token for {self.container} (401){said}"
+        account = parse_url(self.container).account
+        return (
+            f"{self.origin} does not allow this with the token for {self.container} (403){said}: expected a token of "
+            f"the account {account}, or of one that it shares this with"
+        )
 
     def _no_room(self, request: Request, reply: Reply, said: str) -> NoSpaceError:
         """For this object, by a quota or a bound, or for all, because the disk is full."""
@@ -163,6 +175,8 @@ class Judge:
         Raises:
             BadReplyError: No Pithos container, or one with blocks that we can't make.
         """
+        if wire.ACCOUNT_CONTAINER_COUNT.lower() in reply.headers:
+            raise UsageError(f"{self.container} names an account and no container: expected …/ACCOUNT/CONTAINER")
         block_hash = reply.headers.get(wire.CONTAINER_BLOCK_HASH.lower(), "").lower()
         try:
             size_text = reply.headers.get(wire.CONTAINER_BLOCK_SIZE.lower(), "")
@@ -281,10 +295,10 @@ class Judge:
             else:
                 blocks = decode_either(reply.body, block_size, older.blocks)
         except HashmapError as error:
-            raise CorruptionError(f"{path!r} on {self.container}: bad block list: {error}") from None
+            raise CorruptionError(f"{shown(path)} on {self.container}: bad block list: {error}") from None
         if blocks.size_bytes != tag.size_bytes or blocks.object_hash.hex() != tag.etag:
             raise CorruptionError(
-                f"{path!r} on {self.container}: the block list does not belong to {describe(tag)}: expected "
+                f"{shown(path)} on {self.container}: the block list does not belong to {describe(tag)}: expected "
                 f"{tag.size_bytes} bytes with hash {tag.etag}, got {blocks.size_bytes} bytes with hash "
                 f"{blocks.object_hash.hex()}"
             )

@@ -17,6 +17,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.output import shown
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.core.subtrees import SubtreeMove
@@ -481,5 +482,5 @@ class Writer:
         if written.version is None or tag is None:
             raise ConflictOnRemoteError(path, "what was just written", describe(tag))
         raise CorruptionError(
-            f"{path!r} on {self._session.judge.container}: stored with hash {tag.etag}, sent with {etag}"
+            f"{shown(path)} on {self._session.judge.container}: stored with hash {tag.etag}, sent with {etag}"
         )

@@ -8,6 +8,7 @@ from typing import Final
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.output import shown
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.errors import LocalChangedError
 from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, PutResult
@@ -59,7 +60,7 @@ async def upload_file(
         if not isinstance(result, MissingBlocks):
             return result
         await send_blocks(client, path, blocks, result.ids, read, base=base)
-    raise BadReplyError(f"{path!r}: after {_ROUNDS} rounds the server still lacks blocks that it accepted")
+    raise BadReplyError(f"{shown(path)}: after {_ROUNDS} rounds the server still lacks blocks that it accepted")
 
 
 async def send_blocks(
@@ -91,7 +92,7 @@ async def send_blocks(
     if len(places) != len(wanted):
         places = first_places(blocks, wanted)  # a block of the old version, too, may have been collected
     if len(places) != len(wanted):
-        raise BadReplyError(f"{path!r}: the server asks for blocks that the file does not have")
+        raise BadReplyError(f"{shown(path)}: the server asks for blocks that the file does not have")
 
     async def send(batch: Sequence[int]) -> None:
         await client.put_blocks([await read_checked(path, blocks, index, read) for index in batch])

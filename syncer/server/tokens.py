@@ -16,6 +16,7 @@ from typing import Final
 
 from blockfs.errors import UsageError as BlockfsUsageError
 from blockfs.runtime.atomic import write_atomically
+from blockfs.runtime.failures import said
 from blockfs.runtime.units import parse_size
 from syncer.errors import NotFoundError, UsageError
 from syncer.protocol.names import container_name_problem
@@ -110,7 +111,7 @@ def read_tokens(path: str) -> Tokens:
     except FileNotFoundError:
         raise NotFoundError(f"{path}: no such token file; make one with a line TOKEN ACCOUNT") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} can't be read as a token file: {error}") from None
+        raise UsageError(f"{path} can't be read as a token file: {said(error)}") from None
 
 
 def make_token_file(path: str) -> None:

@@ -13,6 +13,7 @@ import select
 import threading
 from typing import Final
 
+from blockfs.runtime.failures import said
 from syncer.core.model import RelPath
 from syncer.core.paths import PRIVATE, join
 from syncer.errors import LocalChangedError
@@ -115,7 +116,7 @@ class InotifySource:
         except SourceLostError as error:
             self._mailbox.lose(str(error))
         except OSError as error:
-            self._mailbox.lose(f"watching {os.fsdecode(self._path)} failed: {error}")
+            self._mailbox.lose(f"watching {os.fsdecode(self._path)} failed: {said(error)}")
 
     def _drain(self) -> None:
         """One read of the queue."""

@@ -15,6 +15,7 @@ import trio
 from msgspec import structs
 
 from blockfs.errors import BlockfsError
+from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
 from syncer.engine.report import Report
 from syncer.errors import (
@@ -332,7 +333,7 @@ def _judge(error: BaseException) -> tuple[Outcome, str]:
         case LockedError():
             return Outcome.BUSY, str(error)
         case SyncerError() | BlockfsError() | OSError():
-            return Outcome.BROKEN, str(error)
+            return Outcome.BROKEN, said(error)
         case _:
             return Outcome.BROKEN, f"internal error: {type(error).__name__}: {error} (please report it)"
 

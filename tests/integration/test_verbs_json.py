@@ -33,7 +33,9 @@ def test_link_says_what_is_linked_and_unlink_what_was(commands: Sync, tmp_path: 
     uuid = uuid_of(root)
     (line,) = commands("unlink", root, "--json")
     assert line == {"type": "unlink", "version": 1, "root": str(root), "uuid": uuid, "url": commands.url}
-    assert commands("unlink", root, "--json", expect=10) == []
+    (line,) = commands("unlink", root, "--json", expect=10)
+    assert (line["type"], line["root"], line["exit_code"]) == ("error", None, 10)
+    assert "is not linked" in line["message"]
     assert "is not linked" in commands.err
 
 

@@ -63,6 +63,26 @@ def test_public_functions_are_documented() -> None:
     assert len(bare) <= len(public) * (1 - MIN_DOCUMENTED), "\n".join(bare)
 
 
+TEXTS = {
+    "BLOCK_HASH", "account", "container", "content_type[:100]", "date[:60]", "destination.name[:100]",
+    "head.type", "hidden", "key", "kind", "listen", "min(unsupported)", "misplaced[0]", "name", "name[:100]",
+    "names[0]", "new.name[:100]", "one.name[:100]", "option", "owner", "page.identity[:80]", "prefix",
+    "raw[:200]", "segment", "shown(name)", "term[:100]", "text", "text[:100]", "text[:40]", "text[:80]",
+    "told_hash", "url", "value[:100]", "value[:40]", "versioning[:40]", "volume.compression", "wanted",
+}  # fmt: skip
+"""What messages quote that is text, not bytes: `b'…'` in a message says nothing to a person (use `shown`)."""
+
+
+def test_no_message_shows_bytes_as_a_program_has_them() -> None:
+    quoted = {
+        (str(path.relative_to(PROJECT)), ast.unparse(node.value))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FormattedValue) and node.conversion == ord("r")
+    }
+    assert not {(path, text) for path, text in quoted if text not in TEXTS}
+
+
 def test_nothing_is_called_a_leftover() -> None:
     banned = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
     assert not [str(path) for path in MODULES if path.stem in banned]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,10 @@ class Failing:
         (SyncerError("some trouble"), 1, "some trouble"),
         (OSError(errno.ENOSPC, "No space left on device"), 17, "No space"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), 17, "quota"),
-        (PermissionError(errno.EACCES, "Permission denied", "/x"), 1, "/x"),
+        (PermissionError(errno.EACCES, "Permission denied", b"/x\xff"), 12, r"blocksync: /x\xff: Permission denied"),
+        (OSError(errno.EROFS, "Read-only file system", b"/x"), 2, "blocksync: /x: Read-only file system"),
+        (OSError(errno.EIO, "Input/output error", b"/a", None, b"/b"), 1, "blocksync: /a -> /b: Input/output error"),
+        (OSError("no number, no name"), 1, "blocksync: no number, no name"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (click.Abort(), 130, "interrupted"),
         (ZeroDivisionError("oops"), 1, "internal error: ZeroDivisionError"),
@@ -55,6 +59,21 @@ def test_every_failure_is_one_line_and_its_exit_code(
     assert words in captured.err
     assert captured.err.strip().count("\n") == 0
     assert captured.out == ""
+
+
+def test_with_json_a_failure_is_a_line_of_json_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verbs.importlib, "import_module", lambda _name: Failing(NotFoundError("unused")))
+    for arguments, code, message in (
+        (["stats", "--json"], 2, "No such option"),  # the verb of this test has none
+        (["nonsense", "--json"], 2, "there is no verb 'nonsense'"),
+    ):
+        assert entry.run(arguments) == code
+        (line,) = capsys.readouterr().out.splitlines()
+        told = json.loads(line)
+        assert (told["type"], told["version"], told["root"], told["exit_code"]) == ("error", 1, None, code)
+        assert message in told["message"]
 
 
 def test_debug_shows_where_it_happened(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,12 @@ _SEEN = r"a\x1b]0;owned\x07\x9b2Jb\x7fc\x09d\x0de"
 
 def test_control_characters_are_shown_and_not_sent() -> None:
     assert printable(_EVIL) == _SEEN
-    assert printable("two\nlines of ünïcode 漢字") == "two\nlines of ünïcode 漢字"
+    assert printable("ünïcode 漢字") == "ünïcode 漢字"
+
+
+def test_a_name_with_a_newline_stays_within_its_line() -> None:
+    """Else what follows the newline looks like a message of ours."""
+    assert printable("evil\nblocksync: all is well") == r"evil\x0ablocksync: all is well"
 
 
 def test_everything_printed_goes_through_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,18 +115,20 @@ def test_relative_xdg_folders_count_as_unset(tmp_path: Path) -> None:
     )
 
 
-def test_the_first_token_of_a_file_counts_then_the_environment(tmp_path: Path) -> None:
+def test_the_accounts_own_token_of_a_file_counts_then_the_first_then_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("# mine\n\nfirst alice\nsecond bob\n")
-    assert read_token(str(file), {"BLOCKSYNC_TOKEN": "other"}) == "first"
-    assert read_token(None, {"BLOCKSYNC_TOKEN": " other\n"}) == "other"
+    assert read_token(str(file), {"BLOCKSYNC_TOKEN": "other"}, "alice") == "first"
+    assert read_token(str(file), {}, "bob") == "second"
+    assert read_token(str(file), {}, "who-shares-with-alice") == "first"
+    assert read_token(None, {"BLOCKSYNC_TOKEN": " other\n"}, "alice") == "other"
     with pytest.raises(UsageError, match="BLOCKSYNC_TOKEN"):
-        read_token(None, {})
+        read_token(None, {}, "alice")
     with pytest.raises(NotFoundError):
-        read_token(str(tmp_path / "nothing"), {})
+        read_token(str(tmp_path / "nothing"), {}, "alice")
     file.write_text("\n")
     with pytest.raises(UsageError):
-        read_token(str(file), {})
+        read_token(str(file), {}, "alice")
 
 
 @pytest.mark.parametrize(

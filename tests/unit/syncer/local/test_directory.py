@@ -266,6 +266,7 @@ def test_a_file_that_was_written_to_is_not_taken_for_the_observed_one(place: Pla
         with (place.path / "file").open("r+b") as file:
             file.write(b"changed")
         assert await root.read_block(found, blocks, 1) == noise(1, 4 * BLOCK)[BLOCK : 2 * BLOCK]
+        assert block_id(await root.read_block(found, blocks, 0)) == blocks[0]  # it was read when it was hashed
         assert block_id(await root.read_block(found, blocks, 0)) != blocks[0]  # the sender compares
         with pytest.raises(LocalChangedError):
             await root.verify_unchanged(found)

@@ -1,0 +1,221 @@
+"""Reading a root's files to hash them: how far that is, and their blocks for the push that follows.
+
+A new file is read to learn its content, and what it holds is wanted again a moment later, when the server lacks it. So
+blocks of new files stay in memory, up to a bound, until they are sent: a first push of less than that reads each byte
+once. A block is given out once, and compared with its id before it is sent, as if it had been read again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.extents import block_count
+from blockfs.blocks.hashing import canonical
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Content, FileStat
+from syncer.errors import LocalChangedError
+from syncer.local.assembly import Sources
+from syncer.local.blocklists import BlockLists
+from syncer.local.filehash import hash_file
+from syncer.local.places import Opener, tag_of
+from syncer.local.root import MAX_BLOCKS, ContentMemory, Problem, content_of
+from syncer.local.syscalls import status
+
+HELD_BYTES: Final = 256 << 20
+"""Of blocks in memory, at most; less on a machine that has less than four times as much to spare."""
+
+_HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
+_PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
+_PORTION_FILES: Final = 64
+_SMALL_BYTES: Final = 64 << 10
+_REMEMBERED_BYTES: Final = 16 << 20  # hashing this takes longer than the durable write that remembers it
+
+IsNew = Callable[[FileStat], bool]
+"""Whether a file was not in the base: then the server most likely lacks its blocks."""
+
+
+class Reading:
+    """Hashes files of one root. Safe for many threads.
+
+    Attributes:
+        total_bytes: Sizes of the files to hash, of this look.
+        done_bytes: How much of that is done; holes count.
+    """
+
+    def __init__(self, root: int, lists: BlockLists, sources: Sources, block_size: int, memory: ContentMemory) -> None:
+        """Take the root's descriptor (not closed here), its cache of block lists, its counter of bytes, its memory."""
+        self._root = root
+        self._lists = lists
+        self._sources = sources
+        self._block_size = block_size
+        self._memory = memory
+        self._hashers = trio.CapacityLimiter(_HASHERS)
+        self._guard = threading.Lock()
+        self._held: dict[BlockId, bytes] = {}
+        self._room = held_bytes()
+        self.total_bytes = 0
+        self.done_bytes = 0
+
+    def take(self, name: BlockId) -> bytes | None:
+        """A block that was read a while ago, canonical; None if it must be read again. It is given out once."""
+        with self._guard:
+            data = self._held.pop(name, None)
+            self._room += 0 if data is None else len(data)
+        return data
+
+    async def hash_all(
+        self, stats: list[FileStat], problems: list[Problem], clock_ns: int, *, is_new: IsNew
+    ) -> list[FileStat]:
+        """Complete files with their contents.
+
+        Args:
+            stats: Which.
+            problems: What can't be read is added here.
+            clock_ns: The filesystem's time before the look.
+            is_new: See `IsNew`.
+        """
+        hashed: list[FileStat] = []
+        self.total_bytes, self.done_bytes = sum(stat.tag.size_bytes for stat in stats), 0
+        waiting = _portions(stats)
+        working = 0
+
+        def contents(portion: Sequence[FileStat]) -> tuple[list[tuple[Content | None, str | None]], bool]:
+            """What is in the files, and whether a second thread is of use.
+
+            Hashing large blocks and waiting for a disk leave Python's lock to others. Small files in memory don't: two
+            threads that hand it to and fro at each system call take twice the time of one.
+            """
+            began_s, began_cpu_s = time.monotonic(), time.thread_time()
+            with Opener(self._root) as opener:
+                found = [self._content(stat, clock_ns, opener, is_new) for stat in portion]
+            waited = time.monotonic() - began_s > 2 * (time.thread_time() - began_cpu_s)
+            return found, waited or sum(stat.tag.size_bytes for stat in portion) > len(portion) * _SMALL_BYTES
+
+        async def work() -> None:
+            nonlocal working
+            for portion in waiting:
+                found, is_apart = await trio.to_thread.run_sync(contents, portion, limiter=self._hashers)
+                for stat, (content, reason) in zip(portion, found, strict=True):
+                    hashed.append(replace(stat, content=content))
+                    if reason is not None:
+                        problems.append(Problem(path=stat.path, reason=reason))
+                if is_apart and working < _HASHERS:
+                    working += 1
+                    nursery.start_soon(work)
+
+        async with trio.open_nursery() as nursery:
+            working = 1
+            nursery.start_soon(work)
+        return hashed
+
+    async def hash_again(self, stat: FileStat) -> tuple[Content, BlockList]:
+        """The content of a file whose block list is lost.
+
+        Raises:
+            LocalChangedError: It was written to meanwhile.
+        """
+
+        def again() -> tuple[Content, BlockList]:
+            with Opener(self._root) as opener:
+                return self._hash_unchanged(stat, opener, None)
+
+        return await trio.to_thread.run_sync(again, limiter=self._hashers)
+
+    def _content(
+        self, stat: FileStat, clock_ns: int, opener: Opener, is_new: IsNew
+    ) -> tuple[Content | None, str | None]:
+        """The content of a large file from memory if it is there, else by hashing."""
+        seen, size_bytes = _Seen(self, keep=is_new(stat)), stat.tag.size_bytes
+        known = None if size_bytes < _REMEMBERED_BYTES else self._memory.known(stat.tag)
+        content, reason = (known, None) if known is not None else self._hash(stat, opener, seen)
+        if known is None and content is not None and size_bytes >= _REMEMBERED_BYTES:
+            self._memory.remember([(stat.tag, content)], clock_ns)
+        self.saw(size_bytes - seen.size_bytes)
+        return content, reason
+
+    def _hash(self, stat: FileStat, opener: Opener, seen: _Seen) -> tuple[Content | None, str | None]:
+        """The content of a file, or why it can't be had."""
+        if block_count(stat.tag.size_bytes, self._block_size) > MAX_BLOCKS:
+            return None, f"it has more than {MAX_BLOCKS} blocks of {self._block_size} bytes: too large to be synced"
+        try:
+            return self._hash_unchanged(stat, opener, seen)[0], None
+        except LocalChangedError:
+            return None, "it changes while it is read; left alone until it is quiet"
+        except OSError as error:
+            return None, f"can't be read ({error.strerror}); left alone until it can"
+
+    def _hash_unchanged(self, stat: FileStat, opener: Opener, seen: _Seen | None) -> tuple[Content, BlockList]:
+        descriptor = opener.open(stat.path)
+        try:
+            if stat.tag.size_bytes > self._block_size:  # of a small one, the look after the only read says as much
+                _require(descriptor, stat)
+            blocks, read = hash_file(descriptor, stat.tag.size_bytes, self._block_size, seen)
+            self._sources.bytes_read += read
+            # Look again after the last read: a block list of a file that changed in between mixes two versions.
+            _require(descriptor, stat)
+        finally:
+            os.close(descriptor)
+        content = content_of(blocks)
+        self._lists.save(content, blocks)
+        return content, blocks
+
+    def saw(self, size_bytes: int, block: tuple[bytes, bytes] | None = None) -> None:
+        """So many bytes more are done; of a block to be kept, id and content."""
+        with self._guard:
+            self.done_bytes += size_bytes
+            if block is None or len(block[1]) > self._room or block[0] in self._held:
+                return
+            name, data = BlockId(block[0]), canonical(block[1])
+            self._held[name] = data
+            self._room -= len(data)
+
+
+class _Seen:
+    """What `hash_file` tells while it reads one file."""
+
+    def __init__(self, reading: Reading, *, keep: bool) -> None:
+        self.size_bytes = 0
+        self._reading = reading
+        self._keep = keep
+
+    def __call__(self, name: bytes, data: bytes) -> None:
+        """One more block."""
+        self.size_bytes += len(data)
+        self._reading.saw(len(data), (name, data) if self._keep else None)
+
+
+def held_bytes() -> int:
+    """How much of what is read may stay in memory: a quarter of what the machine has to spare, up to `HELD_BYTES`."""
+    try:
+        with open("/proc/meminfo", "rb") as file:
+            spare = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
+    except (OSError, StopIteration):  # not Linux, or a very old one
+        return HELD_BYTES
+    return min(HELD_BYTES, spare // 4)
+
+
+def _require(descriptor: int, stat: FileStat) -> None:
+    if tag_of(status(b"", descriptor)) != stat.tag:
+        raise LocalChangedError(stat.path, "it was written to")
+
+
+def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:
+    """Cut files into portions for one thread call each: a call costs as much as hashing several small files."""
+    portion: list[FileStat] = []
+    size = 0
+    for stat in stats:
+        portion.append(stat)
+        size += stat.tag.size_bytes
+        if size >= _PORTION_BYTES or len(portion) == _PORTION_FILES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
