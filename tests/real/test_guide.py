@@ -1,13 +1,14 @@
-"""The commands of docs/guide/vm-images.md work as they stand there."""
+"""How a guide's commands are found and given to a shell."""
 
 from __future__ import annotations
 
 import socket
-from contextlib import closing
 from pathlib import Path
 
-from tests.real.guest import make_disk
-from tests.real.recipes import GUIDE, Home, commands
+import pytest
+
+from tests.real.guest import SYSTEM_PATH
+from tests.real.recipes import blocks, commands, environment_of, in_one_shell
 
 
 def free_port() -> int:
@@ -17,15 +18,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_every_command_of_the_guide_to_vm_images_works(fuse: None, tmp_path: Path) -> None:
-    golden = tmp_path / "made.img"
-    make_disk(golden, tmp_path)
-    guide = GUIDE.read_text().replace(":8800", f":{free_port()}")
-    with closing(Home(tmp_path, golden)) as home:
-        taken = list(home.take_all(guide))
-    assert len(taken) > 40
-
-
 def test_commands_are_what_follows_a_dollar_in_a_fenced_block() -> None:
     guide = "$ not this\n```\n$ one\noutput\n$ two \\\n> more\n```\n$ nor this\n"
     assert commands(guide) == ["one", "two \\\nmore"]
+    assert blocks("```\na\nb\n```\ntext\n```sh\nc\n```\n") == ["a\nb\n", "c\n"]
+
+
+def test_all_of_a_guide_is_one_shell_and_its_failure_is_named(tmp_path: Path) -> None:
+    environment = environment_of(tmp_path, SYSTEM_PATH)
+    took = in_one_shell(
+        ["cd /; export KEPT=kept", "pwd; echo $KEPT", "sleep 9 & true"], tmp_path, environment, tmp_path
+    )
+    assert [each.output.split() for each in took] == [[], ["/", "kept"], []]
+    with pytest.raises(AssertionError, match=r"false \| true: exit code 1"):
+        in_one_shell(["echo before", "false | true", "echo after"], tmp_path, environment, tmp_path)

@@ -1,88 +1,30 @@
-"""The commands of the guides to syncing work as they stand there, in a new user's home, with a real server."""
+"""The commands of the guides and of the README work as they stand there.
+
+Each page in one shell, and all pages one after the other in one new user's home, which each leaves as it found it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.real.guest import PROJECT, SYSTEM_PATH
-from tests.real.recipes import commands
+from tests.real.guest import PROJECT, SYSTEM_PATH, make_disk
+from tests.real.recipes import Home, blocks, commands, environment_of, in_one_shell
 from tests.real.test_guide import free_port
 
-GUIDES = ("conflicts", "moving-a-root", "part-of-a-container", "two-laptops")
-
-
-class Home:
-    """A home with nothing but the programs."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        (path / "bin").mkdir()
-        (path / "bin/blocksync").symlink_to(Path(sys.executable).with_name("blocksync"))
-        self._environment = {**os.environ, "HOME": str(path), "PATH": f"{path}/bin:{SYSTEM_PATH}"}
-        for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR"):
-            self._environment.pop(name, None)
-
-    def take(self, command: str) -> str:
-        """Run one command; what it printed. A file takes it: what runs on in the background must not hold a pipe."""
-        with tempfile.TemporaryFile("w+") as output:
-            code = subprocess.call(
-                ["bash", "-euo", "pipefail", "-c", command],
-                cwd=self.path,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            output.seek(0)
-            told = output.read()
-        assert code == 0, f"{command}: exit code {code}\n{told}"
-        return told
-
-    def close(self) -> None:
-        """End what a guide that broke off has left: it wrote the ids down."""
-        for file in self.path.glob("*.pid"):
-            try:
-                os.kill(int(file.read_text()), signal.SIGTERM)
-            except (ProcessLookupError, ValueError):
-                continue
-
-
-@pytest.mark.parametrize("name", GUIDES)
-def test_every_command_of_the_guide_works(name: str, tmp_path: Path) -> None:
-    guide = (PROJECT / "docs/guide" / f"{name}.md").read_text().replace(":8800", f":{free_port()}")
-    home = Home(tmp_path)
-    try:
-        told = [home.take(command) for command in commands(guide)]
-    finally:
-        home.close()
-    assert len(told) > 15
-    said = " ".join(told)
-    for expected in EXPECTED[name]:
-        assert expected in said, expected
-
-
-def test_every_command_of_the_guide_to_a_first_sync_works(fuse: None, tmp_path: Path) -> None:
-    guide = (PROJECT / "docs/guide/first-sync.md").read_text().replace(":8800", f":{free_port()}")
-    home = Home(tmp_path)
-    try:
-        said = " ".join(" ".join(home.take(command) for command in commands(guide)).split())
-    finally:
-        home.close()
-        if os.path.ismount(tmp_path / "images"):
-            home.take("blocksync umount ~/images || umount -l ~/images")
-    assert (tmp_path / "copy/web.img").read_bytes() == (tmp_path / "golden.img").read_bytes()
-    for expected in ("unique 40 MiB", "blocks 640", "dedup ratio 2.00", "listening on", "golden.img web.img"):
-        assert expected in said, expected
-
+GUIDES = ("first-sync", "conflicts", "moving-a-root", "part-of-a-container", "two-laptops")
+"""Those without a guest. Any order must do: what follows the README here would trip over what it left."""
 
 EXPECTED = {
+    "first-sync": ("unique 40 MiB", "blocks 640", "dedup ratio 2.00", "listening on", "golden.img web.img"),
     "conflicts": (
         "exit code 4",
         "it is a conflict",
@@ -94,3 +36,83 @@ EXPECTED = {
     "part-of-a-container": ("two.jpg", "three.jpg", "one.jpg", "one.txt", "four"),
     "two-laptops": ("exit code 16", "actions", "condition", "ok    "),
 }
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One home for all pages; nothing but the program is in it."""
+    path = tmp_path_factory.mktemp("home")
+    (path / "bin").mkdir()
+    (path / "bin/blocksync").symlink_to(Path(sys.executable).with_name("blocksync"))
+    yield path
+    for file in path.glob("*.pid"):  # of a page that broke off
+        try:
+            os.kill(int(file.read_text()), signal.SIGTERM)
+        except (ProcessLookupError, ValueError):
+            continue
+    for mounted in ("images", "images2", "try/images"):
+        if os.path.ismount(path / mounted):
+            subprocess.run([path / "bin/blocksync", "umount", path / mounted], check=False)
+
+
+def visible(home: Path) -> set[str]:
+    """What a user sees of a home; state and data folders of the program are its own."""
+    return {path.name for path in home.iterdir()} - {"bin", ".local"}
+
+
+def linked(home: Path) -> list[Path]:
+    """The roots that are linked there."""
+    return list(home.glob(".local/state/blocksync/roots/*/root.json"))
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_every_command_of_the_guide_works(fuse: None, name: str, home: Path) -> None:
+    guide = (PROJECT / "docs/guide" / f"{name}.md").read_text().replace(":8800", f":{free_port()}")
+    environment = environment_of(home, f"{home}/bin:{SYSTEM_PATH}")
+    took = in_one_shell(commands(guide), home, environment, home)
+    assert len(took) > 15
+    said = " ".join(" ".join(each.output for each in took).split())
+    for expected in EXPECTED[name]:
+        assert " ".join(expected.split()) in said, expected
+    assert visible(home) == set()
+    assert linked(home) == []
+
+
+def test_every_command_of_the_guide_to_vm_images_works(fuse: None, home: Path, tmp_path: Path) -> None:
+    golden = tmp_path / "made.img"
+    make_disk(golden, tmp_path)
+    guide = (PROJECT / "docs/guide/vm-images.md").read_text().replace(":8800", f":{free_port()}")
+    with closing(Home(home, golden)) as made:
+        assert len(made.take(*commands(guide))) > 40
+    assert visible(home) == {"golden.img", "old.qcow2", "initramfs"}
+    assert linked(home) == []
+
+
+def test_the_block_of_the_readme_works_when_pasted_into_a_bare_shell(fuse: None, tmp_path: Path) -> None:
+    """One shell, an empty home, nothing made before: in the clone, after `make demo`, as somebody sits there."""
+    section = (PROJECT / "README.md").read_text().partition("## Sixty seconds")[2].partition("\n## ")[0]
+    (block, away) = blocks(section)
+    port = free_port()
+    pasted = "".join(part.replace(":8800", f":{port}") for part in (block, away))
+    environment = {"HOME": str(tmp_path), "PATH": SYSTEM_PATH, "TERM": "dumb"}
+    trap = "trap 'echo \"failed: $BASH_COMMAND\"' ERR\n"
+    try:
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc"],
+            cwd=PROJECT,
+            env=environment,
+            input=trap + pasted,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+    finally:
+        if os.path.ismount(tmp_path / "try/images"):
+            subprocess.run([PROJECT / ".venv/bin/blocksync", "umount", tmp_path / "try/images"], check=False)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert "failed:" not in told, told
+    assert re.search(r"dedup ratio +2\.00", told), told
+    assert re.search(r"pulled +2\n", told), told
+    assert visible(tmp_path) == set()
