@@ -78,13 +78,13 @@ BYTES = {
     "inside",
     "child",
 }
-"""Names under which the code keeps paths, which are bytes; in blockfs also `name`."""
+"""Names under which the code keeps paths, which are bytes; in the engine and the tree also `name`."""
 
 
 def test_no_message_shows_bytes_as_a_program_has_them() -> None:
     """`b'…'` says nothing to a person: `shown` does."""
     for path in MODULES:
-        of_bytes = BYTES | ({"name", "new_name"} if path.is_relative_to(PROJECT / "blockfs") else set())
+        of_bytes = BYTES | ({"name", "new_name"} if path.parts[-2] in {"engine", "tree"} else set())
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FormattedValue) and node.conversion == ord("r"):
                 told = re.findall(r"[a-z_]+", ast.unparse(node.value).partition("[")[0])
