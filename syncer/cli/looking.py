@@ -18,6 +18,7 @@ from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange
 from syncer.core.merge import Policy
 from syncer.core.model import Action, Content, LocalTag, Nid, Plan, RelPath
+from syncer.core.overwrites import Overwrite
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Look, Options
@@ -45,6 +46,12 @@ class _Unwritten:
 
     def record(self, changes: Sequence[BaseChange]) -> None:  # noqa: ARG002 - see State
         raise AssertionError("who only looks records nothing")
+
+    def overwrites(self) -> Sequence[Overwrite]:
+        return ()
+
+    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:  # noqa: ARG002 - see State
+        raise AssertionError("who only looks writes nothing")
 
     def container(self) -> ContainerIdentity | None:
         return self._books.container()

@@ -13,6 +13,7 @@ import msgspec
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
+from syncer.core.overwrites import Overwrite
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.safety import ContainerIdentity
 from syncer.engine.report import Report
@@ -96,6 +97,14 @@ class Books:
     def record(self, changes: Sequence[BaseChange]) -> None:
         """Base changes, durably."""
         self._database.record(changes)
+
+    def overwrites(self) -> list[Overwrite]:
+        """Writes that may have replaced what nobody here has seen."""
+        return self._database.overwrites()
+
+    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
+        """Take writes into that list, and others out."""
+        self._database.book_overwrites(new, settled)
 
     def container(self) -> ContainerIdentity | None:
         """The container as last seen."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -32,10 +33,11 @@ from syncer.core.model import (
     Side,
     Update,
 )
+from syncer.core.overwrites import Overwrite
 from syncer.core.plan import make_plan
 from syncer.core.safety import ContainerIdentity, check_container, check_listing, guard
 from syncer.engine.apply import LocalWorker
-from syncer.engine.foreign import keep_beside
+from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.performing import ONE_NODE, Performing
 from syncer.engine.push import RemoteWorker
@@ -46,8 +48,10 @@ from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
-from syncer.remote.client import Changes, CloudClient, Cursor, ForeignVersion, RefusedName
-from syncer.remote.parallel import one_error
+from syncer.remote.client import Changes, CloudClient, Cursor, RefusedName
+from syncer.remote.parallel import for_each, one_error
+
+_LOOKS_AT_ONCE: Final = 16
 
 
 def _no_step(name: str) -> None:
@@ -293,9 +297,12 @@ class Cycle:
         ledger = Ledger(look.base, plan)
         files = LocalFiles(ledger, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, look.seen.clock_ns, step)
-        pusher = RemoteWorker(self._remote, self._local, ledger, files, step, look.whole.subtrees)
+        seen = [stat.tag for stat in look.objects] + [row.remote for row in look.base.rows.values() if row.remote]
+        unseen = Unseen(self._state, step, max((tag.version for tag in seen), default=0))
+        pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
         puller = LocalWorker(self._remote, self._local, ledger, files, step)
         try:
+            await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.
             await recorder.add(look.whole.retagged)
             if plan.untrack:
@@ -309,11 +316,12 @@ class Cycle:
             if plan.local:
                 await puller.prepare()
             await self._side(plan.local, plan, ledger, recorder, puller)
-            await self._keep_foreign(pusher.foreign)
+            await self._keep_foreign(unseen)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             await recorder.flush()
+            await unseen.flush()
             if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.
                 await self._distrust_parts()
@@ -372,18 +380,29 @@ class Cycle:
         one = partial(run.one, perform=worker.perform)
         await run_actions(actions, kind_of, one, worker.workers, worker.together(run))
 
-    async def _keep_foreign(self, foreign: Sequence[ForeignVersion]) -> None:
+    async def _look_for_left(self, unseen: Unseen) -> None:
+        """What earlier cycles could not look after: writes that they were ended in the middle of, or nearly."""
+
+        async def look(write: Overwrite) -> None:
+            unseen.done(write, await self._remote.replaced_unseen(write))
+
+        await for_each(iter(unseen.left), look, _LOOKS_AT_ONCE)
+
+    async def _keep_foreign(self, unseen: Unseen) -> None:
         """Versions of others that our writes replaced unseen (plain Pithos only) become conflict copies."""
-        for version in foreign:
+        failed: set[int] = set()
+        for write, version in unseen.found:
             try:
-                copy = await keep_beside(self._remote, version, self._options.policy)
+                copy = await keep_beside(self._remote, version)
             except ONE_NODE as error:
-                failure = Failure(path=version.path, reason=f"version {version.tag.version} was replaced: {error}")
-                self.report.failures.append(failure)
-                self._listener.failed(failure)
+                failed.add(write.number)
+                reason = f"version {version.tag.version} was replaced unseen and is not kept yet: {error}"
+                self._isolated(Failure(path=version.path, reason=reason))
             else:
                 self.report.conflicts += 1
                 self._listener.noted(copy, f"keeps version {version.tag.version}, which our write replaced unseen")
+        for write in {write.number: write for write, _ in unseen.found if write.number not in failed}.values():
+            unseen.settle(write)
 
     def _failed(self, action: Action, reason: str, exit_code: int = 3) -> None:
         side = "on the server" if action.side is Side.REMOTE else "locally"

@@ -1,31 +1,145 @@
-"""Keep a version of somebody else that our own write replaced unseen, on servers without atomic conditions."""
+"""What our own writes replaced unseen is not lost, on servers without atomic conditions: `core.overwrites` says why.
+
+A write is booked before it is sent. The booking goes when it is known that nobody slipped in, or when what slipped in
+has a name of its own. What a cycle leaves in the book, because it was ended, the next one looks for.
+"""
 
 from __future__ import annotations
 
-from syncer.core.conflict import conflict_name
-from syncer.core.merge import Policy
-from syncer.core.model import NO_META, ROOT, Kind, Node, RelPath
-from syncer.core.paths import join, split
-from syncer.errors import ConflictOnRemoteError
-from syncer.local.root import content_of
-from syncer.remote.client import CloudClient, ForeignVersion, MissingBlocks
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import trio
+
+from blockfs.blocks.hashing import block_id
+from syncer.core.model import Create, Kind, Mkdir, RelPath, RemoteTag, Update
+from syncer.core.overwrites import ForeignVersion, Overwrite, copy_path
+from syncer.core.paths import split
+from syncer.errors import PreconditionFailedError
+from syncer.remote.client import CloudClient, MoveOrder
+
+_NAMES: Final = 16  # tries; a second one is rare: a name holds the time of the version and six digits of its hash
 
 
-async def keep_beside(remote: CloudClient, foreign: ForeignVersion, policy: Policy) -> RelPath:
-    """Put that version beside its object as a conflict copy. Its blocks are on the server: nothing is transferred.
+class OverwriteBook(Protocol):
+    """The part of a state that keeps bookings. Blocking; durable when it returns."""
+
+    def overwrites(self) -> Sequence[Overwrite]:
+        """What is booked, in the order of the numbers."""
+        ...
+
+    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
+        """Take writes in, and others, by their numbers, out: all or none."""
+        ...
+
+
+class Unseen:
+    """The bookings of one cycle.
+
+    Attributes:
+        left: What earlier cycles left in the book.
+        found: What writes replaced unseen, with the booking of each.
+    """
+
+    def __init__(self, book: OverwriteBook, step: Callable[[str], None], newest: int = 0) -> None:
+        """Take the book of a cycle.
+
+        Args:
+            book: Where bookings are kept.
+            step: Fault points.
+            newest: Serial of the youngest version that the cycle saw: what a free name had before is older.
+        """
+        self._book = book
+        self._step = step
+        self._newest = newest
+        self.left = list(book.overwrites())
+        self.found: list[tuple[Overwrite, ForeignVersion]] = []
+        self._last = max((write.number for write in self.left), default=0)
+        self._waiting: list[Overwrite] = []
+        self._settled: list[int] = []
+        self._writing = trio.Lock()
+
+    def change(self, action: Mkdir | Create | Update, path: RelPath, expect: RemoteTag | None) -> Overwrite:
+        """What an action is about to make of an object."""
+        size_bytes, etag = 0, block_id(b"").hex()
+        kind = Kind.DIRECTORY
+        if not isinstance(action, Mkdir):
+            kind = action.kind
+            if action.content is not None:
+                size_bytes, etag = action.content.size_bytes, action.content.object_hash.hex()
+            elif action.target is not None:
+                size_bytes, etag = len(action.target), block_id(action.target).hex()
+        known = self._newest if expect is None else expect.version
+        return Overwrite(path=path, kind=kind, size_bytes=size_bytes, etag=etag, known=known, replaced=expect)
+
+    def rename(self, kind: Kind, order: MoveOrder) -> Overwrite:
+        """A rename onto a free name."""
+        tag = order.expect
+        return Overwrite(
+            path=order.target,
+            kind=kind,
+            size_bytes=tag.size_bytes,
+            etag=tag.etag,
+            known=self._newest,
+            uuid=tag.uuid,
+        )
+
+    async def about_to(self, writes: Sequence[Overwrite]) -> list[Overwrite]:
+        """Book writes that are sent next; durable when it returns. Several callers share a transaction."""
+        booked: list[Overwrite] = []
+        for write in writes:
+            self._last += 1
+            booked.append(replace(write, number=self._last))
+        self._waiting += booked
+        async with self._writing:
+            if booked[-1] in self._waiting:  # nobody wrote them while we waited for our turn
+                await self._write()
+        self._step("booked")
+        return booked
+
+    def settle(self, write: Overwrite) -> None:
+        """Nothing was lost by it, or nothing was sent. Kept in mind only: a look too many costs a request."""
+        self._settled.append(write.number)
+
+    def done(self, write: Overwrite, foreign: Sequence[ForeignVersion]) -> None:
+        """It was sent, and it was looked up what it replaced."""
+        if foreign:
+            self.found += [(write, version) for version in foreign]
+        else:
+            self.settle(write)
+
+    async def flush(self) -> None:
+        """Make durable what is settled."""
+        async with self._writing:
+            if self._settled or self._waiting:
+                await self._write()
+
+    async def _write(self) -> None:
+        new, settled = list(self._waiting), list(self._settled)
+        await trio.to_thread.run_sync(self._book.book_overwrites, new, settled)
+        # Only now: should that fail, nobody who waits for his booking may take it for done.
+        del self._waiting[: len(new)]
+        del self._settled[: len(settled)]
+
+
+async def keep_beside(remote: CloudClient, version: ForeignVersion) -> RelPath:
+    """Give a version a conflict name beside its object. It is copied on the server: nothing is transferred.
 
     Returns:
-        Where it is now. The next cycle pulls it like any new file; a run that repeats this finds the name taken.
+        Where it is now. Whoever repeats this, on any device, finds it there. The next cycle pulls it like any new file.
 
     Raises:
-        ConflictOnRemoteError: It is no file, or the server lost its blocks.
+        ConflictOnRemoteError: It is no longer readable.
     """
-    if foreign.kind is not Kind.FILE:
-        raise ConflictOnRemoteError(foreign.path, "a file's version", foreign.kind.value)
-    blocks = await remote.block_list(foreign.path, foreign.tag)
-    above, name = split(foreign.path)
-    node = Node(parent=ROOT, name=name, kind=Kind.FILE, content=content_of(blocks))
-    copy = join(above, conflict_name(node, host=policy.host, utc=policy.utc, taken=()))
-    if isinstance(await remote.put_object(copy, blocks, NO_META, None), MissingBlocks):
-        raise ConflictOnRemoteError(foreign.path, f"version {foreign.tag.version}", "its blocks are gone")
-    return copy
+    taken: list[bytes] = []
+    while True:
+        target = copy_path(version, taken)
+        try:
+            await remote.keep_version(version, target)
+        except PreconditionFailedError:
+            taken.append(split(target)[1])
+            if len(taken) == _NAMES:
+                raise
+        else:
+            return target

@@ -31,8 +31,10 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.overwrites import Overwrite
 from syncer.core.subtrees import Retagged, Subtree
 from syncer.core.xattrs import XattrError
+from syncer.engine.foreign import Unseen
 from syncer.engine.lanes import Lanes
 from syncer.engine.performing import Performing
 from syncer.engine.schedule import Together
@@ -41,7 +43,7 @@ from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableEr
 from syncer.local.root import LocalRoot
 from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
 from syncer.protocol.headers import EXTENSION_BULK
-from syncer.remote.client import CloudClient, ForeignVersion, KnownBase, MoveOrder, PutOrder, PutResult
+from syncer.remote.client import CloudClient, KnownBase, MoveOrder, PutOrder, PutResult
 from syncer.remote.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
@@ -52,10 +54,9 @@ _SMALL_BYTES: Final = 64 << 20  # in memory, of small files on their way
 
 
 class RemoteWorker:
-    """Performs one remote action at a time per task; books nothing itself but foreign versions.
+    """Performs one remote action at a time per task; books nothing itself but what may be replaced unseen.
 
     Attributes:
-        foreign: Versions of others that our writes replaced unseen.
         doubtful: A folder was not moved because the server has another one than the base says, or it is not known
             whether it was.
         workers: How many actions at once are of use. Where small changes share requests, the more are asked for at
@@ -69,6 +70,7 @@ class RemoteWorker:
         ledger: Ledger,
         files: LocalFiles,
         step: Callable[[str], None],
+        unseen: Unseen,
         subtrees: Mapping[Nid, Subtree] | None = None,
     ) -> None:
         """Take the books of a cycle.
@@ -79,6 +81,7 @@ class RemoteWorker:
             ledger: What is where.
             files: What is where locally.
             step: Fault points.
+            unseen: Where writes are booked, if the server needs that.
             subtrees: Directories of which the ledger has nothing below: they move as a whole.
         """
         self._remote = remote
@@ -93,13 +96,15 @@ class RemoteWorker:
         self._step = step
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(LARGE_AT_ONCE)
-        self.foreign: list[ForeignVersion] = []
+        self._unseen = unseen
+        self._atomic = True
 
     async def prepare(self) -> None:
         """Find out how many actions at once are of use."""
         info = await self._remote.container_info()
         # A server whose conditions are not atomic must be asked what became of a write: of many by one listing.
         self._many = EXTENSION_BULK in info.extensions or not info.atomic
+        self._atomic = info.atomic
         if EXTENSION_BULK not in info.extensions:
             self._many_bytes = min(self._many_bytes, _ALONE_BYTES)
         else:
@@ -117,12 +122,17 @@ class RemoteWorker:
         if isinstance(action, Trash):
             return await self._delete(action)
         path = self._ledger.path_after(action)
+        booked = None
+        if not self._atomic and isinstance(action, Mkdir | Create | Update):
+            expect = remote_tag(self._ledger, action.nid) if isinstance(action, Update) else None
+            (booked,) = await self._unseen.about_to([self._unseen.change(action, path, expect)])
         try:
             result = await self._change(action, path)
         except XattrError as error:  # those of both sides, united
             raise UnholdableError(path, str(error)) from error
-        self.foreign += result.foreign
         self._step("remote changed")
+        if booked is not None:
+            self._unseen.done(booked, result.foreign)
         return self._ledger.applied(action, result.tag)
 
     def together(self, run: Performing) -> Together | None:
@@ -176,15 +186,28 @@ class RemoteWorker:
                 orders[at] = order
             else:
                 done[at] = order
+        booked = await self._book_all(actions, orders)
         results = await self._remote.put_all(list(orders.values())) if orders else []
         for at, result in zip(orders, results, strict=True):
             if isinstance(result, PutResult):
-                self.foreign += result.foreign
                 self._step("remote changed")
+                if at in booked:
+                    self._unseen.done(booked[at], result.foreign)
                 done[at] = self._ledger.applied(actions[at], result.tag)
             else:
                 done[at] = result
         return [done[at] for at in range(len(actions))]
+
+    async def _book_all(self, actions: Sequence[Action], orders: Mapping[int, PutOrder]) -> dict[int, Overwrite]:
+        """Book what `create_all` is about to send."""
+        if self._atomic or not orders:
+            return {}
+        writes: list[Overwrite] = []
+        for at, order in orders.items():
+            action = actions[at]
+            assert isinstance(action, Mkdir | Create)
+            writes.append(self._unseen.change(action, order.path, None))
+        return dict(zip(orders, await self._unseen.about_to(writes), strict=True))
 
     def _order(self, action: Action, stat: FileStat, found: bytes | Exception) -> PutOrder | Exception:
         """A small file as it is sent, or why it can't be."""
@@ -285,8 +308,7 @@ class RemoteWorker:
         tag = self._ledger.tag(Side.REMOTE, action.nid)
         along = await self._move_below(action.nid, source, target)
         if isinstance(tag, RemoteTag):  # a directory without a marker has moved with what is below it
-            result = await self._remote.move(source, target, tag)
-            self.foreign += result.foreign
+            (result,) = await self._rename([action.nid], [MoveOrder(source=source, target=target, expect=tag)])
             tag = result.tag
         self._step("remote moved")
         changes = self._ledger.applied(action, tag)
@@ -320,11 +342,23 @@ class RemoteWorker:
                 order = MoveOrder(source=path, target=moved, expect=tag)
                 levels.setdefault(path.count(b"/"), []).append((below, order))
         for level in sorted(levels, reverse=True):
-            results = await self._remote.move_all([order for _, order in levels[level]])
-            for (below, _), result in zip(levels[level], results, strict=True):
-                self.foreign += result.foreign
+            nids, orders = [below for below, _ in levels[level]], [order for _, order in levels[level]]
+            for below, result in zip(nids, await self._rename(nids, orders), strict=True):
                 done.append((below, result.tag))
         return done
+
+    async def _rename(self, nids: Sequence[Nid], orders: Sequence[MoveOrder]) -> list[PutResult]:
+        """Rename objects."""
+        booked: list[Overwrite] = []
+        if not self._atomic:
+            nodes = [self._ledger.node(Side.REMOTE, nid) for nid in nids]
+            kinds = [node.kind for node in nodes if node is not None]
+            writes = [self._unseen.rename(kind, order) for kind, order in zip(kinds, orders, strict=True)]
+            booked = await self._unseen.about_to(writes)
+        results = await self._remote.move_all(orders)
+        for write, result in zip(booked, results, strict=False):
+            self._unseen.done(write, result.foreign)
+        return results
 
     async def _delete(self, action: Trash) -> list[BaseChange]:
         tag = self._ledger.tag(Side.REMOTE, action.nid)

@@ -16,13 +16,14 @@ from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Kind
 from syncer.core.safety import ContainerIdentity
+from syncer.engine.foreign import OverwriteBook
 from syncer.local.root import LocalRoot, settled
 
 GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
 
 
-class State(Protocol):
+class State(OverwriteBook, Protocol):
     """What a cycle keeps between runs. Blocking; every write is durable when it returns."""
 
     def load_base(self) -> BaseIndex:

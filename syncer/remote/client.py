@@ -19,6 +19,7 @@ from typing import Protocol
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError
 
@@ -186,21 +187,6 @@ class Changes:
     object_count: int | None = None
     bytes_used: int | None = None
     moves: list[SubtreeMove] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignVersion:
-    """Somebody's version that our write replaced although we hadn't seen it. Keep it as a conflict copy.
-
-    Attributes:
-        path: Where it was, and still is readable by its version.
-        kind: What it was.
-        tag: Names the version: `block_list(path, tag)` and `read_blocks` work with it.
-    """
-
-    path: RelPath
-    kind: Kind
-    tag: RemoteTag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -512,6 +498,24 @@ class CloudClient(Protocol):
 
         Raises:
             ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
+        """
+        ...
+
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
+        """What a write replaced unseen that was booked and of which no more was heard; see `core.overwrites.unseen`.
+
+        Empty also if it was never done, and on a server with atomic conditions.
+        """
+        ...
+
+    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
+        """Give a version a name of its own, with its metadata; the time it was made is its mtime if it has none.
+
+        It may be there already, by an earlier try or by somebody else who found it.
+
+        Raises:
+            ConflictOnRemoteError: The version is no longer readable.
+            PreconditionFailedError: Something else has that name.
         """
         ...
 

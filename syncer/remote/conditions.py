@@ -1,8 +1,6 @@
-"""Is it still the version that we decided on? Did anybody slip in? Pure decisions."""
+"""Is it still the version that we decided on? Pure decisions."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from syncer.core.model import RelPath, RemoteTag
 from syncer.errors import ConflictOnRemoteError
@@ -34,14 +32,3 @@ def require(path: RelPath, expect: RemoteTag | None, found: RemoteTag | None) ->
 def describe(tag: RemoteTag | None) -> str:
     """A version in words, for messages."""
     return "no object" if tag is None else f"version {tag.version}"
-
-
-def slipped_in(versions: Sequence[int], base: int, ours: int) -> list[int]:
-    """Versions between the one we based on and ours: somebody wrote them while our condition was being checked.
-
-    Args:
-        versions: All versions of the object, as the server lists them.
-        base: What we replaced, 0 if there was nothing.
-        ours: What our write became.
-    """
-    return sorted(version for version in versions if base < version < ours)

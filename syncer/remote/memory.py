@@ -17,6 +17,7 @@ from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
+from syncer.core.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
@@ -423,6 +424,14 @@ class MemoryClient:
         self._require(path, expect)
         found = self.container.objects[path]
         return await self._put("set_meta", path, found.kind, found.blocks, found.meta.overlaid(meta))
+
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:  # noqa: ARG002 - see CloudClient
+        """See CloudClient: conditions are atomic here."""
+        return []
+
+    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
+        """See CloudClient: there is never one."""
+        raise ConflictOnRemoteError(version.path, target.decode(errors="replace"), "no versions of others")
 
     async def close(self) -> None:
         """See CloudClient."""

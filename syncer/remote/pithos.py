@@ -15,6 +15,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
 from syncer.protocol import headers as wire
@@ -250,6 +251,14 @@ class PithosClient:
     async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
         """See CloudClient."""
         return await self._writer.set_meta(path, meta, expect)
+
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
+        """See CloudClient."""
+        return await self._writer.replaced_unseen(write)
+
+    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
+        """See CloudClient."""
+        await self._writer.keep_version(version, target)
 
     async def close(self) -> None:
         """See CloudClient."""

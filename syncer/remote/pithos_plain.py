@@ -4,21 +4,21 @@
   versioning "auto"), so they are reported and become conflict copies.
 - MOVE: its version header is junk, so the result is looked up; a target that appeared meanwhile is found the same way.
 - DELETE ignores If-Match: the object is moved to a hidden name first, compared there, and only then deleted. What turns
-  out to be somebody's newer version goes back.
+  out to be somebody's newer version goes back, and what that replaced in turn is kept beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syncer.core.model import RelPath, RemoteTag
+from syncer.core.model import NO_META, Meta, RelPath, RemoteTag
+from syncer.core.overwrites import ForeignVersion, Overwrite, unseen
 from syncer.errors import ConflictOnRemoteError
 from syncer.protocol import headers as wire
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ObjectRow
-from syncer.remote.client import ForeignVersion, PutResult
-from syncer.remote.conditions import describe, require, slipped_in
-from syncer.remote.http import BadReplyError
+from syncer.remote.client import PutResult
+from syncer.remote.conditions import describe, require
 from syncer.remote.pithos_replies import tag_of
 from syncer.remote.pithos_requests import etag_guard, object_name, parse_trash_name, trash_name
 from syncer.remote.pithos_session import Session
@@ -30,28 +30,35 @@ class PlainServer:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def foreign(
-        self, path: RelPath, name: str, expect: RemoteTag | None, ours: RemoteTag
-    ) -> tuple[ForeignVersion, ...]:
-        """Versions that our write at `name` replaced unseen.
+    async def foreign(self, name: str, write: Overwrite, ours: RemoteTag | None = None) -> list[ForeignVersion]:
+        """Versions that a write replaced unseen.
 
         Args:
-            path: The object's path.
-            name: The same as an object name.
-            expect: What we based on; None for a create.
-            ours: What our write became.
+            name: Its path as an object name.
+            write: What was written.
+            ours: What it became; None if that was not heard of.
         """
-        base = expect.version if expect is not None else 0
-        found: list[ForeignVersion] = []
-        for version in slipped_in(await self._versions(name), base, ours.version):
-            current = await self._session.current(name, version)
-            if current is None:
-                continue
-            # After a create the list also shows earlier lives of the name, properly deleted: they have other uuids.
-            if expect is None and current.state.uuid != ours.uuid:
-                continue
-            found.append(_foreign(path, current.state))
-        return tuple(found)
+        later = await self._later(name, write.path, write.known, None if ours is None else ours.version)
+        return unseen(write, later, ours)
+
+    async def keep(self, version: ForeignVersion, target: RelPath) -> None:
+        """See CloudClient.keep_version."""
+        meta = Meta(mtime_ns=version.modified_us * 1000) if version.meta.mtime_ns is None else NO_META
+        from_name, to_name = object_name(version.path), object_name(target)
+        request = self._session.make.copy(from_name, to_name, version.tag.version, meta)
+
+        async def once() -> None:
+            reply = await self._session.send(request)
+            if reply.status == 404:
+                raise ConflictOnRemoteError(version.path, describe(version.tag), "nothing readable")
+            if reply.status != 412:
+                self._session.judge.demand(request, reply, 201, 202, 204)
+                return
+            there = await self._session.current(to_name)
+            if there is None or not _same(_foreign(target, there.state), version):
+                raise self._session.judge.conflict(target, None, reply)
+
+        await self._session.retry.idempotent(once)
 
     async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
         """Rename; see CloudClient.move."""
@@ -74,23 +81,30 @@ class PlainServer:
             return await self.moved(to_name, expect) is not None or None
 
         await self._session.retry.looking(attempt, look)
-        ours = await self.moved(to_name, expect)
+        ours = await self._moved(to_name, expect)
         if ours is None:
             # It moved as somebody had just changed it. Nothing is lost; the next cycle sees it as it is.
             raise ConflictOnRemoteError(source, describe(expect), "another one, which was moved")
-        seen = {*before, ours.version}
-        fresh = [version for version in await self._versions(to_name) if version not in seen and version < ours.version]
-        states = [await self._session.current(to_name, version) for version in fresh]
-        return PutResult(
-            tag=ours, foreign=tuple(_foreign(target, found.state) for found in states if found is not None)
+        write = Overwrite(
+            path=target,
+            kind=wire.kind_of(ours.content_type),
+            size_bytes=ours.size_bytes,
+            etag=ours.etag,
+            known=max(before, default=0),
+            uuid=expect.uuid,
         )
+        return PutResult(tag=tag_of(ours), foreign=tuple(await self.foreign(to_name, write, tag_of(ours))))
 
     async def moved(self, to_name: str, expect: RemoteTag) -> RemoteTag | None:
         """The object at the new name, if it is the one that was to be moved."""
+        state = await self._moved(to_name, expect)
+        return None if state is None else tag_of(state)
+
+    async def _moved(self, to_name: str, expect: RemoteTag) -> ObjectState | None:
         current = await self._session.current(to_name)
         if current is None or not _is(current.state, expect.uuid, expect.size_bytes, expect.etag):
             return None
-        return tag_of(current.state)
+        return current.state
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """Delete exactly `expect`: every step looks first, so the whole may be repeated."""
@@ -132,18 +146,48 @@ class PlainServer:
         current = await self._session.current(hidden)
         if current is None:
             return True
+        delete = self._session.make.delete(hidden, {})
         if _is(current.state, uuid, size_bytes, etag):
-            request = self._session.make.delete(hidden, {})
-            self._session.judge.demand(request, await self._session.send(request), 204, 200, 404)
+            self._session.judge.demand(delete, await self._session.send(delete), 204, 200, 404)
             return True
-        # Somebody's version, newer than ours, moved in the instant between check and act.
-        for place in (name, f"{name} (recovered {current.state.version})"):
-            request = self._session.make.move_back(hidden, place)
-            reply = await self._session.send(request)
-            if reply.status != 412:
-                self._session.judge.demand(request, reply, 201, 202, 204, 404)
-                return False
-        raise BadReplyError(f"{self._session.judge.container}: no place for {hidden!r}; rename it by hand to keep it")
+        await self._put_back(hidden, name, _foreign(RelPath(name.encode()), current.state))
+        self._session.judge.demand(delete, await self._session.send(delete), 204, 200, 404)
+        return False
+
+    async def _put_back(self, hidden: str, name: str, caught: ForeignVersion) -> None:
+        """Bring back somebody's version, newer than ours, that was moved away between check and act.
+
+        It is copied, and stays where it is hidden until it was looked after: a third writer may have taken the name in
+        that instant, and been replaced by the copy, whose condition is not atomic either. Whoever is killed in between
+        leaves the hidden object, and the next listing of any device goes through the same steps.
+        """
+        later = await self._later(name, caught.path, caught.tag.version)
+        if not any(_same(each, caught) for each in later):
+            if not await self._copy(hidden, name):
+                await self._copy(hidden, _recovered(name, caught))  # it is there already: by an earlier try
+            later = await self._later(name, caught.path, caught.tag.version)
+        back = max((each.tag.version for each in later if _same(each, caught)), default=0)
+        for each in later:
+            if each.tag.version < back and not _same(each, caught):
+                await self._copy(name, _recovered(name, each), each.tag.version)
+
+    async def _copy(self, source: str, target: str, version: int | None = None) -> bool:
+        """Copy onto a name that must be free; False if it is not."""
+        request = self._session.make.copy(source, target, version)
+        reply = await self._session.send(request)
+        if reply.status != 412:
+            self._session.judge.demand(request, reply, 201, 202, 204, 404)
+        return reply.status != 412
+
+    async def _later(self, name: str, path: RelPath, known: int, until: int | None = None) -> list[ForeignVersion]:
+        """The versions of a name after one, and before another one."""
+        found: list[ForeignVersion] = []
+        for version in await self._versions(name):
+            if version > known and (until is None or version < until):
+                current = await self._session.current(name, version)
+                if current is not None:
+                    found.append(_foreign(path, current.state))
+        return found
 
     async def _versions(self, name: str) -> list[int]:
         """All versions of a name; none if it never existed."""
@@ -156,5 +200,22 @@ def _is(state: ObjectState, uuid: str, size_bytes: int, etag: str) -> bool:
     return state.uuid == uuid and state.size_bytes == size_bytes and state.etag == etag
 
 
+def _same(one: ForeignVersion, other: ForeignVersion) -> bool:
+    """Whether both are the same thing with the same content."""
+    return (one.kind, one.tag.size_bytes, one.tag.etag) == (other.kind, other.tag.size_bytes, other.tag.etag)
+
+
+def _recovered(name: str, version: ForeignVersion) -> str:
+    """A name for what can't have its own; the same whoever gives it."""
+    return f"{name} (recovered {version.tag.version})"
+
+
 def _foreign(path: RelPath, state: ObjectState) -> ForeignVersion:
-    return ForeignVersion(path=path, kind=wire.kind_of(state.content_type), tag=tag_of(state))
+    return ForeignVersion(
+        path=path,
+        kind=wire.kind_of(state.content_type),
+        tag=tag_of(state),
+        meta=NO_META if state.meta is None else wire.decode_meta(state.meta),
+        modified_us=state.modified_us,
+        author=state.modified_by,
+    )

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.hashing import LEAF_IDS
-from syncer.core.model import Kind, Meta, RelPath, RemoteTag
+from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
@@ -226,12 +226,21 @@ class Requests:
             headers={wire.DESTINATION: self.url.object_reference(target), wire.IF_SUBTREE: guard.text},
         )
 
-    def move_back(self, source: str, target: str) -> Request:
-        """Rename onto a name that must be free: as a PUT, Pithos checks the condition on the target."""
+    def copy(self, source: str, target: str, version: int | None = None, meta: Meta = NO_META) -> Request:
+        """Copy an object, or a version of it, onto a name that must be free: as a PUT, Pithos checks that name.
+
+        What the object has of metadata comes along; `meta` is set, too.
+        """
+        pinned = {} if version is None else {wire.SOURCE_VERSION: str(version)}
         return Request(
             method="PUT",
             target=self._object(target, {}),
-            headers={wire.MOVE_FROM: self.url.object_reference(source), "If-None-Match": "*"},
+            headers={
+                wire.COPY_FROM: self.url.object_reference(source),
+                **pinned,
+                **wire.meta_headers(wire.encode_meta(meta)),
+                "If-None-Match": "*",
+            },
         )
 
     def delete(self, name: str, guard: Guard) -> Request:

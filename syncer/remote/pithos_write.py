@@ -19,6 +19,7 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
+from syncer.core.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
@@ -193,7 +194,8 @@ class Writer:
         name = object_name(order.path)
         if tag is None:
             tag = await self._tag(order.path, name, written, None, block_id(order.data).hex(), len(order.data))
-        return PutResult(tag=tag, foreign=await self._plain.foreign(order.path, name, None, tag))
+        write = Overwrite(path=order.path, kind=order.kind, size_bytes=len(order.data), etag=tag.etag, known=0)
+        return PutResult(tag=tag, foreign=tuple(await self._plain.foreign(name, write, tag)))
 
     async def _made(self, order: PutOrder, operation: bulk.Put, result: bulk.Result) -> PutResult | SyncerError:
         """What became of one of several."""
@@ -368,6 +370,16 @@ class Writer:
             if not await self._gone(path, name, expect):
                 raise
 
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
+        """See CloudClient.replaced_unseen."""
+        if (await self._session.info()).atomic:
+            return []
+        return await self._plain.foreign(object_name(write.path), write)
+
+    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
+        """See CloudClient.keep_version."""
+        await self._plain.keep(version, target)
+
     async def _send_small(
         self, make: Callable[[], Request], operation: bulk.Operation, path: RelPath, expect: RemoteTag | None
     ) -> Written:
@@ -449,10 +461,21 @@ class Writer:
 
         done = await self._session.retry.looking(attempt, look, doubt=doubt)
         if isinstance(done, Written):
-            done = await self._tag(path, name, done, expect, payload.etag, payload.size_bytes)
+            sent = payload.kind is not None
+            done = await self._tag(path, name, done, expect, payload.etag, payload.size_bytes, sent=sent)
         if not isinstance(done, RemoteTag):
             return done
-        return PutResult(tag=done, foreign=() if atomic else await self._plain.foreign(path, name, expect, done))
+        if atomic or payload.kind is None:  # a change of metadata leaves the content that it finds
+            return PutResult(tag=done)
+        write = Overwrite(
+            path=path,
+            kind=payload.kind,
+            size_bytes=payload.size_bytes,
+            etag=payload.etag,
+            known=0 if expect is None else expect.version,
+            replaced=expect,
+        )
+        return PutResult(tag=done, foreign=tuple(await self._plain.foreign(name, write, done)))
 
     async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None) -> Guard:
         """Plain Pithos: compare everything first, then send the condition that it knows.
@@ -464,12 +487,21 @@ class Writer:
         return etag_guard(None if current is None else current.etag)
 
     async def _tag(  # the reply and what it should say
-        self, path: RelPath, name: str, written: Written, expect: RemoteTag | None, etag: str, size_bytes: int
+        self,
+        path: RelPath,
+        name: str,
+        written: Written,
+        expect: RemoteTag | None,
+        etag: str,
+        size_bytes: int,
+        *,
+        sent: bool = True,
     ) -> RemoteTag:
         """Name the version that was just written, with a HEAD only for what the reply left out.
 
         Raises:
-            ConflictOnRemoteError: It was written, and is replaced already.
+            ConflictOnRemoteError: It was written, and is replaced already; or no content was sent (`sent`), and it is
+                somebody else's.
             CorruptionError: The server made something else of it.
         """
         uuid = written.uuid or (expect.uuid if expect is not None else None)
@@ -479,7 +511,7 @@ class Writer:
         tag = None if current is None else tag_of(current.state)
         if tag is not None and tag.etag == etag and tag.size_bytes == size_bytes:
             return tag
-        if written.version is None or tag is None:
+        if written.version is None or tag is None or not sent:
             raise ConflictOnRemoteError(path, "what was just written", describe(tag))
         raise CorruptionError(
             f"{shown(path)} on {self._session.judge.container}: stored with hash {tag.etag}, sent with {etag}"

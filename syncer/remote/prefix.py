@@ -14,6 +14,7 @@ from dataclasses import replace
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.overwrites import ForeignVersion, Overwrite
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
@@ -227,6 +228,16 @@ class PrefixClient:
     async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
         """See CloudClient."""
         return self._put(await self._inner.set_meta(self._names.out(path), meta, expect))
+
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
+        """See CloudClient."""
+        found = await self._inner.replaced_unseen(replace(write, path=self._names.out(write.path)))
+        return [replace(one, path=write.path) for one in found]
+
+    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
+        """See CloudClient."""
+        outside = replace(version, path=self._names.out(version.path))
+        await self._inner.keep_version(outside, self._names.out(target))
 
 
 class _View:

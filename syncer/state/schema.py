@@ -13,6 +13,7 @@ from typing import Final
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
+from syncer.core.overwrites import Overwrite
 from syncer.core.xattrs import pack, unpack
 
 FORMAT: Final = 1
@@ -301,6 +302,38 @@ def uuid_key(uuid: str) -> bytes:
     """Key of the index `by-uuid`. A server may call its uuids what it likes; LMDB keys end at 511 bytes."""
     raw = uuid.encode()
     return raw if len(raw) <= 64 else hashlib.sha256(raw).digest()
+
+
+# --- bookings of writes
+
+
+def encode_overwrite(write: Overwrite) -> bytes:
+    """Value of the table `overwrites`; its key is the number."""
+    flags = _HAS_REMOTE if write.replaced is not None else 0
+    words = (write.path, write.uuid.encode(), write.etag.encode())
+    replaced = b"" if write.replaced is None else _remote(write.replaced)
+    numbers = _NUMBER.pack(write.size_bytes) + _NUMBER.pack(write.known)
+    return bytes([flags, _KINDS[write.kind]]) + numbers + b"".join(map(_text, words)) + replaced
+
+
+def decode_overwrite(number: int, raw: bytes) -> Overwrite:
+    """Reverse of `encode_overwrite`; ValueError if it is none."""
+    reader = _Reader(raw)
+    flags, kind = reader.take(2)
+    (size_bytes,), (known,) = reader.unpack(_NUMBER), reader.unpack(_NUMBER)
+    path, uuid, etag = (reader.text() for _ in range(3))
+    replaced = _read_remote(reader) if flags & _HAS_REMOTE else None
+    reader.end()
+    return Overwrite(
+        path=RelPath(path),
+        kind=_kind(kind),
+        size_bytes=size_bytes,
+        etag=etag.decode(),
+        known=known,
+        replaced=replaced,
+        uuid=uuid.decode(),
+        number=number,
+    )
 
 
 # --- contents, problems

@@ -24,6 +24,7 @@ from blockfs.runtime.atomic import sync_directory
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
+from syncer.core.overwrites import Overwrite
 from syncer.core.subtrees import Retagged, version_of
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.rows import RowReader
@@ -34,9 +35,11 @@ from syncer.state.schema import (
     KnownContent,
     Problem,
     decode_known,
+    decode_overwrite,
     decode_problem,
     decode_row,
     encode_known,
+    encode_overwrite,
     encode_problem,
     encode_row,
     inode_key,
@@ -50,6 +53,7 @@ NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left ove
 _RETAGGED_AT_ONCE: Final = 16384  # rows in memory: 4 MB
 
 _PLAIN: Final = ("base", "contents", "problems", "meta")
+_LATER: Final = ("overwrites",)  # states of older versions lack it until they are opened for writing
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
 _FORMAT_KEY: Final = b"format"
 _NEXT_NID_KEY: Final = b"next-nid"
@@ -81,6 +85,9 @@ class StateDB:
                 }
             except lmdb.NotFoundError:
                 raise NotFoundError(f"{path} holds no state: link the root first") from None
+            for name in _LATER:
+                with contextlib.suppress(lmdb.NotFoundError):
+                    self._tables[name] = environment.open_db(name.encode(), create=lock is not None)
         if new:
             self._begin()
         else:
@@ -167,7 +174,10 @@ class StateDB:
         try:
             with _translated(database):
                 environment = open_environment(
-                    database, map_size_bytes=map_size_bytes, databases=len(_PLAIN + _INDEXES), advice=_ADVICE
+                    database,
+                    map_size_bytes=map_size_bytes,
+                    databases=len(_PLAIN + _LATER + _INDEXES),
+                    advice=_ADVICE,
                 )
             return cls(path, environment, lock, new=new)
         except BaseException:
@@ -361,6 +371,22 @@ class StateDB:
     def _numbered(self, table: str) -> list[tuple[int, bytes]]:
         with self._read() as txn:
             return [(NID_KEY.unpack(key)[0], bytes(raw)) for key, raw in txn.cursor(db=self._tables[table])]
+
+    # --- bookings of writes
+
+    def overwrites(self) -> list[Overwrite]:
+        """Writes that may have replaced what nobody here has seen, in the order of their numbers."""
+        if "overwrites" not in self._tables:
+            return []
+        return [decode_overwrite(number, raw) for number, raw in self._numbered("overwrites")]
+
+    def book_overwrites(self, new: Iterable[Overwrite], settled: Iterable[int]) -> None:
+        """Take writes in by their numbers, and others out, in one transaction. `clear` keeps them."""
+        with self._write() as txn:
+            for write in new:
+                txn.put(NID_KEY.pack(write.number), encode_overwrite(write), db=self._tables["overwrites"])
+            for number in settled:
+                txn.delete(NID_KEY.pack(number), db=self._tables["overwrites"])
 
     # --- contents of local files
 

@@ -73,7 +73,7 @@ class FakePithos:
         self.token = "fake-token"
         self.listing_limit = listing_limit
         self.rests_s = 60  # how long ago every container changed, as its HEAD tells it
-        self.lock = threading.RLock()
+        self.lock = self.store.lock
         self.requests: list[tuple[str, str]] = []
         self.on_request: Callable[[str, str], None] | None = None
         self._faults: list[tuple[Fault, object]] = []
@@ -269,6 +269,11 @@ class _ObjectCall:
         if source is not None:
             self.store.move(self.box, self.name_in(source), self.name)
             return Answer(201, {"X-Object-Version": JUNK_MOVE_VERSION})
+        source = self.headers.get("x-copy-from")
+        if source is not None:
+            found = self.store.version(self.box, self.name_in(source), self.headers.get("x-source-version"))
+            copied = self.store.copy(self.box, found, self.name, self.meta())
+            return Answer(201, {"X-Object-Version": str(copied.serial)})
         if "content-type" not in self.headers:
             raise RefusedError(411, "lengthRequired", "Missing Content-Type header")
         kind, meta = self.headers["content-type"], self.meta()

@@ -1,12 +1,13 @@
 """The state of a fake Synnefo Pithos: containers, versions, blocks; with the real one's weaknesses.
 
-Sources: docs/design/pithos-protocol.md; U, F, M there are Synnefo's own files. Not thread-safe: the caller locks.
+Sources: docs/design/pithos-protocol.md; U, F, M there are Synnefo's own files. Not thread-safe: take `lock`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -111,7 +112,9 @@ class PithosStore:
     blocks: dict[str, bytes] = field(default_factory=dict)
     # Runs between the check of a condition and the write that it guards: the race of F:863-871, at will.
     between: Callable[[str], None] | None = None
+    between_requests: bool = False  # what happens then are requests, too
     quota_bytes: int | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
     _serial: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def container(self, account: str, name: str) -> Container:
@@ -182,6 +185,12 @@ class PithosStore:
         self.delete(container, source)
         return moved
 
+    def copy(self, container: Container, found: Version, target: str, meta: dict[str, str]) -> Version:
+        """Another object, whatever was there: the name gets a new uuid."""
+        return self._append(
+            container, target, replace(found, object_uuid=str(uuid.uuid4()), meta={**found.meta, **meta})
+        )
+
     def delete(self, container: Container, name: str) -> None:
         found = self.version(container, name, None)
         self._append(container, name, replace(found, deleted=True))
@@ -206,7 +215,14 @@ class PithosStore:
             raise precondition_failed()
         if self.between is not None and (match is not None or none_match is not None):
             intruder, self.between = self.between, None
-            intruder(name)
+            if not self.between_requests:
+                intruder(name)
+                return
+            self.lock.release()
+            try:
+                intruder(name)
+            finally:
+                self.lock.acquire()
 
     def _append(self, container: Container, name: str, version: Version) -> Version:
         numbered = replace(version, serial=next(self._serial))

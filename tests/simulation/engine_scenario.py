@@ -22,6 +22,7 @@ from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange
 from syncer.core.merge import Policy
 from syncer.core.model import Action, BaseRow, Meta, Nid, Plan, RelPath, Side
+from syncer.core.overwrites import Overwrite
 from syncer.core.safety import ContainerIdentity
 from syncer.core.subtrees import Retagged, version_of
 from syncer.engine import cycle as cycle_module
@@ -83,6 +84,7 @@ class MemoryState:
     last: int = 0
     identity: ContainerIdentity | None = None
     mark: bytes | None = None
+    booked: dict[int, Overwrite] = field(default_factory=dict)
     records: int = 0
 
     def load_base(self) -> BaseIndex:
@@ -114,6 +116,14 @@ class MemoryState:
             assert row.remote is not None
             tag = replace(row.remote, version=version_of(change.first, rank))
             self.base[member.nid] = replace(row, remote=tag)
+
+    def overwrites(self) -> list[Overwrite]:
+        return list(self.booked.values())
+
+    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
+        self.booked.update({write.number: write for write in new})
+        for number in settled:
+            self.booked.pop(number, None)
 
     def container(self) -> ContainerIdentity | None:
         return self.identity

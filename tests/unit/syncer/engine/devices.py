@@ -16,6 +16,7 @@ from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.merge import Policy
 from syncer.core.model import Action, BaseRow, Content, Nid, Plan, RelPath
+from syncer.core.overwrites import Overwrite
 from syncer.core.safety import ContainerIdentity
 from syncer.core.subtrees import Retagged, version_of
 from syncer.engine.cycle import Cycle, Options
@@ -23,7 +24,7 @@ from syncer.engine.report import Failure, Report
 from syncer.engine.scoped import Scoping
 from syncer.local.root import Origin
 from syncer.local.survey import Digests
-from syncer.remote.client import Cursor
+from syncer.remote.client import CloudClient, Cursor
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.core.test_scope import MemoryRows
 from tests.unit.syncer.local.folders import Place, new_place
@@ -37,6 +38,7 @@ class MemoryState:
     last: int = 0
     identity: ContainerIdentity | None = None
     mark: bytes | None = None
+    booked: dict[int, Overwrite] = field(default_factory=dict)
     ignored: bytes | None = None
     remote_cursor: Cursor | None = None
     settled: Digests = field(default_factory=Digests)
@@ -65,6 +67,14 @@ class MemoryState:
                     self.base[member.nid] = replace(row, remote=tag)
             else:
                 self.base[change.nid] = change
+
+    def overwrites(self) -> list[Overwrite]:
+        return list(self.booked.values())
+
+    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
+        self.booked.update({write.number: write for write in new})
+        for number in settled:
+            self.booked.pop(number, None)
 
     def container(self) -> ContainerIdentity | None:
         return self.identity
@@ -163,7 +173,7 @@ class Device:
         consent: str | None = None,
         dry_run: bool = False,
         step: Callable[[str], None] | None = None,
-        client: MemoryClient | None = None,
+        client: CloudClient | None = None,
         entries: Collection[bytes] | None = None,
     ) -> Report:
         """One cycle in an event loop of its own; what it raises is raised. See `cycle`."""
@@ -176,7 +186,7 @@ class Device:
         consent: str | None = None,
         dry_run: bool = False,
         step: Callable[[str], None] | None = None,
-        client: MemoryClient | None = None,
+        client: CloudClient | None = None,
         entries: Collection[bytes] | None = None,
     ) -> Report:
         """One cycle in this event loop.
@@ -204,7 +214,7 @@ class Device:
             **({} if step is None else {"step": step}),
         )
         try:
-            remote = client or MemoryClient(self.container)
+            remote: CloudClient = client or MemoryClient(self.container)
             return await Cycle(root, remote, self.state, self.ears, options).run()
         finally:
             await root.close()

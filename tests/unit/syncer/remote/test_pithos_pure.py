@@ -13,7 +13,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.errors import CorruptionError, NoSpaceError, UnsafeNameError
-from syncer.remote.conditions import same_version, slipped_in
+from syncer.remote.conditions import same_version
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
 from syncer.remote.pithos_creates import OwnSerials
 from syncer.remote.pithos_replies import Judge
@@ -203,12 +203,6 @@ def test_a_version_is_the_same_only_with_its_number_and_uuid() -> None:
     assert not same_version(TAG, later)
     assert not same_version(TAG, None)
     assert not same_version(None, TAG)
-
-
-def test_only_versions_between_base_and_ours_slipped_in() -> None:
-    assert slipped_in([3, 5, 9, 7, 12], 5, 12) == [7, 9]
-    assert slipped_in([5, 12], 5, 12) == []
-    assert slipped_in([1, 2, 3], 0, 3) == [1, 2]
 
 
 def test_each_wanted_block_is_sent_from_its_first_place() -> None:

@@ -4,15 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.model import BaseRow, LocalTag, Nid
+from syncer.core.model import BaseRow, Kind, LocalTag, Nid
+from syncer.core.overwrites import Overwrite
 from syncer.state.schema import (
     RACY_NS,
     KnownContent,
     Problem,
     decode_known,
+    decode_overwrite,
     decode_problem,
     decode_row,
     encode_known,
+    encode_overwrite,
     encode_problem,
     encode_row,
     inode_key,
@@ -26,12 +29,33 @@ _times = st.integers(-(2**63), 2**63 - 1)
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 
 knowns = st.builds(KnownContent, tag=strategies.local_tags, content=strategies.contents, observed_ns=_times)
+_u64 = st.integers(0, 2**64 - 1)
+overwrites = st.builds(
+    Overwrite,
+    path=strategies.paths,
+    kind=st.sampled_from(Kind),
+    size_bytes=_u64,
+    etag=_text,
+    known=_u64,
+    replaced=st.none() | strategies.remote_tags,
+    uuid=_text,
+    number=_u64,
+)
 problems = st.builds(Problem, path=strategies.paths, kind=_text, text=_text, since_ns=_times)
 
 
 @given(strategies.rows)
 def test_a_base_row_comes_back(row: BaseRow) -> None:
     assert decode_row(row.nid, encode_row(row)) == row
+
+
+@given(overwrites)
+def test_a_booking_comes_back(write: Overwrite) -> None:
+    assert decode_overwrite(write.number, encode_overwrite(write)) == write
+    raw = encode_overwrite(write)
+    for damaged in (raw[:-1], raw + b"x"):
+        with pytest.raises(ValueError, match=r"record"):
+            decode_overwrite(write.number, damaged)
 
 
 @given(knowns, problems)

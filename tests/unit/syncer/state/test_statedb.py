@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from syncer.core.ledger import Forgotten
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath
+from syncer.core.overwrites import Overwrite
 from syncer.core.subtrees import Retagged
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.schema import KnownContent, Problem
@@ -316,3 +318,55 @@ def test_a_row_below_itself_has_an_end(state: StateDB) -> None:
     state.record(loop)
     with state.rows() as reader:
         assert len(reader.subtree(Nid(1))) == 2
+
+
+# --- bookings of writes
+
+
+def overwrite(number: int) -> Overwrite:
+    return Overwrite(
+        path=RelPath(b"d/%d" % number), kind=Kind.FILE, size_bytes=5, etag="ab" * 32, known=number, number=number
+    )
+
+
+def test_bookings_are_kept_until_they_are_settled_also_over_a_relink(path: str, state: StateDB) -> None:
+    state.book_overwrites([overwrite(1), overwrite(2)], [])
+    state.book_overwrites([overwrite(3)], [2, 7])
+    state.clear()
+    state.close()
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        assert again.overwrites() == [overwrite(1), overwrite(3)]
+
+
+def without_bookings(path: str) -> None:
+    """Make of a state one that was written before there were any."""
+    with lmdb.open(os.path.join(path, "db"), max_dbs=8, map_size=SMALL) as environment:
+        table = environment.open_db(b"overwrites")
+        with environment.begin(write=True) as txn:
+            txn.drop(table)
+
+
+def test_a_state_from_before_there_were_bookings_opens_unchanged(path: str, state: StateDB) -> None:
+    state.record([row(1, "a")])
+    state.close()
+    without_bookings(path)
+    with StateDB.open(path, read_only=True, map_size_bytes=SMALL) as old:
+        assert (old.overwrites(), len(old.load_base())) == ([], 1)
+    with StateDB.open(path, map_size_bytes=SMALL) as old:
+        assert (old.overwrites(), len(old.load_base())) == ([], 1)
+        old.book_overwrites([overwrite(1)], [])
+        assert old.overwrites() == [overwrite(1)]
+
+
+def test_a_program_that_knows_no_bookings_works_on_the_rest_and_leaves_them(path: str, state: StateDB) -> None:
+    state.record([row(1, "a")])
+    state.book_overwrites([overwrite(1)], [])
+    state.close()
+    older = ("base", "contents", "problems", "meta", "by-path", "by-inode", "by-uuid")
+    with lmdb.open(os.path.join(path, "db"), max_dbs=len(older), map_size=SMALL) as environment:
+        tables = {name: environment.open_db(name.encode(), dupsort=name.startswith("by-")) for name in older}
+        with environment.begin(write=True) as txn:
+            assert txn.stat(tables["base"])["entries"] == 1
+            txn.put(b"user:x", b"y", db=tables["meta"])
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        assert (again.overwrites(), again.meta_get("x")) == ([overwrite(1)], b"y")
