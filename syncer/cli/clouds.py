@@ -26,7 +26,13 @@ SCHEME: Final = "kamaki://"
 _FORM: Final = f"expected {SCHEME}CLOUD/CONTAINER[/FOLDER], {SCHEME}CLOUD, or --cloud CLOUD with CONTAINER[/FOLDER]"
 
 
-def find_remote(url: str | None, cloud: str | None, token_file: str | None, environment: Mapping[str, str]) -> Storage:
+def find_remote(
+    url: str | None,
+    cloud: str | None,
+    token_file: str | None,
+    environment: Mapping[str, str],
+    ca_file: str | None = None,
+) -> Storage:
     """What a user means.
 
     Args:
@@ -35,6 +41,7 @@ def find_remote(url: str | None, cloud: str | None, token_file: str | None, envi
         cloud: Name of a cloud.
         token_file: For the first kind of URL.
         environment: HOME, KAMAKI_CONFIG, BLOCKSYNC_TOKEN.
+        ca_file: Authorities to trust instead of the system's, for the first kind of URL; None: the system's.
 
     Raises:
         UsageError: None of these, or a configuration that makes no sense.
@@ -50,11 +57,12 @@ def find_remote(url: str | None, cloud: str | None, token_file: str | None, envi
             plain = parse_url(url)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        return Storage(
-            url=str(plain), token=read_token(token_file, environment, plain.account), settings=HttpSettings()
-        )
+        settings = HttpSettings(ca_file=_authorities(str(plain), ca_file))
+        return Storage(url=str(plain), token=read_token(token_file, environment, plain.account), settings=settings)
     if token_file is not None:
         raise UsageError("--token-file is for URLs; the token of a cloud is in its configuration")
+    if ca_file is not None:
+        raise UsageError("--ca-file is for URLs; the authorities of a cloud are in its configuration (ca_certs)")
     name, container, prefix = _cloud_and_container(url, cloud)
     found = read_clouds(environment).find(name)
     if found.ca_certs is not None:  # kept in the root's record, wherever later commands run
@@ -63,6 +71,15 @@ def find_remote(url: str | None, cloud: str | None, token_file: str | None, envi
         note(f"warning: {found.source}: ignore_ssl is on: whoever is in between can read the token and the data")
     storage = trio.run(find_storage, found, container or found.container)
     return replace(storage, url=str(replace(parse_url(storage.url), prefix=prefix))) if prefix else storage
+
+
+def _authorities(url: str, ca_file: str | None) -> str | None:
+    """The file of authorities as a root's record keeps it: wherever later commands run."""
+    if ca_file is None:
+        return None
+    if parse_url(url).scheme != "https":
+        raise UsageError(f"--ca-file is for pithos+https URLs; {url} has no TLS")
+    return os.path.abspath(os.path.expanduser(ca_file))
 
 
 def read_clouds(environment: Mapping[str, str]) -> Clouds:

@@ -31,7 +31,7 @@ from syncer.local.volume_mount import find_mount
 from syncer.remote.client import ContainerInfo
 from syncer.remote.discovery import Storage
 from syncer.remote.prefix import open_remote
-from syncer.remote.url import nested
+from syncer.remote.url import nested, parse_url
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 
@@ -60,6 +60,11 @@ class _Choices:
 @click.argument("url", required=False)
 @click.option("--cloud", metavar="NAME", help="A cloud of kamaki's configuration ($KAMAKI_CONFIG, ~/.kamakirc).")
 @click.option("--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT; default: $BLOCKSYNC_TOKEN.")
+@click.option(
+    "--ca-file",
+    type=click.Path(dir_okay=False),
+    help="Trust these certificates (PEM) instead of the system's, for https; kept for later commands.",
+)
 @click.option("--relink", is_flag=True, help="Start anew: forget the base, merge both sides, delete nothing.")
 @click.option("--keep-trash", metavar="TIME", help="Keep deleted and replaced versions for so long; default: 30d.")
 @click.option(
@@ -82,6 +87,7 @@ def command(
     url: str | None,
     cloud: str | None,
     token_file: str | None,
+    ca_file: str | None,
     relink: bool,
     keep_trash: str | None,
     open_files_interval: str | None,
@@ -101,9 +107,11 @@ def command(
     path = os.path.realpath(root)
     if not os.path.isdir(path):
         raise NotFoundError(f"{shown(root)} is not an existing directory")
-    remote = find_remote(url, cloud, token_file, os.environ)
     registry = Registry(os.environ)
     known = registry.find(path)
+    if ca_file is None and known is not None and not relink and cloud is None:
+        ca_file = _kept_authorities(known, url or "")
+    remote = find_remote(url, cloud, token_file, os.environ, ca_file)
     if known is not None and known.record.url != remote.url and not relink:
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
@@ -136,6 +144,14 @@ def command(
         json_line("link", _fields(linked, again=known is not None, merges=known is None or relink))
     else:
         note(told)
+
+
+def _kept_authorities(known: LinkedRoot, url: str) -> str | None:
+    """What an earlier `link` to the same URL was told to trust."""
+    try:
+        return known.record.ca_file if str(parse_url(url)) == known.record.url else None
+    except ValueError:
+        return None
 
 
 def _fields(linked: LinkedRoot, *, again: bool, merges: bool) -> dict[str, JsonValue]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -178,6 +179,8 @@ def read_token(token_file: str | None, environment: Mapping[str, str], account: 
         return token
     try:
         with open(token_file, encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_mode & (stat.S_IROTH | stat.S_IWOTH):
+                note(f"warning: {token_file} holds a token, and every user can read it; chmod o= {token_file}")
             lines = [words for line in file if (words := line.split()) and not words[0].startswith("#")]
     except FileNotFoundError:
         raise NotFoundError(f"token file {token_file} does not exist") from None

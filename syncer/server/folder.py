@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from blockfs.blocks.directory import BlockDirectory
@@ -19,6 +20,7 @@ from syncer.errors import CorruptionError, LockedError, UsageError
 from syncer.server.catalogue import Catalogue
 
 DEFAULT_BLOCK_SIZE: Final = 64 * 1024
+_OWN: Final = frozenset({"lock", "blocks", "catalogue", "token", "lost+found"})  # the last: a filesystem of its own
 
 
 class ServerFolder:
@@ -33,7 +35,7 @@ class ServerFolder:
         self._lock_fd = lock_fd
 
     @classmethod
-    def open(cls, path: str, *, block_size: int | None = None) -> ServerFolder:
+    def open(cls, path: str, *, block_size: int | None = None, given: Sequence[str] = ()) -> ServerFolder:
         """Lock a server's folder; make what is missing in a new one.
 
         Order: block directory → catalogue, each durable by itself. The catalogue is what makes a folder a server's: a
@@ -42,10 +44,12 @@ class ServerFolder:
         Args:
             path: The folder, made if it is missing.
             block_size: Bytes of a block for a new one (64 KiB if None); for an existing one the same or None.
+            given: Files of the server that may lie in a new one (tokens, certificate).
 
         Raises:
             LockedError: A server runs on it.
-            UsageError: It has another block size, the block size is not acceptable, or the path can't be such a folder.
+            UsageError: It has another block size, the block size is not acceptable, the path can't be such a folder, or
+                it has files in it that are not a server's.
             CorruptionError: Blocks without a catalogue, or the reverse.
         """
         path = os.path.abspath(path)
@@ -54,6 +58,7 @@ class ServerFolder:
         try:
             with space_errors(path):
                 os.makedirs(path, mode=0o700, exist_ok=True)
+                _refuse_foreign(path, given)
                 sync_directory(os.path.dirname(path))
                 folder = cls(path, _lock(path))
         except OSError as error:
@@ -89,6 +94,22 @@ class ServerFolder:
                     f"{self.path} has blocks, but no catalogue that says whose they are; restore it from a backup"
                 )
             Catalogue.create(self.catalogue, block_size=blocks.block_size)
+
+
+def _refuse_foreign(path: str, given: Sequence[str]) -> None:
+    """Don't make a server of a folder that is somebody's: a home, a volume, what was meant to be synced.
+
+    The catalogue tells a server's folder. Before it is there, a start that was cut short has left names of ours only.
+    """
+    if _is_filled(os.path.join(path, "catalogue", "data.mdb")):
+        return
+    allowed = {os.path.basename(one) for one in given if os.path.dirname(os.path.abspath(one)) == path}
+    foreign = sorted(set(os.listdir(path)) - _OWN - allowed)
+    if foreign:
+        raise UsageError(
+            f"{path} has files in it that are not a server's ({foreign[0]}{', …' if foreign[1:] else ''}): give a new "
+            "or an empty folder; nothing was changed"
+        )
 
 
 def _is_filled(path: str) -> bool:
