@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncer.core import xattrs
-from syncer.core.conflict import CONFLICT_MARK, conflict_name, is_copy_of
+from syncer.core.conflict import CONFLICT_MARK, conflict_name, host_label, is_copy_of, parse_conflict_name
 from syncer.core.identify import Fresh
 from syncer.core.model import NO_META, PARK, ROOT, Kind, Meta, Nid, Node, NoteKind, Tree
 from syncer.core.paths import local_objection, parse_park_name, remote_objection, shown
@@ -260,6 +260,17 @@ class _Merge:
             meta=merge_meta(base, local, remote),
         )
 
+    def is_unheard_of(self, one: Nid, other: Nid) -> bool:
+        """Whether equal nodes of both sides are a conflict copy of ours that no run has recorded, or tells of now.
+
+        Without any base (a new link) it may be of old times.
+        """
+        name = self.target[one].name
+        if not self.base or CONFLICT_MARK not in name or {one, other} & {*self.base, *self.copies.values()}:
+            return False
+        found = parse_conflict_name(name)
+        return found is not None and found.host == host_label(self.policy.host)
+
     def _place(self, nid: Nid, base: Node | None, local: Node, remote: Node) -> Slot:
         if base is not None and remote.slot == base.slot:
             return local.slot
@@ -460,11 +471,15 @@ class _Clashes:
             # Frozen: nothing is done with it, and `freeze` holds the winner back. NUL: no real name can clash.
             self._rename(loser, b"\0%d" % loser)
         elif first.same_payload(second):
+            if self.merge.is_unheard_of(winner, loser):
+                text = "a conflict copy of this device: the run that made it was cut short"
+                self.merge.notes.append((NoteKind.CONFLICT, winner, text))
             self._absorb(loser, winner)
         else:
             siblings = self._siblings_in(second.parent)
             copy = siblings.copy_of(second)
             if copy is not None:
+                self._note(copy, second)  # a run that ended half-way made it; this one ends the conflict
                 self._absorb(loser, copy)
             else:
                 self._rename(loser, self.merge.conflict_name(second, siblings))

@@ -96,6 +96,7 @@ class Look:
         refused: Objects that can't be synced.
         seen: The local side.
         cursor: The remote side's state, if the server names one.
+        container: What the container was recognised by.
         beside: Nodes that were not looked at, because they are as the base says.
         directories: Local directories that were looked at; None: all.
         untracked: Base rows of what is ignored now.
@@ -107,6 +108,7 @@ class Look:
     refused: Sequence[RefusedName]
     seen: Observation
     cursor: Cursor | None
+    container: ContainerIdentity
     beside: int = 0
     directories: Sequence[RelPath] | None = None
     untracked: tuple[Nid, ...] = ()
@@ -181,6 +183,8 @@ class Cycle:
         self.report.undone = plan is not found
         self._tell(plan, look.seen, look.refused)
         guard(plan, self._options.consent, self._options.root)
+        # Only now: nothing of a look that is refused is kept. One lie about the version would block all later cycles.
+        await self._keep_container(look.container)
         self._listener.planned(plan)
         if self._options.dry_run:
             for action in (*plan.remote, *plan.local):
@@ -213,7 +217,6 @@ class Cycle:
         if found is None:
             return None
         check_listing(found.scoped.base.rows.values(), found.changes.objects, found.changes.cursor.version)
-        await self._keep_container(container_identity(found.changes.info, found.changes.cursor.version))
         return Look(
             base=found.scoped.base,
             # What changed may have a link's text that a list of changes, like a listing, does not tell.
@@ -221,6 +224,7 @@ class Cycle:
             refused=found.changes.refused,
             seen=found.seen,
             cursor=found.changes.cursor,
+            container=container_identity(found.changes.info, found.changes.cursor.version),
             beside=found.scoped.beside,
             directories=found.directories,
             whole=found.whole,
@@ -244,7 +248,6 @@ class Cycle:
                 self._check_container(container_identity(listing.info, listing.max_version))
                 check_listing(known.rows.values(), listing.objects, listing.max_version)
         (seen,) = observed
-        await self._keep_container(container_identity(listing.info, listing.max_version))
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
         stats = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
@@ -254,6 +257,7 @@ class Cycle:
             refused=listing.refused,
             seen=seen,
             cursor=listing.cursor,
+            container=container_identity(listing.info, listing.max_version),
             untracked=untracked,
         )
 

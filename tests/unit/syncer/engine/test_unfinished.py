@@ -1,0 +1,86 @@
+"""What a cycle that was refused, or that ended half-way, leaves to the next one."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+
+from syncer.errors import ConflictOnRemoteError, SafetyStopError
+from syncer.remote.memory import MemoryClient
+from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Device, Device]:
+    first, second = devices(tmp_path, "a", "b")
+    return first, second
+
+
+@pytest.mark.parametrize("partly", [True, False], ids=["part", "whole"])
+def test_nothing_of_a_refused_look_is_kept(pair: tuple[Device, Device], *, partly: bool) -> None:
+    """One lie about the container's version would block all later cycles."""
+    first, second = pair
+    first.partly = partly
+    for number in range(30):
+        first.write(f"f{number}", b"%d" % number)
+    assert first.reconcile().exit_code == 0
+    liar = copy.deepcopy(first.container)
+    for path in list(liar.objects):
+        del liar.objects[path]
+        liar.deleted[path] = liar.last_version
+    liar.last_version = 10**12
+    before = first.state.container()
+    for dry_run in (False, True):
+        with pytest.raises(SafetyStopError):
+            first.reconcile(client=MemoryClient(liar), dry_run=dry_run)
+        assert first.state.container() == before
+    first.write("later", b"1")
+    assert first.reconcile().pushed == 1
+    assert second.reconcile().pulled == 31
+    assert_at_rest(first, second)
+
+
+@pytest.mark.parametrize("base", [True, False], ids=["edited", "new"])
+@pytest.mark.parametrize("end", ["remote changed", "created", "barrier", "refused"])
+def test_a_conflict_copy_that_an_earlier_run_made_on_the_server_is_told_by_the_run_that_ends_the_conflict(
+    pair: tuple[Device, Device], *, base: bool, end: str
+) -> None:
+    """Else a conflict is over without anybody having heard of it: the answer was lost, a 403, or a kill."""
+    first, second = pair
+    for device in pair:
+        device.write("known", b"known")
+        device.reconcile()
+    if base:
+        first.write("file", b"base")
+        first.reconcile()
+        second.reconcile()
+    first.write("file", b"theirs")
+    first.reconcile()
+    second.write("file", b"ours")
+    if end != "refused":
+
+        def die(step: str) -> None:
+            if step == end:
+                raise Crash
+
+        with pytest.raises(Crash):
+            second.reconcile(step=die)
+    else:
+
+        class Refused(MemoryClient):
+            """Does what it is asked for, and says that it did not."""
+
+            async def put_small(self, *arguments: object) -> None:  # type: ignore[override]
+                await super().put_small(*arguments)  # type: ignore[arg-type]
+                raise ConflictOnRemoteError(b"file", "403", "nothing")
+
+        assert second.reconcile(client=Refused(second.container)).exit_code == 3
+    assert len(second.container.objects) == 3
+    report = second.reconcile()
+    assert (report.exit_code, report.conflicts) == (4, 1)
+    assert any("file (conflict b" in f"{path!r} {text}" for path, text in report.notes)
+    assert first.reconcile().exit_code == 0
+    assert first.contents() == second.contents() == [b"known", b"ours", b"theirs"]
+    assert_at_rest(first, second)
