@@ -19,7 +19,9 @@ from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.core.conflict import CONFLICT_MARK
+from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
+from syncer.core.paths import join
 from syncer.engine.books import Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
 from syncer.state.schema import Problem
@@ -86,11 +88,14 @@ def look(linked: LinkedRoot, live: RootLive | None = None) -> RootStatus:
         live: What the daemon says of it.
     """
     with StateDB.open(linked.state, read_only=True) as database:
-        last = Books(database).last_cycle()
+        books = Books(database)
+        last, raw_rules = books.last_cycle(), books.rules()
         problems = database.problems()
         paths = database.load_base().paths.values()
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
     condition, detail = _condition(linked, last)
+    if condition == "ok" and not paths and raw_rules is not None:
+        detail = _ignoring(IgnoreRules.load(raw_rules).ignoring_everything())
     return RootStatus(
         root=linked,
         condition=condition,
@@ -117,6 +122,14 @@ def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
     if last.exit_code in {0, 4}:
         return "ok", ""
     return "degraded", last.error or "the last cycle left something undone"
+
+
+def _ignoring(verdict: Verdict | None) -> str:
+    """What to say where nothing at all is synced because of a pattern."""
+    if verdict is None:
+        return ""
+    where = "a pattern of the root" if verdict.source is None else shown(join(verdict.source, IGNORE_FILE))
+    return f"everything is ignored: {where}, line {verdict.line}: {shown(verdict.pattern)}"
 
 
 def holder_of(path: str) -> int | None:

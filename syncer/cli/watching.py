@@ -27,6 +27,7 @@ from syncer.errors import SyncerError
 from syncer.local.blockfs_root import BlockfsRoot
 from syncer.local.directory import LocalDirectory
 from syncer.remote.client import CloudClient
+from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.dirt import EVERYTHING
@@ -86,7 +87,8 @@ class Ports:
             error: str | None = None
             code = int(ExitCode.UNEXPECTED)
             try:
-                await self._run(remote, books, report, work, moving)
+                with one_error():
+                    await self._run(remote, books, report, work, moving)
                 code = report.exit_code
             except (SyncerError, BlockfsError, OSError) as failure:
                 error, code = said(failure), code_of(failure)

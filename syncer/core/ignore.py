@@ -27,6 +27,8 @@ from syncer.core.paths import ancestors, is_private, join, split
 IGNORE_FILE: Final = b".blocksyncignore"
 """A file of rules for its directory and everything below. It is synced like any other file."""
 
+_NOBODYS_NAME: Final = RelPath(b"\x01")  # no pattern names it
+
 _BOM: Final = b"\xef\xbb\xbf"
 _THROUGH_DIRECTORY: Final = "ps_d"
 """pathspec's group for the slash after what a pattern matched: inside a path, an ancestor was matched."""
@@ -113,6 +115,11 @@ class IgnoreRules:
     def is_empty(self) -> bool:
         """Nothing is ignored."""
         return not self._own and not self._layers
+
+    def ignoring_everything(self) -> Verdict | None:
+        """The pattern that ignores all at the top that no other pattern names; None if there is none."""
+        verdicts = [self.verdict(_NOBODYS_NAME, directory=directory) for directory in (True, False)]
+        return verdicts[1] if all(found is not None and found.ignored for found in verdicts) else None
 
     @property
     def fingerprint(self) -> str:

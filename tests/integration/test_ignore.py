@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.syncing import Sync, content
 
 
@@ -148,3 +150,26 @@ def test_what_is_no_pattern_or_not_there_is_a_usage_error(commands: Sync, roots:
     commands("ignore", first, "check", "/elsewhere", expect=2)
     commands("ignore", first, expect=0)
     assert commands.out == ""
+
+
+@pytest.mark.parametrize("rules", ["*\n", "# all\n/*\n!/keep\n", "**\n"])
+@pytest.mark.parametrize("own", [False, True], ids=["file", "own"])
+def test_status_says_that_everything_is_ignored(sync: Sync, rules: str, *, own: bool) -> None:
+    root = sync.folder("root")
+    (root / "f").write_bytes(b"1")
+    if own:
+        lines = [line for line in rules.splitlines() if not line.startswith("#")]
+        sync("ignore", root, "add", *lines)
+    else:
+        (root / ".blocksyncignore").write_text(rules)
+    sync.reconcile(root)
+    (status,) = sync("status", root, "--json")
+    where = "a pattern of the root" if own else ".blocksyncignore"
+    assert (status["condition"], "everything is ignored" in status["detail"]) == ("ok", True)
+    assert where in status["detail"]
+    sync("status", root)
+    assert "everything is ignored" in sync.out + sync.err
+    (root / "keep").write_bytes(b"2")
+    sync.reconcile(root)
+    (status,) = sync("status", root, "--json")
+    assert (status["detail"] == "") is ("keep" in rules)
