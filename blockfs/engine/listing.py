@@ -33,7 +33,8 @@ class Listing:
 
     Positions number the names in the order in which this handle first met them (byte order), and stay so: a reader
     who goes back to a position gets the same names, without those removed meanwhile. Names that are added behind the
-    last position met are seen, others not; POSIX leaves that open. Rewinding to 0 starts anew.
+    last position met are seen, others not; POSIX leaves that open. Reading from 0 starts anew. A position from before
+    counts from there on, so it is the same entry if nothing has changed; one behind the last entry is the end.
     """
 
     def __init__(self, nodes: Nodes, ino: int) -> None:
@@ -56,13 +57,30 @@ class Listing:
             if dots:
                 yield self._dot(at)
         index = max(0, position - _DOTS)
-        while index < len(self._names) or self._meet_next():
+        while not self.reach(position):
+            pass
+        while index < len(self._names) or (index == len(self._names) and self._meet_next()):
             name = self._names[index]
             index += 1
             ino = self._nodes.tree.lookup(self._ino, name)
             if ino is not None:
                 attributes = self._nodes.attributes(self._nodes.inode(ino))
                 yield Entry(name=name, attributes=attributes, next_position=index + _DOTS)
+
+    def reach(self, position: int, most: int = 1000) -> bool:
+        """Meet names up to a position, for who comes there from nowhere: it must count them. Under the engine's lock.
+
+        Args:
+            position: Where to read next.
+            most: Names in one call: other requests wait about 1 ms for 1,000.
+
+        Returns:
+            Whether they are met, or there are no more. Else call it again.
+        """
+        for _ in range(most):
+            if position - _DOTS <= len(self._names) or not self._meet_next():
+                return True
+        return position - _DOTS <= len(self._names)
 
     def _dot(self, at: int) -> Entry:
         ino = self._ino if at == 0 else parent_of(self._nodes, self._ino)

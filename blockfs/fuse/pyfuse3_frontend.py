@@ -413,9 +413,15 @@ class Operations(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         """Fill a buffer with entries and their attributes; each one counts as a lookup."""
         ino, listing = self._listings[fh]
+        while start_id and not self._reached(listing, start_id):
+            await trio.lowlevel.checkpoint()  # somebody seeks far ahead: others go first
         with self._filesystem.lock:
             _translated(self._fill, listing, start_id, token)
             self._names.accessed(ino)
+
+    def _reached(self, listing: Listing, position: int) -> bool:
+        with self._filesystem.lock:
+            return _translated(listing.reach, position)
 
     def _fill(self, listing: Listing, position: int, token: ReaddirToken) -> None:
         for entry in listing.read(position, dots=True):
