@@ -111,13 +111,14 @@ class Committer:
             change_set = tree.freeze()
         if change_set is not None:
             checkpoint("tree.write")
-            written = False
             try:
                 self._ballast.spend(partial(tree.write, change_set))
-                written = True
-                self.written += 1
-            finally:
+            except BaseException:
                 with lock:
-                    (tree.retire if written else tree.thaw)(change_set)
+                    tree.thaw(change_set)
+                raise
+            self.written += 1
+            with lock:
+                tree.retire(change_set)
         self._done = begun
         self._durable_sequence = sequence

@@ -13,6 +13,7 @@ import time
 
 from blockfs.engine.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
 from blockfs.engine.pagemap import PAGE
+from blockfs.engine.portions import Stop, never
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.reader import Reader
 from blockfs.engine.resize import Resizer
@@ -287,15 +288,16 @@ class Files:
         """
         self._publisher.fsync(ino, datasync=datasync)
 
-    def flush(self, ino: int | None = None) -> None:
-        """Seal one file, or all, and commit durably. Waits for disks: call it in a thread.
+    def flush(self, ino: int | None = None, *, stop: Stop = never) -> None:
+        """Seal one file, or all, and commit durably. Waits for disks: call it in a thread. `stop`: asked between files.
 
         Raises:
+            StoppedError: `stop` said so; what is not sealed stays staged.
             NoSpaceError: The host is full; what was staged stays staged.
             BlockfsError: A block below staged data is missing or corrupt.
         """
         if ino is None:
-            self._sealer.seal_all()
+            self._sealer.seal_all(stop)
         else:
             self._sealer.seal([ino])
         self._publisher.commit()

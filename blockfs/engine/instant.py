@@ -18,9 +18,12 @@ from blockfs.engine.committer import Committer
 from blockfs.engine.filestate import FileState, FileTable, Stores
 from blockfs.engine.nodes import Nodes
 from blockfs.engine.pagemap import PAGE
+from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.engine.rename import is_below
 from blockfs.engine.sealer import Sealer
+from blockfs.errors import BlockfsError
 from blockfs.tree.committed import CommittedView
+from blockfs.tree.waiting import held
 
 _LITTLE_BYTES: Final = 4 << 20  # what the gate may wait for: sealed in some 30 ms
 _ROUNDS: Final = 4  # against writers that stage faster than we seal
@@ -37,12 +40,13 @@ class Instants:
         self._nodes = nodes
 
     @contextmanager
-    def of(self, source: int) -> Iterator[CommittedView]:
+    def of(self, source: int, stop: Stop = never) -> Iterator[CommittedView]:
         """A view in which `source` and all below it are as they were at one instant, everything sealed.
 
         `Tree.copying` is held inside: leaves of the view may be put into the tree again.
 
         Raises:
+            StoppedError: `stop` said so.
             NoSpaceError: The host is full.
             BlockfsError: A file of the subtree can't be sealed, or the host failed.
         """
@@ -52,20 +56,24 @@ class Instants:
                 pages = sum(generation.pages.count for state in unsealed for generation in state.generations)
             if pages * PAGE <= _LITTLE_BYTES:
                 break
-            self._sealer.seal_existing([state.ino for state in unsealed])
-        with self._stores.tree.copying, self._view_of(source) as view:
+            self._sealer.seal_existing([state.ino for state in unsealed], stop)
+        with held(self._stores.tree.copying, pause_of(stop)), self._view_of(source) as view:
             yield view
 
     @contextmanager
     def _view_of(self, source: int) -> Iterator[CommittedView]:
         lock, tree = self._stores.lock, self._stores.tree
         views: list[CommittedView] = []
+        failures: list[BlockfsError] = []
         is_wanted = True
 
         def look() -> None:
             """The commit is durable, and no later one has begun. If it failed, its callbacks run after a later one."""
             if is_wanted and not views:
-                views.append(tree.open_view())
+                try:
+                    views.append(tree.open_view())
+                except BlockfsError as error:  # ours to tell: whoever made the commit has no part in it
+                    failures.append(error)
 
         def is_ready() -> bool:
             """A file may have been moved in, or cut, since the rest was sealed."""
@@ -81,6 +89,8 @@ class Instants:
                         unsealed = [state.ino for state in self._unsealed(source)]
                     self._sealer.seal_existing(unsealed)
                     self._committer.commit_if(is_ready)
+                    if failures:
+                        raise failures[0]
             yield views[0]
         finally:
             with lock:

@@ -36,6 +36,16 @@ class StoppedError(BlockfsError):
         super().__init__("stopped half-way: the mount is ending; what was half done goes with the next mount")
 
 
+def pause_of(stop: Stop) -> Callable[[], None]:
+    """Raises StoppedError as soon as `stop` says so."""
+
+    def pause() -> None:
+        if stop():
+            raise StoppedError
+
+    return pause
+
+
 def work_through(stores: Stores, committer: Committer, steps: Iterator[None], *, stop: Stop = never) -> None:
     """Take all steps, each under the engine's lock, and commit now and then and at the end.
 

@@ -22,6 +22,7 @@ from blockfs.engine.committer import Committer
 from blockfs.engine.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
 from blockfs.engine.leaves import set_blocks
 from blockfs.engine.pagemap import staged_blocks
+from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.engine.publisher import publish_size
 from blockfs.engine.reader import Reader
 from blockfs.engine.staging import translated
@@ -46,9 +47,10 @@ class _Job:
         frozen: Its generations when it began; all closed.
         ids: Block index → id, of what was composed so far.
         cut_at: Size that the block with the end of the file was composed for.
+        is_spliced: Its result is in a change set, which owns the hold now.
     """
 
-    __slots__ = ("cut_at", "frozen", "hold", "ids", "low_water", "size_bytes", "stamp", "state")
+    __slots__ = ("cut_at", "frozen", "hold", "ids", "is_spliced", "low_water", "size_bytes", "stamp", "state")
 
     def __init__(self, state: FileState, hold: EpochHold) -> None:
         state.is_open = False
@@ -60,6 +62,7 @@ class _Job:
         self.stamp = state.stamp
         self.low_water: LowWater = state.watch()
         self.ids: dict[int, BlockId] = {}
+        self.is_spliced = False
 
 
 class Sealer:
@@ -99,26 +102,30 @@ class Sealer:
         if failures:
             raise failures[0]
 
-    def seal_all(self) -> None:
+    def seal_all(self, stop: Stop = never) -> None:
         """Seal every file.
 
         Raises:
+            StoppedError: `stop` said so; the others stay staged.
             NoSpaceError: See `seal`.
             BlockfsError: See `seal`.
         """
         with self._stores.lock:
             inos = [state.ino for state in self._table.all() if state.generations or not state.is_published]
-        self.seal_existing(inos)
+        self.seal_existing(inos, stop)
 
-    def seal_existing(self, inos: Iterable[int]) -> None:
+    def seal_existing(self, inos: Iterable[int], stop: Stop = never) -> None:
         """Seal those of the files that still exist and have something to seal.
 
         Raises:
+            StoppedError: `stop` said so; the others stay staged.
             NoSpaceError: See `seal`.
             BlockfsError: See `seal`.
         """
         failures: list[BlockfsError] = []
+        pause = pause_of(stop)
         for state_group in self._groups(self._existing(inos)):
+            pause()
             failures += self._seal_group(state_group, None)
         if failures:
             raise failures[0]
@@ -322,7 +329,9 @@ class Sealer:
             return None
 
     def _abandon(self, job: _Job) -> None:
-        """Leave everything staged."""
+        """Leave everything staged. One that is spliced has nothing left to be abandoned."""
+        if job.is_spliced:
+            return
         job.hold.release()
         with self._stores.lock:
             job.state.unwatch(job.low_water)
@@ -381,6 +390,7 @@ class Sealer:
         valid = {index: block_id for index, block_id in job.ids.items() if index * stores.block_size < limit}
         set_blocks(stores.tree, state.ino, valid)
         stores.tree.keep(job.hold)
+        job.is_spliced = True
         publish_size(stores, self._table.row(state.ino), state, job.stamp, job.size_bytes, job.low_water)
         state.unwatch(job.low_water)
         frozen = {generation.number for generation in job.frozen}

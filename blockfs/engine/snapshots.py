@@ -18,13 +18,14 @@ from blockfs.engine.copying import SubtreeCopy, unfinished_name
 from blockfs.engine.filestate import Stores
 from blockfs.engine.instant import Instants
 from blockfs.engine.nodes import Nodes, check_name
-from blockfs.engine.portions import Stop, StoppedError, never, work_through
+from blockfs.engine.portions import Stop, StoppedError, never, pause_of, work_through
 from blockfs.engine.removing import SubtreeRemoval
 from blockfs.errors import BlockfsError, FsError
 from blockfs.runtime.output import shown
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind, SnapshotRow
+from blockfs.tree.waiting import held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class Snapshots:
             self._check_source(source)
             self._check_new(name)
             created_ns = self._nodes.now_ns()
-        with self._instants.of(source) as view:
+        with self._instants.of(source, stop) as view:
             inode = view.inode(source)
             if inode is None or not inode.nlink:
                 raise FsError(errno.ENOENT, f"inode {source} was removed")
@@ -145,7 +146,7 @@ class Snapshots:
         with self._stores.lock:
             source = self._within(self.find(name).ino, path)
             self._check_free(parent, new_name)
-        with tree.copying, tree.committed() as view:
+        with held(tree.copying, pause_of(stop)), tree.committed() as view:
             copy = SubtreeCopy(self._stores, view, source, now_ns=nodes.now_ns())
             with self._removed_on_failure(copy):
                 work_through(self._stores, self._committer, copy.steps(), stop=stop)

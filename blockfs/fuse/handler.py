@@ -22,6 +22,7 @@ from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.portions import pause_of
 from blockfs.engine.staging import HostIoError
 from blockfs.errors import BlockfsError, DatabaseStoppedError, FsError, NotFoundError, ReadOnlyError, UsageError
 from blockfs.fuse import changes, upkeep
@@ -116,6 +117,7 @@ class MountSession:
         self._filesystem = mount.filesystem
         self._listing: changes.ChangeListing | SnapshotListing | None = None
         self._prepared: set[int] = set()
+        self._pause = pause_of(mount.ending.is_set)
 
     def close(self) -> None:
         """Drop the snapshot and the prepared files; one that can't be dropped now goes with the next mount."""
@@ -192,13 +194,13 @@ class MountSession:
                 pass  # what failed to be flushed once can only be saved by sealing it
             else:
                 return
-        self._filesystem.files.flush()
+        self._filesystem.files.flush(stop=self._mount.ending.is_set)
 
     @_answer.register
     def _(self, _request: protocol.Stats) -> Reply:
         filesystem, counters = self._filesystem, self._mount.counters
-        with filesystem.tree.committed() as view:
-            figures = figures_of(view, filesystem.blocks)
+        with filesystem.tree.committed(self._pause) as view:
+            figures = figures_of(view, filesystem.blocks, self._pause)
         return protocol.StatsReply(
             files=figures.files,
             logical_bytes=figures.logical_bytes,
@@ -223,7 +225,7 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Flush) -> Reply:
-        self._filesystem.files.flush()
+        self._filesystem.files.flush(stop=self._mount.ending.is_set)
         return Done()
 
     @_answer.register
@@ -306,7 +308,8 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Fsck) -> Reply:
-        return upkeep.fsck(self._filesystem.blocks, self._filesystem.tree, self._filesystem.volume.staging_path)
+        filesystem = self._filesystem
+        return upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path, pause=self._pause)
 
     @_answer.register
     def _(self, _request: protocol.Scrub) -> Reply:
@@ -335,7 +338,7 @@ class MountSession:
         return page
 
     def _begin_listing(self, request: protocol.Changes) -> changes.ChangeListing | SnapshotListing:
-        view = self._filesystem.tree.open_view()
+        view = self._filesystem.tree.open_view(self._pause)
         try:
             if request.snapshot is None:
                 return changes.ChangeListing(view, request.cursor, request.xattr_bytes)
@@ -358,7 +361,7 @@ class MountSession:
     @_answer.register
     def _(self, request: protocol.Hashes) -> Reply:
         filesystem = self._filesystem
-        with filesystem.tree.committed() as view:
+        with filesystem.tree.committed(self._pause) as view:
             done = changes.hash_contents(view, request.items, filesystem.volume.block_size, _finder(request.snapshot))
         if done.computed:
             with filesystem.lock:

@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import collect
+from blockfs.blocks.gc import CollectionStopped, collect
 from blockfs.blocks.ids import LOST_BLOCK, BlockId
-from blockfs.blocks.scrub import ScrubResult, Step, cut_segments
+from blockfs.blocks.scrub import ScrubResult, ScrubStopped, Step, cut_segments
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.ballast import Ballast
@@ -27,6 +27,7 @@ from blockfs.tree.findings import Problem
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
+from blockfs.tree.waiting import Pause, go_on
 
 MAX_PATHS: Final = 10_000  # paths in one answer: it must fit into a frame of the control socket
 MAX_IDS: Final = 100_000  # likewise: 3.2 MB
@@ -77,8 +78,12 @@ def gc(
         NoMemoryError: The marks don't fit.
     """
 
+    def pause() -> None:
+        if stop():
+            raise CollectionStopped("collection stopped; the next one starts over")
+
     def live() -> Iterator[bytes]:
-        view = tree.view_for_marking()
+        view = tree.view_for_marking(pause)
         try:
             yield from view.marked_ids()
         finally:
@@ -91,16 +96,16 @@ def gc(
     return GcReply(blocks_removed=done.blocks_removed, bytes_freed=done.bytes_freed)
 
 
-def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes) -> FsckReply:
+def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes, *, pause: Pause = go_on) -> FsckReply:
     """Check a committed state, and that every block and staging file it names is there. May run beside a mount.
 
     What a file referred to when the check began may be collected while it runs. So a block is only lost if it is gone,
-    and a state that is committed after that still refers to it.
+    and a state that is committed after that still refers to it. `pause`: asked now and then.
     """
-    reply = _examined(blocks, tree)
+    reply = _examined(blocks, tree, pause)
     gone_before = _missing_blocks(reply)
     if gone_before:
-        lost_before, reply = reply.lost, _examined(blocks, tree)
+        lost_before, reply = reply.lost, _examined(blocks, tree, pause)
         passing = [one for one in _missing_blocks(reply) if one not in gone_before]
         reply = msgspec.structs.replace(
             reply,
@@ -114,8 +119,8 @@ def fsck(blocks: BlockDirectory, tree: Tree, staging_path: bytes) -> FsckReply:
     return msgspec.structs.replace(reply, findings=segment_findings(blocks) + reply.findings + gone)
 
 
-def _examined(blocks: BlockDirectory, tree: Tree) -> FsckReply:
-    with tree.committed() as view:
+def _examined(blocks: BlockDirectory, tree: Tree, pause: Pause) -> FsckReply:
+    with tree.committed(pause) as view:
         return fsck_reply(examine(view, World(block_size=blocks.block_size, missing=blocks.missing)))
 
 
@@ -156,11 +161,16 @@ def scrub(
     Raises:
         ScrubStopped: `stop` said so.
     """
+
+    def pause() -> None:
+        if stop():
+            raise ScrubStopped("scrub stopped; what was found so far is quarantined")
+
     done = scrub_blocks(blocks, stop=stop, step=step)
     paths: list[bytes] = []
-    with tree.committed() as view:
+    with tree.committed(pause) as view:
         gone_before = _missing(blocks, view)
-    with tree.committed() as view:
+    with tree.committed(pause) as view:
         # In both: what a file has given up meanwhile may have been collected. See `fsck`.
         missing = gone_before and (gone_before & _missing(blocks, view)) - set(done.corrupt)
         if done.corrupt or missing:

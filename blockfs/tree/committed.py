@@ -32,6 +32,7 @@ from blockfs.tree.schema import (
     split_parent_key,
     u64,
 )
+from blockfs.tree.waiting import Pause, asking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,17 @@ class Snapshot:
         transaction: Ended by `close`.
         databases: Handles indexed by `Table`.
         path: Directory of the environment, for messages.
+        pause: Asked while rows are scanned.
     """
 
-    def __init__(self, transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], path: bytes) -> None:
+    def __init__(
+        self,
+        transaction: lmdb.Transaction[bytes],
+        databases: list[lmdb._Database],
+        path: bytes,
+        pause: Pause | None = None,
+    ) -> None:
+        self._pause = pause
         self._transaction = transaction
         self._databases = databases
         self._path = os.fsdecode(path)
@@ -79,7 +88,8 @@ class Snapshot:
     def scan(self, table: Table, prefix: bytes = b"", after: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Rows whose key starts with `prefix`, in key order, from the first key greater than `after` on."""
         with lmdb_errors(self._path, ADVICE):
-            yield from scan_snapshot(self._transaction, self._databases[table], prefix, after)
+            rows = scan_snapshot(self._transaction, self._databases[table], prefix, after)
+            yield from rows if self._pause is None else asking(rows, self._pause)
 
     def last_key(self, table: Table) -> bytes | None:
         """The greatest key of a table; None if it is empty."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from itertools import islice
 from typing import Final, Protocol
 
@@ -263,14 +263,23 @@ class OverlayStore:
             finish(transaction)
 
     def retire(self, change_set: ChangeSet) -> None:
-        """End a commit that was written: readers go to LMDB, holds end, callbacks run."""
+        """End a commit that was written: readers go to LMDB, holds end, callbacks run; all, whatever one raises.
+
+        Raises:
+            BlockfsError: LMDB can't be read at the new state. The set is thawed: the next commit writes it again.
+        """
         assert change_set is self._committing
+        try:
+            self.refresh()
+        except BaseException:
+            self.thaw(change_set)
+            raise
         self._committing = None
-        self.refresh()
-        for hold in change_set.holds:
-            hold.release()
-        for callback in change_set.callbacks:
-            callback()
+        with ExitStack() as all_of_them:  # last in, first out
+            for callback in reversed(change_set.callbacks):
+                all_of_them.callback(callback)
+            for hold in reversed(change_set.holds):
+                all_of_them.callback(hold.release)
 
     def thaw(self, change_set: ChangeSet) -> None:
         """End a commit that failed: its changes go back under those made since, to be committed with them."""
@@ -284,7 +293,13 @@ class OverlayStore:
         self._changes += 1
 
     def refresh(self) -> None:
-        """Read from the newest LMDB snapshot from now on."""
+        """Read from the newest LMDB snapshot from now on; if there can't be one, go on with the old one.
+
+        Raises:
+            BlockfsError: There can't be one.
+        """
+        with self.errors():
+            newest = self.environment.begin()
         self._snapshot.abort()
-        self._snapshot = self.environment.begin()
+        self._snapshot = newest
         self._changes += 1

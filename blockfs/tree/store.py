@@ -62,6 +62,7 @@ from blockfs.tree.schema import (
     u64,
 )
 from blockfs.tree.upgrade import snapshots_directory, upgrade
+from blockfs.tree.waiting import Pause, go_on, held
 
 _CACHED_INODES: Final = 65536  # about 25 MiB of decoded rows; forgotten all at once
 
@@ -503,7 +504,11 @@ class Tree(TreeReader):
         journal.trim(transaction, self._store.databases, self._journal_rows)
 
     def retire(self, change_set: ChangeSet) -> None:
-        """End a commit that was written: holds are released and callbacks run."""
+        """End a commit that was written: holds are released and callbacks run; all, whatever one of them raises.
+
+        Raises:
+            BlockfsError: The new state can't be read. Nothing was lost: the set is thawed, commit again later.
+        """
         self._store.retire(change_set)
 
     def thaw(self, change_set: ChangeSet) -> None:
@@ -520,36 +525,38 @@ class Tree(TreeReader):
         change_set = self.freeze()
         if change_set is None:
             return
-        written = False
         try:
             self.write(change_set)
-            written = True
-        finally:
-            (self.retire if written else self.thaw)(change_set)
+        except BaseException:
+            self.thaw(change_set)
+            raise
+        self.retire(change_set)
 
     @contextlib.contextmanager
-    def committed(self) -> Iterator[CommittedView]:
-        """A consistent view of what is durable now. Safe from any thread, needs no lock."""
-        view = self.open_view()
+    def committed(self, pause: Pause | None = None) -> Iterator[CommittedView]:
+        """A consistent view of what is durable now. Safe from any thread, needs no lock. Its scans ask `pause`."""
+        view = self.open_view(pause)
         try:
             yield view
         finally:
             view.close()
 
-    def view_for_marking(self) -> CommittedView:
+    def view_for_marking(self, pause: Pause = go_on) -> CommittedView:
         """Like `open_view`, of a state that also names all leaves that are being copied from an older state.
 
-        A collection must mark from this: a copied leaf may have lost its last other reference meanwhile.
+        A collection must mark from this: a copied leaf may have lost its last other reference meanwhile. `pause`: asked
+        while a copy is waited for, which may take long.
         """
-        with self.copying:
+        with held(self.copying, pause):
             return self.open_view()
 
-    def open_view(self) -> CommittedView:
+    def open_view(self, pause: Pause | None = None) -> CommittedView:
         """Like `committed`, for views that outlive a block: call its `close`."""
         with self._closing:
             assert not self._closed
             with self._store.errors():
-                return CommittedView(Snapshot(self._store.environment.begin(), self._store.databases, self._store.path))
+                transaction = self._store.environment.begin()
+            return CommittedView(Snapshot(transaction, self._store.databases, self._store.path, pause))
 
 
 def _write_first_rows(

@@ -479,6 +479,31 @@ def test_a_failure_that_is_noted_while_another_thread_chooses_does_not_end_that_
     sealer._failed_at_s.clear()
 
 
+def test_a_clone_that_is_refused_at_the_last_moment_leaves_the_blocks_held_until_the_commit(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in the change set already. A collection must not take them before that is durable."""
+    filesystem.files.write(ino, 0, b"x" * BLOCK)
+    holds: list[EpochHold] = []
+    hold = filesystem.blocks.hold
+
+    def noted() -> EpochHold:
+        holds.append(hold())
+        return holds[-1]
+
+    monkeypatch.setattr(filesystem.blocks, "hold", noted)
+
+    def refused(_state: FileState, _size_bytes: int) -> None:
+        raise FsError(errno.EEXIST, "somebody took the name")
+
+    with pytest.raises(FsError):
+        filesystem._sealer.seal([ino], refused)
+    assert [one.released for one in holds] == [False]
+    filesystem.commit()
+    assert [one.released for one in holds] == [True]
+    assert content(filesystem, b"f") == b"x" * BLOCK
+
+
 def _then(sealer: Sealer, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
     """Let something happen between the choice of what a flush seals and its work."""
     existing = sealer._existing

@@ -235,6 +235,56 @@ def test_holds_and_callbacks_wait_until_their_set_is_durable(tree: Tree, make: M
     assert (early.released, late.released, called) == (1, 1, ["early", "late"])
 
 
+def test_a_callback_or_a_hold_that_fails_keeps_no_other_from_its_end(tree: Tree, make: MakeInode) -> None:
+    """A hold that is never released keeps every later collection waiting; a staging file that is not told stays."""
+
+    class FailingHold(Hold):
+        def release(self) -> None:
+            raise NoSpaceError("first")
+
+    def fails() -> None:
+        raise CorruptionError("second")
+
+    called: list[str] = []
+    held = Hold()
+    make()
+    tree.keep(FailingHold())
+    tree.keep(held)
+    for callback in (lambda: called.append("before"), fails, lambda: called.append("after")):
+        tree.on_durable(callback)
+    with pytest.raises(CorruptionError, match="second"):
+        tree.commit()
+    assert (held.released, called) == (1, ["before", "after"])
+    assert tree.is_clean
+    tree.commit()
+    assert held.released == 1
+
+
+def test_a_commit_whose_state_can_not_be_read_is_made_again(
+    tree: Tree, make: MakeInode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holds and callbacks go along; until then readers see what they saw."""
+    held, called = Hold(), []
+    file = make()
+    tree.link(ROOT_INO, b"file", file.ino)
+    tree.keep(held)
+    tree.on_durable(lambda: called.append(1))
+
+    def no_reader() -> None:
+        raise NoSpaceError("no place for a reader")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tree._store, "refresh", no_reader)
+        with pytest.raises(NoSpaceError):
+            tree.commit()
+    assert (held.released, called) == (0, [])
+    assert tree.lookup(ROOT_INO, b"file") == file.ino
+    tree.commit()
+    assert (held.released, called) == (1, [1])
+    assert tree.lookup(ROOT_INO, b"file") == file.ino
+    assert tree.is_clean
+
+
 def test_a_callback_sees_the_committed_state_and_may_change_the_tree(tree: Tree, make: MakeInode) -> None:
     file = make()
     tree.on_durable(lambda: tree.set_xattr(file.ino, b"user.later", b""))
