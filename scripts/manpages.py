@@ -1,6 +1,7 @@
 """Man pages made from the commands' own help, so that the two can't differ.
 
-`manpages.py blocksync` and `manpages.py mount.fuse.blocksync` print the pages of sections 1 and 8, in man(7).
+`manpages.py PAGE` prints one page, in man(7): `blocksync`, `blocksync-VERB` or `mount.fuse.blocksync`.
+`manpages.py --all FOLDER` writes all of them below FOLDER, as man(1) looks for them.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import click
+from manexamples import EXAMPLES
 
 from blockfs.cli import mounthelper, mountoptions
 from blockfs.runtime.exitcodes import ExitCode
@@ -90,6 +94,36 @@ def verb(name: str, command: click.Command, parent: click.Context) -> Iterator[s
             yield from verb(inner, found, context)
 
 
+def of_verb(name: str) -> Iterator[str]:
+    """The page of section 1 of one verb: the same help, with examples."""
+    command = importlib.import_module(verbs.MODULES[name]).command
+    context = click.Context(command, info_name=name, parent=click.Context(verbs.blocksync, info_name="blocksync"))
+    yield from header(f"blocksync-{name}", 1, verbs.SUMMARIES[name].rstrip("."))
+    yield ".SH SYNOPSIS"
+    yield synopsis(command, context)
+    yield ".SH DESCRIPTION"
+    for paragraph in paragraphs(command.help or ""):
+        yield ".PP"
+        yield paragraph
+    if not isinstance(command, click.Group):
+        yield ".SH OPTIONS"
+        yield from options_of(command, context)
+    else:
+        yield ".SH COMMANDS"
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            yield from verb(inner, found, context)
+    yield ".SH EXAMPLES"
+    for wanted, line in EXAMPLES[name]:
+        yield f".PP\n{escaped(wanted)}\n.PP\n.RS 4\n.nf\n{escaped(line)}\n.fi\n.RE"
+    yield ".SH EXIT STATUS"
+    yield "0 when it is done. All codes, with their meanings: \\fBblocksync\\fR(1)."
+    yield ".SH SEE ALSO"
+    beside = next(section for section in verbs.SECTIONS.values() if name in section)
+    yield ",\n".join([".BR blocksync (1)", *(f".BR blocksync\\-{other} (1)" for other in beside if other != name)])
+
+
 def blocksync() -> Iterator[str]:
     """The page of section 1."""
     group = verbs.blocksync
@@ -115,6 +149,7 @@ def blocksync() -> Iterator[str]:
     yield ".TP\nNOTIFY_SOCKET"
     yield "set by a service manager, which mount and serve tell when they are ready and when they stop"
     yield ".SH SEE ALSO"
+    yield "".join(f".BR blocksync\\-{name} (1),\n" for name in verbs.MODULES).rstrip()
     yield ".BR mount.fuse.blocksync (8),\n.BR fusermount3 (1),\n.BR systemd.service (5)"
 
 
@@ -151,7 +186,17 @@ def helper() -> Iterator[str]:
     yield ".BR blocksync (1),\n.BR mount (8),\n.BR fstab (5)"
 
 
-PAGES: Final[dict[str, Callable[[], Iterator[str]]]] = {"blocksync": blocksync, "mount.fuse.blocksync": helper}
+PAGES: Final[dict[str, Callable[[], Iterator[str]]]] = {
+    "blocksync": blocksync,
+    **{f"blocksync-{name}": partial(of_verb, name) for name in verbs.MODULES},
+    "mount.fuse.blocksync": helper,
+}
 
 if __name__ == "__main__":
-    print("\n".join(PAGES[sys.argv[1]]()))
+    if sys.argv[1] == "--all":
+        for title, page in PAGES.items():
+            section = 8 if page is helper else 1
+            file = Path(sys.argv[2], f"man{section}", f"{title}.{section}")
+            file.write_text("\n".join(page()) + "\n")
+    else:
+        print("\n".join(PAGES[sys.argv[1]]()))

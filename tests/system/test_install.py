@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from syncer.cli.verbs import MODULES
 from tests.system.namespaces import PROJECT, passed
 
 FILES = {
     "usr/local/bin/blocksync",
     "usr/sbin/mount.fuse.blocksync",
     "usr/local/share/man/man1/blocksync.1",
+    *(f"usr/local/share/man/man1/blocksync-{verb}.1" for verb in MODULES),
     "usr/local/share/man/man8/mount.fuse.blocksync.8",
     "usr/local/share/bash-completion/completions/blocksync",
     "usr/local/share/zsh/site-functions/_blocksync",
@@ -131,7 +133,9 @@ def test_systemd_accepts_the_units(destination: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("page", ["man1/blocksync.1", "man8/mount.fuse.blocksync.8"])
+@pytest.mark.parametrize(
+    "page", ["man1/blocksync.1", "man1/blocksync-link.1", "man1/blocksync-snapshot.1", "man8/mount.fuse.blocksync.8"]
+)
 def test_man_pages_are_formatted_without_a_warning(destination: Path, page: str) -> None:
     path = destination / "usr/local/share/man" / page
     done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from syncer.cli.verbs import blocksync
+from syncer.cli.verbs import MODULES, blocksync
 
 PROJECT = Path(__file__).parents[4]
 PAGES = ("cli.md", "reconcile.md", "tools.md", "server.md")
@@ -78,6 +79,44 @@ def test_the_man_page_has_every_command_and_option(man_page: str, path: str) -> 
     assert section
     for name in options(ALL[path][0]):
         assert re.search(rf"{re.escape(name)}(?![\w-])", section), json.dumps([path, name])
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all man pages."""
+    folder = tmp_path_factory.mktemp("man")
+    for section in ("man1", "man8"):
+        (folder / section).mkdir()
+    subprocess.run([sys.executable, PROJECT / "scripts/manpages.py", "--all", folder], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("verb", list(MODULES))
+def test_every_verb_has_a_man_page_with_its_options_and_examples(pages: Path, verb: str) -> None:
+    page = (pages / f"man1/blocksync-{verb}.1").read_text().replace("\\-", "-")
+    for heading in ("NAME", "SYNOPSIS", "DESCRIPTION", "EXAMPLES", "EXIT STATUS", "SEE ALSO"):
+        assert f".SH {heading}\n" in page
+    below = [command for path, (command, _) in ALL.items() if path.split()[1:2] == [verb]]
+    for name in (name for command in below for name in options(command)):
+        assert re.search(rf"{re.escape(name)}(?![\w-])", page), name
+    assert f"blocksync {verb}" in page.partition(".SH EXAMPLES")[2].partition(".SH EXIT")[0]
+
+
+def test_examples_of_the_man_pages_are_command_lines_that_are_accepted(pages: Path) -> None:
+    found = re.findall(r"^\.nf\n(blocksync .*?)\n\.fi", "\n".join(
+        page.read_text() for page in pages.glob("man1/blocksync-*.1")
+    ), re.MULTILINE)  # fmt: skip
+    assert len(found) > len(MODULES)
+    for line in found:
+        for one in line.replace("\\-", "-").split(";"):
+            _, *words = shlex.split(one.partition(">")[0])
+            command: click.Command = blocksync
+            while isinstance(command, click.Group):
+                name, *words = words
+                below = command.get_command(click.Context(command), name)
+                assert below is not None, one
+                command = below
+            command.make_context(name, words)  # parses; a wrong option or a missing argument raises
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path != "blocksync"])
