@@ -147,6 +147,21 @@ def encode_items(ids: bytes) -> bytes:
     return b'"%s"' % ids.hex("|", ID_SIZE).encode().replace(b"|", b'","')
 
 
+def checked_ids(joined: bytes) -> bytes:
+    """Concatenated ids, which none is the padding of Merkle trees among.
+
+    Raises:
+        HashmapError: One is; or it is no whole number of ids.
+    """
+    if len(joined) % ID_SIZE:
+        raise HashmapError(f"{len(joined)} bytes are no whole number of ids")
+    if joined.find(PADDING_ID) >= 0:  # perhaps across two ids; which happens to nobody who does not mean it
+        for at in range(0, len(joined), ID_SIZE):
+            if joined[at : at + ID_SIZE] == PADDING_ID:
+                raise HashmapError(f"Invalid hash: {PADDING_ID.hex()} names no block")
+    return joined
+
+
 def joined_ids(texts: list[str]) -> bytes:
     """Concatenated ids of their hex forms.
 

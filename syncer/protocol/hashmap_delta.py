@@ -27,6 +27,7 @@ Splice = tuple[int, bytes]
 """Index of the first id, and one or more concatenated ids."""
 
 _LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
+_HOLES: Final = ZERO_BLOCK * LEAF_IDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +82,37 @@ def delta_between(old: BlockList, new: BlockList, object_hash: ObjectHash | None
     theirs = old.ids + filler if filler else old.ids
     splices = tuple(differing_runs(theirs, new.ids))
     return Delta(size_bytes=new.size_bytes, splices=splices, object_hash=object_hash)
+
+
+def delta_of(new: BlockList, object_hash: ObjectHash | None = None) -> Delta:
+    """What makes `new` of nothing but holes."""
+    return Delta(size_bytes=new.size_bytes, splices=tuple(filled_runs(new.ids)), object_hash=object_hash)
+
+
+def filled_runs(ids: bytes, first: int = 0) -> Iterator[Splice]:
+    """Runs of ids that are no holes. Looks at no id singly but at the ends of holes: 1 ms for 164 k ids.
+
+    Args:
+        ids: Concatenated.
+        first: Index of the first of them.
+    """
+    at = 0
+    while at < len(ids):
+        hole = ids.find(ZERO_BLOCK, at)
+        while hole >= 0 and hole % ID_SIZE:  # across two ids
+            hole = ids.find(ZERO_BLOCK, hole + 1)
+        end = len(ids) if hole < 0 else hole
+        if end > at:
+            yield first + at // ID_SIZE, ids[at:end]
+        at = _end_of_hole(ids, end)
+
+
+def _end_of_hole(ids: bytes, at: int) -> int:
+    while ids.startswith(_HOLES, at):
+        at += _LEAF_BYTES
+    while ids.startswith(ZERO_BLOCK, at):
+        at += ID_SIZE
+    return at
 
 
 def differing_runs(old: bytes, new: bytes, first: int = 0) -> Iterator[Splice]:

@@ -67,14 +67,16 @@ class Reader:
                 return BlockList(block_size=block_size, size_bytes=tag.size_bytes, ids=ids)
             except ValueError as error:
                 raise CorruptionError(f"{shown(path)} on {self._session.judge.container}: {error}") from None
-        if wire.EXTENSION_DELTA not in info.extensions or (older and older.blocks.block_size != block_size):
+        binary = wire.EXTENSION_BLOCK_LISTS in info.extensions
+        knows_deltas = binary or wire.EXTENSION_DELTA in info.extensions
+        if not knows_deltas or (older and older.blocks.block_size != block_size):
             older = None
         judge = self._session.judge
         tries = _TRIES
         while True:
             tries -= 1
             since = None if older is None else older.version
-            request = self._session.make.hashmap(object_name(path), tag, block_size, since)
+            request = self._session.make.hashmap(object_name(path), tag, block_size, since, binary=binary)
             reply = self._of_version(path, tag, await self._session.ask(request, 200, 404))
             try:
                 return await trio.to_thread.run_sync(judge.block_list, reply, path, tag, block_size, older)

@@ -24,6 +24,7 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
+from syncer.protocol import blocklists
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import BulkError, Result, decode_results
 from syncer.protocol.bulk_read import BulkReadError, decode_contents
@@ -267,9 +268,12 @@ class Judge:
 
     def missing(self, request: Request, reply: Reply) -> tuple[BlockId, ...]:
         """Read a 409: a list names missing blocks, anything else is an error."""
-        if decode_fault(reply.status, reply.body) is not None:
+        if is_binary(reply):
+            ids = self._ids(reply)
+        elif decode_fault(reply.status, reply.body) is not None:
             raise self.failure(request, reply)
-        ids = self.stored(reply)
+        else:
+            ids = self.stored(reply)
         if not ids:
             self.bad(f"{self.origin} answered 409 to {request.target} and named no missing block")
         return tuple(dict.fromkeys(ids))
@@ -278,6 +282,12 @@ class Judge:
         """Read a list of ids."""
         try:
             return decode_ids(reply.body)
+        except HashmapError as error:
+            self.bad(f"{self.container}: not a list of block ids: {error}")
+
+    def _ids(self, reply: Reply) -> list[BlockId]:
+        try:
+            return blocklists.split_ids(reply.body)
         except HashmapError as error:
             self.bad(f"{self.container}: not a list of block ids: {error}")
 
@@ -290,7 +300,10 @@ class Judge:
             CorruptionError: Another content than the tag names.
         """
         try:
-            if older is None:
+            if is_binary(reply):
+                base, version = (None, 0) if older is None else (older.blocks, older.version)
+                blocks = blocklists.decode_list(reply.body, block_size, tag.size_bytes, base, version)
+            elif older is None:
                 blocks = decode_hashmap(reply.body, block_size)
             else:
                 blocks = decode_either(reply.body, block_size, older.blocks)
@@ -329,6 +342,11 @@ class Judge:
     def bad(self, text: str) -> NoReturn:
         """Something answers, but not as it should."""
         raise BadReplyError(f"{text}; is this a Pithos server?")
+
+
+def is_binary(reply: Reply) -> bool:
+    """Whether a reply is a block list, or ids, in our own form."""
+    return reply.headers.get("content-type", "") == blocklists.TYPE
 
 
 def _serial(text: str) -> int | None:

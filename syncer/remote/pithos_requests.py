@@ -11,10 +11,12 @@ from urllib.parse import urlencode
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import PARK_FOLDER, is_private, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
+from syncer.protocol import blocklists
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk import Operation, encode_operations
 from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
@@ -109,9 +111,11 @@ class Requests:
             max_reply_bytes=MAX_LISTING_BYTES,
         )
 
-    def hashmap(self, name: str, tag: RemoteTag, block_size: int, since: int | None = None) -> Request:
+    def hashmap(
+        self, name: str, tag: RemoteTag, block_size: int, since: int | None = None, *, binary: bool = False
+    ) -> Request:
         """The hashmap of one version, or what differs from an older one; may be as long as its size justifies."""
-        query = {"hashmap": "", "format": "json", **_pin(tag.version)}
+        query = {"hashmap": "", "format": blocklists.FORMAT if binary else "json", **_pin(tag.version)}
         count = block_count(tag.size_bytes, block_size)
         if since is not None:
             query["since_version"] = str(since)
@@ -160,6 +164,18 @@ class Requests:
             headers={**_object_headers(Kind.FILE, meta), **guard},
             body=encode_hashmap(blocks),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * max(1, len(blocks)),
+        )
+
+    def put_block_list(
+        self, name: str, block_size: int, delta: Delta, base: int | None, meta: Meta, guard: Guard
+    ) -> Request:
+        """Write an object by its block list in binary: what differs from its current version, or is no hole."""
+        return Request(
+            method="PUT",
+            target=self._object(name, {"hashmap": "", "format": blocklists.FORMAT}),
+            headers={**_object_headers(Kind.FILE, meta), **guard},
+            body=blocklists.encode(delta, block_size, base),
+            max_reply_bytes=_HASHMAP_FRAME_BYTES + ID_SIZE * max(1, len(delta)) * LEAF_IDS,
         )
 
     def put_delta(self, name: str, block_size: int, delta: Delta, base: int, meta: Meta, guard: Guard) -> Request:

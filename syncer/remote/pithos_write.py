@@ -33,7 +33,7 @@ from syncer.errors import (
 from syncer.protocol import bulk
 from syncer.protocol import headers as wire
 from syncer.protocol.faults import decode_fault
-from syncer.protocol.hashmap_delta import delta_between
+from syncer.protocol.hashmap_delta import delta_between, delta_of
 from syncer.protocol.headers import ObjectState
 from syncer.remote.batch import Batcher, reply_of
 from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
@@ -107,8 +107,15 @@ class Writer:
         etag = await trio.to_thread.run_sync(blocks.object_hash.hex)
         payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
 
+        info = await self._session.info()
+        binary = wire.EXTENSION_BLOCK_LISTS in info.extensions and blocks.block_size == info.block_size
+        delta = await trio.to_thread.run_sync(delta_of, blocks) if binary else None
+
         async def send(guard: Guard) -> Written | MissingBlocks:
-            request = self._session.make.put_hashmap(name, blocks, meta, guard)
+            if delta is None:
+                request = self._session.make.put_hashmap(name, blocks, meta, guard)
+            else:
+                request = self._session.make.put_block_list(name, blocks.block_size, delta, None, meta, guard)
             reply = await self._session.send(request)
             if reply.status == 409:
                 return MissingBlocks(ids=self._session.judge.missing(request, reply))
@@ -122,7 +129,8 @@ class Writer:
         """Write what differs from `expect`; None if that saves nothing, or if what we know of `expect` is wrong."""
         info = await self._session.info()
         known = base.blocks.block_size == blocks.block_size == info.block_size
-        if wire.EXTENSION_DELTA not in info.extensions or not known:
+        binary = wire.EXTENSION_BLOCK_LISTS in info.extensions
+        if not known or not (binary or wire.EXTENSION_DELTA in info.extensions):
             return None
         delta = await trio.to_thread.run_sync(delta_between, base.blocks, blocks, base.object_hash)
         if 2 * len(delta) > len(blocks):
@@ -131,7 +139,8 @@ class Writer:
         payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
 
         async def send(guard: Guard) -> Written | MissingBlocks | _Refused:
-            request = self._session.make.put_delta(name, blocks.block_size, delta, expect.version, meta, guard)
+            put = self._session.make.put_block_list if binary else self._session.make.put_delta
+            request = put(name, blocks.block_size, delta, expect.version, meta, guard)
             reply = await self._session.send(request)
             if reply.status == 409:
                 return MissingBlocks(ids=self._session.judge.missing(request, reply))

@@ -25,6 +25,7 @@ MAX_POST_BYTES: Final = 64 << 20
 _EXTENSIONS: Final = ", ".join(
     sorted(
         {
+            headers.EXTENSION_BLOCK_LISTS,
             headers.EXTENSION_BULK,
             headers.EXTENSION_BULK_READ,
             headers.EXTENSION_CHANGES,

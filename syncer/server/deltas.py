@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root, object_hash, root_of_level
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
-from syncer.protocol.hashmap_delta import Delta, Splice, differing_runs
+from syncer.protocol.hashmap_delta import Delta, Splice, differing_runs, filled_runs
 from syncer.server.catalogue import Reading
-from syncer.server.contents import LEAF_LEVEL, Prepared, leaf_keys, leaf_row
-from syncer.server.schema import ID, VersionRecord
+from syncer.server.contents import LEAF_LEVEL, Prepared, lacks, leaf_keys, leaf_row
+from syncer.server.schema import VersionRecord
 
 ReadLeaf = Callable[[bytes], bytes]
 """The ids of a leaf, by its key."""
@@ -26,7 +26,7 @@ class _Leaves:
     """The leaves of a list in the making."""
 
     view: Reading
-    account: int
+    account: int | None
     roots: dict[LeafKey, bytes]
     new: dict[LeafKey, bytes]
     known: set[LeafKey]
@@ -45,14 +45,16 @@ class _Leaves:
         key = self.made[ids] = leaf_key(ids)
         row = self.view.get("leaves", key)
         self.roots[key] = row[:ID_SIZE] if row is not None else leaf_root(ids)
-        if row is None or self.view.get("account_leaves", ID.pack(self.account) + key) is None:
+        if row is None or lacks(self.view, self.account, key):
             self.new[key] = self.roots[key] + ids
         else:
             self.known.add(key)
         return key
 
 
-def prepare_delta(view: Reading, account: int, base: VersionRecord, delta: Delta, block_size: int) -> Prepared:
+def prepare_delta(
+    view: Reading, account: int | None, base: VersionRecord | None, delta: Delta, block_size: int
+) -> Prepared:
     """What a delta makes of a version, ready to be committed: see `contents.prepare`.
 
     The leaves that it leaves alone are not among the known ones: they stay as long as `base` is the current version of
@@ -60,13 +62,14 @@ def prepare_delta(view: Reading, account: int, base: VersionRecord, delta: Delta
 
     Args:
         view: A snapshot.
-        account: Whose version it is.
-        base: The version.
+        account: Whose version it is; None for an account that has never written.
+        base: The version; None: holes.
         delta: What is to be changed in it.
         block_size: Bytes of a block.
     """
-    count, old_count = block_count(delta.size_bytes, block_size), block_count(base.size_bytes, block_size)
-    old_keys = leaf_keys(view, base, block_size)
+    count = block_count(delta.size_bytes, block_size)
+    old_count = 0 if base is None else block_count(base.size_bytes, block_size)
+    old_keys = b"" if base is None else leaf_keys(view, base, block_size)
     changed: dict[int, list[Splice]] = {}
     for first, run in delta.splices:
         for index, start, part in _by_leaf(first, run):
@@ -107,14 +110,17 @@ def splices(old_keys: bytes, new_keys: bytes, read: ReadLeaf) -> Iterator[Splice
     """What differs between two block lists, leaf by leaf.
 
     Args:
-        old_keys: Concatenated leaf keys of the older one.
+        old_keys: Concatenated leaf keys of the older one; b"": holes.
         new_keys: Of the newer one.
         read: Called for leaves that differ; each `next` calls it at most twice.
     """
     for at in range(0, len(new_keys), ID_SIZE):
         old, new = old_keys[at : at + ID_SIZE], new_keys[at : at + ID_SIZE]
-        if old != new:
-            yield from differing_runs(read(old) if old else b"", read(new), at // ID_SIZE * LEAF_IDS)
+        first = at // ID_SIZE * LEAF_IDS
+        if not old:  # what it lacks, it is filled up with holes
+            yield from filled_runs(read(new), first)
+        elif old != new:
+            yield from differing_runs(read(old), read(new), first)
 
 
 def _by_leaf(first: int, run: bytes) -> Iterator[tuple[int, int, bytes]]:

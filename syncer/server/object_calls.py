@@ -12,8 +12,9 @@ from typing import Final
 from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import byteranges, hashmap, hashmap_delta, headers, listing, sharing, subtree, swift
+from syncer.protocol import blocklists, byteranges, hashmap, hashmap_delta, headers, listing, sharing, subtree, swift
 from syncer.protocol.byteranges import RangeError
+from syncer.protocol.hashmap_delta import Delta
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.subtree import SubtreeError
 from syncer.server.calls import JSON, Call, reply
@@ -21,7 +22,14 @@ from syncer.server.conditions import Conditions, range_fits
 from syncer.server.incoming import Incoming
 from syncer.server.objects import Place, Source, TransferOrder
 from syncer.server.reading import ObjectView
-from syncer.server.refusals import BadRequest, Forbidden, LengthRequired, RangeNotSatisfiable, Unprocessable
+from syncer.server.refusals import (
+    BadRequest,
+    Forbidden,
+    LengthRequired,
+    MissingBlocks,
+    RangeNotSatisfiable,
+    Unprocessable,
+)
 from syncer.server.target import parse_reference
 from syncer.server.updates import UpdateOrder
 
@@ -231,7 +239,8 @@ def _read(call: Call) -> ObjectView:
 
 
 async def _get_hashmap(call: Call) -> Response:
-    if not call.wants_json:
+    is_binary = call.target.parameters.get("format") == blocklists.FORMAT
+    if not (is_binary or call.wants_json):
         raise BadRequest("A hashmap is had with ?hashmap&format=json")
 
     since = call.serial_parameter(_SINCE_VERSION)
@@ -242,14 +251,17 @@ async def _get_hashmap(call: Call) -> Response:
             raise BadRequest("An object made of segments has no hashmap")
         block_size, state = call.store.block_size, opened.state
         splices = None if since is None else call.store.splices(opened, call.place, since)
-        if splices is not None:
+        if is_binary:
+            base, told = (None, call.store.filled(opened)) if splices is None else (since, splices)
+            chunks = blocklists.chunks(block_size, state.size_bytes, told, state.object_hash, base)
+        elif splices is not None:
             chunks = hashmap_delta.delta_chunks(block_size, state.size_bytes, splices, state.object_hash)
         else:
             chunks = hashmap.hashmap_chunks(block_size, state.size_bytes, call.store.id_runs(opened))
         return opened, list(islice(chunks, _HASHMAP_CHUNKS)), chunks
 
     opened, first, rest = await to_thread.run_sync(begin)
-    fields = {**call.object_fields(opened.state), "Content-Type": JSON}
+    fields = {**call.object_fields(opened.state), "Content-Type": blocklists.TYPE if is_binary else JSON}
     if len(first) < _HASHMAP_CHUNKS:
         return reply(200, b"".join(first), fields=fields)
     return StreamingResponse(chain(first, rest), headers=fields)
@@ -341,19 +353,33 @@ async def _put_hashmap(call: Call) -> Response:
     if content_type is None:
         raise LengthRequired("Missing Content-Type header: the object's type")
     _refuse_manifest(call)
-    body = await call.body(hashmap.MAX_HASHMAP_BYTES)
+    is_binary = call.target.parameters.get("format") == blocklists.FORMAT
+    body = await call.body(blocklists.MAX_BYTES if is_binary else hashmap.MAX_HASHMAP_BYTES)
     base_version = call.serial_parameter(_BASE_VERSION)
 
     def put() -> ObjectState:
-        if base_version is not None:
-            delta = hashmap_delta.decode_delta(body, call.store.block_size)
-            return call.store.put_delta(
-                place, base_version, delta, content_type=content_type, meta=meta, conditions=conditions
-            )
-        blocks = hashmap.decode_hashmap(body, call.store.block_size)
-        return call.store.put_hashmap(place, blocks, content_type=content_type, meta=meta, conditions=conditions)
+        delta, base = _told(body, call.store.block_size, base_version, is_binary=is_binary)
+        return call.store.put_block_list(
+            place, delta, base, content_type=content_type, meta=meta, conditions=conditions
+        )
 
-    return _written(call, 201, await to_thread.run_sync(put))
+    try:
+        return _written(call, 201, await to_thread.run_sync(put))
+    except MissingBlocks as refusal:
+        if not is_binary:
+            raise
+        return reply(409, b"".join(refusal.ids), content_type=blocklists.TYPE)
+
+
+def _told(body: bytes, block_size: int, base_version: int | None, *, is_binary: bool) -> tuple[Delta, int | None]:
+    """What is put into the block list of which version (None: into holes), in whichever form it came."""
+    if is_binary:
+        told = blocklists.decode(body, block_size)
+        return told.delta, told.base_version
+    if base_version is not None:
+        return hashmap_delta.decode_delta(body, block_size), base_version
+    blocks = hashmap.decode_hashmap(body, block_size)
+    return Delta(size_bytes=blocks.size_bytes, splices=((0, blocks.ids),) if blocks.ids else ()), None
 
 
 async def _transfer_to(call: Call, transfer: Transfer) -> Response:

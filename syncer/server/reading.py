@@ -125,6 +125,10 @@ class ObjectReader:
         for first in range(0, total, step):
             yield self.ids(opened, first, min(step, total - first))
 
+    def filled(self, opened: ObjectView) -> Iterator[Splice]:
+        """An object's block list without its holes; each `next` may wait for the disk."""
+        return deltas.splices(b"", opened.leaf_keys, self._leaf)
+
     def splices(self, opened: ObjectView, place: Place, since: int) -> Iterator[Splice] | None:
         """What differs from an older version of the object; each `next` may wait for the disk.
 
@@ -139,11 +143,11 @@ class ObjectReader:
                 return None
             old_keys = contents.leaf_keys(view, older, self.block_size)
 
-        def read(key: bytes) -> bytes:
-            with self._catalogue.reading() as view:
-                return contents.leaf_row(view, key)[ID_SIZE:]
+        return deltas.splices(old_keys, opened.leaf_keys, self._leaf)
 
-        return deltas.splices(old_keys, opened.leaf_keys, read)
+    def _leaf(self, key: bytes) -> bytes:
+        with self._catalogue.reading() as view:
+            return contents.leaf_row(view, key)[ID_SIZE:]
 
     def content(self, opened: ObjectView, start: int, length: int) -> Iterator[bytes]:
         """A byte range of an object, in pieces of about 1 MiB; each `next` may wait for the disk.

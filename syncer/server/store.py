@@ -306,28 +306,6 @@ class Store(ObjectReader):
             replace(wanted, md5=md5, manifest=manifest), block_list, uploaded=tuple(block_list), hold=None
         )
 
-    def put_hashmap(
-        self,
-        place: Place,
-        block_list: BlockList,
-        *,
-        content_type: str,
-        meta: Mapping[str, str],
-        conditions: Conditions,
-    ) -> ObjectState:
-        """Make an object, or a new version, of blocks that the account has sent before, or has in other objects.
-
-        Raises:
-            NotFound: There is no such container.
-            PreconditionFailed: A condition doesn't hold.
-            MissingBlocks: Blocks that the account has not sent; nothing was written.
-            OverQuota: There is no room for it.
-            BadRequest: The size cuts the last block short.
-        """
-        wanted = _Wanted(place=place, conditions=conditions, content_type=content_type, meta=meta)
-        with self._blocks.hold() as hold:
-            return self._commit_content(wanted, block_list, uploaded=(), hold=hold)
-
     def update_content(self, place: Place, order: UpdateOrder, source: Incoming | Source) -> ObjectState:
         """Put new bytes over a part of an object, behind its end, or cut it.
 
@@ -421,29 +399,40 @@ class Store(ObjectReader):
         with self._catalogue.reading() as view:
             objects.require(conditions, objects.look(view, place))
 
-    def put_delta(
+    def put_block_list(
         self,
         place: Place,
-        base_version: int,
         delta: Delta,
+        base_version: int | None,
         *,
         content_type: str,
         meta: Mapping[str, str],
         conditions: Conditions,
     ) -> ObjectState:
-        """Make a new version of an object out of its current one.
+        """Make an object, or a new version, of blocks that the account has sent before, or has in other objects.
+
+        Args:
+            place: Which.
+            delta: What is put into the block list of the base.
+            base_version: The current version, which the write requires; None: holes.
+            content_type: Its type.
+            meta: Its metadata.
+            conditions: On what it replaces.
 
         Raises:
             NotFound: There is no such container.
             PreconditionFailed: A condition doesn't hold, or `base_version` is not the current version.
-            MissingBlocks: As for put_hashmap.
+            MissingBlocks: Blocks that the account has not sent; nothing was written.
             OverQuota: There is no room for it.
             BadRequest: The size cuts the last block short.
             Unprocessable: The result is not what the client thinks.
         """
-        if conditions.if_version not in {None, base_version} or base_version == 0:
-            raise PreconditionFailed(f"Precondition failed: it can't be at {base_version} and {conditions.if_version}")
-        on_base = replace(conditions, if_version=base_version)
+        on_base = conditions
+        if base_version is not None:
+            if conditions.if_version not in {None, base_version} or base_version == 0:
+                text = f"Precondition failed: it can't be at {base_version} and {conditions.if_version}"
+                raise PreconditionFailed(text)
+            on_base = replace(conditions, if_version=base_version)
         wanted = _Wanted(place=place, conditions=on_base, content_type=content_type, meta=meta)
 
         def prepare() -> Prepared:
@@ -451,7 +440,7 @@ class Store(ObjectReader):
                 found = objects.look(view, place)
                 objects.require(on_base, found)
                 objects.require_room_for(view, found, delta.size_bytes)
-                _, base = found.existing()
+                base = None if base_version is None else found.existing()[1]
                 content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
                 if delta.object_hash not in {None, content.object_hash}:
                     raise Unprocessable(f"The splices make an object with hash {content.object_hash.hex()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Protocol
 import trio
 
 from syncer.core.model import RelPath, RemoteStat, meta_of
+from syncer.protocol import headers
 from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.memory import MemoryClient, MemoryContainer
@@ -113,6 +115,46 @@ class ServeRemote:
 
     def client(self) -> PithosClient:
         return open_pithos(self.url, self.token, policy=QUICK)
+
+
+class OlderServeRemote(ServeRemote):
+    """The same process, as a release before it was: without some of its extensions."""
+
+    name = "older serve"
+
+    def __init__(self, today: ServeRemote, *lacks: str) -> None:
+        self.today, self.lacks = today, frozenset(lacks)
+        self.token = today.token
+
+    def new_container(self) -> None:
+        self.today.new_container()
+
+    @property
+    def url(self) -> str:
+        return self.today.url
+
+    def client(self) -> PithosClient:
+        url, counters = parse_url(self.url), Counters()
+        transport = WithoutExtensions(HttpTransport(url, self.token, HttpSettings(), counters), self.lacks)
+        return PithosClient(url, transport, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
+
+
+class WithoutExtensions:
+    """Hides extensions of a server."""
+
+    def __init__(self, inner: Transport, lacks: frozenset[str]) -> None:
+        self._inner, self._lacks = inner, lacks
+
+    async def send(self, request: Request) -> Reply:
+        reply = await self._inner.send(request)
+        name = headers.EXTENSIONS.lower()
+        if name not in reply.headers:
+            return reply
+        left = [token for token in reply.headers[name].split(", ") if token not in self._lacks]
+        return dataclasses.replace(reply, headers={**reply.headers, name: ", ".join(left)})
+
+    def close(self) -> None:
+        self._inner.close()
 
 
 class Loss(Enum):

@@ -9,6 +9,7 @@ from pathlib import Path
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
+from syncer.protocol.hashmap_delta import delta_of
 from syncer.protocol.headers import ObjectState
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.folder import ServerFolder
@@ -52,7 +53,7 @@ def put_ids(
 ) -> ObjectState:
     size = len(ids) * BLOCK if size_bytes is None else size_bytes
     blocks = BlockList(block_size=BLOCK, size_bytes=size, ids=b"".join(ids))
-    return store.put_hashmap(place, blocks, content_type="t/t", meta={}, conditions=conditions)
+    return store.put_block_list(place, delta_of(blocks), None, content_type="t/t", meta={}, conditions=conditions)
 
 
 def upload(store: Store, account: str, *blocks: bytes) -> list[BlockId]:

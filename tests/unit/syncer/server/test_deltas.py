@@ -27,7 +27,7 @@ IDS = [ZERO_BLOCK, *(letter_id(character) for character in "abc")]
 def put_delta(
     store: Store, place: Place, base: int, delta: Delta, conditions: Conditions = UNCONDITIONAL
 ) -> ObjectState:
-    return store.put_delta(place, base, delta, content_type="t/t", meta={"k": "v"}, conditions=conditions)
+    return store.put_block_list(place, delta, base, content_type="t/t", meta={"k": "v"}, conditions=conditions)
 
 
 def block_list(store: Store, place: Place, version: int | None = None) -> BlockList:

@@ -13,7 +13,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.headers import parse_etags
-from syncer.server import contents
+from syncer.server import contents, deltas
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.listings import Selection
 from syncer.server.objects import TransferOrder
@@ -383,7 +383,7 @@ def test_a_leaf_swept_between_look_and_commit_is_looked_at_again(store: Store, m
     ids = upload(store, "alice", letter("a"), letter("b"))
     put_ids(store, at("f"), ids)
     looks = []
-    prepare = contents.prepare
+    prepare = deltas.prepare_delta
 
     def sweep_behind(*arguments: object, **keywords: object) -> contents.Prepared:
         prepared = prepare(*arguments, **keywords)  # type: ignore[arg-type]  # passes everything on
@@ -393,7 +393,7 @@ def test_a_leaf_swept_between_look_and_commit_is_looked_at_again(store: Store, m
             store._commits.run(lambda change: change.delete("leaves", key))
         return prepared
 
-    monkeypatch.setattr(contents, "prepare", sweep_behind)
+    monkeypatch.setattr(deltas, "prepare_delta", sweep_behind)
     put_ids(store, at("g"), ids)
     assert looks == [True, False]
     assert read(store, at("g")) == letter("a") + letter("b")
