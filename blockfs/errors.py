@@ -112,7 +112,18 @@ class QuotaError(NoSpaceError):
 
 
 class DatabaseStoppedError(BlockfsError):
-    """A database of metadata could not be written and commits nothing any more until another process opens it."""
+    """A database of metadata could not be written and commits nothing any more until another process opens it.
+
+    Also one on a host that has become read-only: ext4 does so when its journal can't be written.
+    """
+
+    errno = _errno.EIO
+
+    exit_code = 19
+
+
+class ChangesLostError(BlockfsError):
+    """The mount has ended, and something that was written to it did not get to the host's disk."""
 
     exit_code = 19
 

@@ -52,7 +52,7 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
 
     Returns:
         NoSpaceError for a full disk or map, QuotaError, CorruptionError for damage, DatabaseStoppedError for
-        MDB_PANIC, else a plain BlockfsError.
+        MDB_PANIC and a host that has become read-only, else a plain BlockfsError.
     """
     code = getattr(error, "code", 0)
     if code == errno.EDQUOT:
@@ -65,6 +65,11 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
         return DatabaseStoppedError(
             f"{path}: the disk failed under an earlier commit: {error}; unmount and mount again: what was fsynced is "
             "there, later changes are lost"
+        )
+    if code == errno.EROFS:
+        return DatabaseStoppedError(
+            f"{path}: the host's filesystem has become read-only: unmount, have the host repaired, and mount again; "
+            "what was fsynced is there, later changes are lost"
         )
     return BlockfsError(f"{path}: {error}")
 

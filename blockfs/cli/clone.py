@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -9,7 +10,7 @@ import click
 
 from blockfs.cli.parameters import PATH, json_option
 from blockfs.control.client import ControlClient
-from blockfs.errors import NotFoundError, UsageError
+from blockfs.errors import BlockfsError, NotFoundError, UsageError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of
 from blockfs.runtime.output import json_line, shown
 
@@ -29,8 +30,14 @@ def command(src: bytes, dst: bytes, as_json: bool) -> None:
     mount = _common_mount(source, target)
     if os.path.lexists(target):
         raise UsageError(f"{shown(dst)} exists; clone makes a new file only")
-    _write_out(source)
     with ControlClient(mount.source) as client:
+        try:
+            _write_out(source)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            client.flush()  # it knows what is lost, and says so
+            raise BlockfsError(f"{shown(src)}: something that was written to it met an I/O error; repeat it") from None
         client.clone(mount.inside(source), mount.inside(target))
     if as_json:
         json_line("clone", {"source": shown(source), "path": shown(target), "size_bytes": os.lstat(target).st_size})

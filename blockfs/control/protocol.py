@@ -88,6 +88,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
         target: Symlinks only.
         writers: Handles open for writing now.
         xattrs: Of users, if they were asked for; see `runtime.carried`.
+        lost_bytes: How many bytes the host failed to write of it, and nobody has written again: it has no hash then.
     """
 
     ino: Ino
@@ -106,6 +107,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes | None = None
     writers: int = 0
     xattrs: Carried | None = None
+    lost_bytes: int = 0
 
 
 class FindingMsg(msgspec.Struct, frozen=True, kw_only=True):

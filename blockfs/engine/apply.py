@@ -412,7 +412,10 @@ class Apply:
         if inode is None or inode.kind is not Kind.FILE or inode.content_version != content_version:
             raise RefusedError(Reason.CHANGED)
         state = self._table.peek(ino)
-        if state is not None and (state.generations or not state.is_published):
+        if state is None:
+            return
+        has_lost = state.failures is not None and bool(state.failures.pages)
+        if state.generations or not state.is_published or has_lost:
             raise RefusedError(Reason.CHANGED)
 
     def _rename(self, place: Place, to: Place) -> None:

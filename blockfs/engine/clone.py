@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from dataclasses import replace
 
+from blockfs.engine.failing import check_sound
 from blockfs.engine.filestate import FileState, FileTable, Stores
 from blockfs.engine.namespace import Namespace
 from blockfs.engine.nodes import check_name
@@ -41,19 +42,24 @@ class Cloner:
 
         Raises:
             FsError: ENOENT, ENOTDIR, ENAMETOOLONG, EEXIST; EISDIR or EINVAL if the source is no regular file.
+            FlushFailedError: Something that was written to the source is lost.
             NoSpaceError: The host is full.
             BlockfsError: A block below staged data is missing or corrupt.
         """
         made: list[int] = []
 
         def take_leaves(state: FileState, size_bytes: int) -> None:
-            made.append(self._make(state.ino, size_bytes, parent, name))
+            if state.failures is None or not state.failures.pages:
+                made.append(self._make(state.ino, size_bytes, parent, name))
 
         with self._stores.lock:
             self._table.row(source)
+            check_sound(self._stores, self._table.peek(source))
             self._check_free(parent, name)  # before the work, so that a mistake costs nothing
         self._sealer.seal([source], take_leaves)
         if not made:
+            with self._stores.lock:
+                check_sound(self._stores, self._table.peek(source))
             raise FsError(errno.ENOENT, f"inode {source} was removed")
         return made[0]
 

@@ -10,9 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
+from blockfs.engine.failing import FlushFailedError, check_readable, check_sound, failure_of, tell
 from blockfs.engine.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
-from blockfs.engine.pagemap import PAGE
+from blockfs.engine.pagemap import PAGE, PageMap
 from blockfs.engine.portions import Stop, never
 from blockfs.engine.publisher import Publisher
 from blockfs.engine.reader import Reader
@@ -22,6 +25,22 @@ from blockfs.engine.sealer import Sealer
 from blockfs.engine.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
 from blockfs.errors import BlockfsError, FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock
 from blockfs.tree.schema import Inode
+
+
+@dataclass(slots=True)
+class _Handle:
+    """An open file.
+
+    Attributes:
+        state: Of the file.
+        writes: It may write.
+        told: What it remembers of failed flushes, see `Failures`.
+    """
+
+    state: FileState
+    writes: bool
+    told: int
+
 
 Edges = dict[int, bytes]
 """Page number → present content, up to the end of the file, of pages that a write changes in part."""
@@ -39,7 +58,7 @@ class Files:
         self._publisher = publisher
         self._sealer = sealer
         self._resizer = Resizer(stores, table)
-        self._handles: dict[int, tuple[FileState, bool]] = {}
+        self._handles: dict[int, _Handle] = {}
         self._last_handle = 0
         self._room = room
 
@@ -62,15 +81,17 @@ class Files:
             state.handles += 1
             state.writers += writes
             self._last_handle += 1
-            self._handles[self._last_handle] = (state, writes)
+            told = 0 if state.failures is None else state.failures.sample()
+            self._handles[self._last_handle] = _Handle(state, writes, told)
             return self._last_handle
 
     def release(self, handle: int) -> None:
         """Close a handle. Whether an unlinked inode goes now is the namespace's to say."""
         with self._stores.lock:
-            state, writes = self._handles.pop(handle)
+            opened = self._handles.pop(handle)
+            state = opened.state
             state.handles -= 1
-            state.writers -= writes
+            state.writers -= opened.writes
             if not state.discarded:
                 self._table.settle(state)
 
@@ -90,6 +111,7 @@ class Files:
             FsError: No such file.
             MissingBlockError: A block is not stored.
             CorruptBlockError: A block is quarantined or unreadable.
+            FlushFailedError: What was written there did not get to the disk.
             HostIoError: The host failed.
         """
         try:
@@ -105,6 +127,7 @@ class Files:
             length = min(length, size - offset)
             if length <= 0:
                 return b""
+            check_readable(self._stores, state, offset, length)
             segments = self._reader.resolve(ino, state.generations if state is not None else [], offset, length)
         return self._reader.gather(segments, may_block=may_block)
 
@@ -189,6 +212,7 @@ class Files:
 
     def _cached_page(self, state: FileState, page: int) -> bytes:
         length = min(PAGE, state.size_bytes - page * PAGE)
+        check_readable(self._stores, state, page * PAGE, length)
         segments = self._reader.resolve(state.ino, state.generations, page * PAGE, length)
         return self._reader.gather(segments, may_block=False)
 
@@ -209,7 +233,10 @@ class Files:
         written = self._write_parts(state, generation, start, parts, length)
         done = min(written - (offset - start), len(data))
         assert done > 0, "whole pages were written, and the first one has a byte of the data"
-        added = generation.pages.add(start // PAGE, (start + written - 1) // PAGE - start // PAGE + 1)
+        pages = (start + written - 1) // PAGE - start // PAGE + 1
+        added = generation.pages.add(start // PAGE, pages)
+        if state.failures is not None:
+            state.failures.rewritten(start // PAGE, pages)
         self._table.staged_pages += added
         self._room.used(added * PAGE)
         state.touch(row, self._stores.clock.now_ns() if stamps else None, time.monotonic())
@@ -247,9 +274,13 @@ class Files:
         parts: list[bytes | memoryview],
     ) -> int:
         file = self._table.staging_file(state, generation, range_index)
-        generation.unsynced.add(range_index)
+        length = sum(len(part) for part in parts)
+        unsynced = generation.unsynced.get(range_index)
+        if unsynced is None:
+            unsynced = generation.unsynced[range_index] = PageMap(self._stores.block_size)
+        # More than is written in the end does no harm: what counts is what is staged, too.
+        unsynced.add((range_index * RANGE + within) // PAGE, -(-length // PAGE))
         with self._stores.staging.using(file) as fd, translated("staging"):
-            length = sum(len(part) for part in parts)
             written, failure = write_pages(fd, parts, within)
             if failure is None:
                 return written
@@ -274,33 +305,83 @@ class Files:
 
     # --- durability ---
 
-    def fsync(self, ino: int, *, datasync: bool = False) -> None:
+    def fsync(self, ino: int, *, datasync: bool = False, handle: int | None = None) -> None:
         """Make a file's content, size and names durable. Waits for disks: call it in a thread.
 
         Args:
             ino: Any inode.
             datasync: Leave out times, as fdatasync(2) does.
+            handle: The caller's, from `open`; None: like one that was opened just now.
 
         Raises:
+            FlushFailedError: Something that was written is lost. Each handle that was open when that happened is told
+                once, or else the first later one; and everybody each time, until that range was written again.
             NoSpaceError: The host is full; nothing is lost that was durable.
             HostIoError: The host failed.
             TreeIoError: The host failed.
         """
-        self._publisher.fsync(ino, datasync=datasync)
+        try:
+            self._publisher.fsync(ino, datasync=datasync)
+        except FlushFailedError:
+            self._tell(ino, handle)  # all failures at once
+            raise
+        failure = self._tell(ino, handle)
+        if failure is not None:
+            raise failure
+
+    def _tell(self, ino: int, handle: int | None) -> FlushFailedError | None:
+        """The failure that a handle has to be told of now."""
+        with self._stores.lock:
+            opened = self._handles.get(handle) if handle is not None else None
+            state = self._table.peek(ino) if opened is None else opened.state
+            if state is None or state.failures is None:
+                return None
+            told = state.failures.sample() if opened is None else opened.told
+            failure, told = tell(self._stores, self._table, state, told)
+            if opened is not None:
+                opened.told = told
+            return failure
 
     def flush(self, ino: int | None = None, *, stop: Stop = never) -> None:
         """Seal one file, or all, and commit durably. Waits for disks: call it in a thread. `stop`: asked between files.
 
         Raises:
             StoppedError: `stop` said so; what is not sealed stays staged.
+            FlushFailedError: Something that was written to one of them is lost; all else is done.
             NoSpaceError: The host is full; what was staged stays staged.
             BlockfsError: A block below staged data is missing or corrupt.
         """
-        if ino is None:
-            self._sealer.seal_all(stop)
-        else:
-            self._sealer.seal([ino])
+        failure: FlushFailedError | None = None
+        try:
+            if ino is None:
+                self._sealer.seal_all(stop)
+            else:
+                self._sealer.seal([ino])
+        except FlushFailedError as error:
+            failure = error
         self._publisher.commit()
+        failure = self.failure(ino) or failure
+        if failure is not None:
+            raise failure
+
+    def failure(self, ino: int | None = None, *, is_new: bool = False) -> FlushFailedError | None:
+        """The failure that names one file with a failed range, or the first of all; None: there is none.
+
+        Args:
+            ino: Which file; None: any.
+            is_new: Only what failed in this mount.
+        """
+        with self._stores.lock:
+            states = self._table.all() if ino is None else [self._table.peek(ino)]
+            for state in states:
+                failures = None if state is None else state.failures
+                if state is not None and failures is not None and failures.pages and (failures.is_new or not is_new):
+                    return failure_of(self._stores, state)
+        return None
+
+    def call_on_failure(self, forget_pages: Callable[[int], None]) -> None:
+        """Have something called for each inode of which the host failed to write pages: whoever else holds them."""
+        self._table.on_failure = forget_pages
 
     # --- FileSizes, for the namespace: called under the engine's lock ---
 
@@ -334,10 +415,12 @@ class Files:
         flushed: nobody waits for somebody else's data.
 
         Raises:
+            FlushFailedError: Something that was written to it is lost.
             WouldBlock: Data must be flushed first, and `may_block` is false.
         """
         with self._stores.lock:
             state = self._table.peek(ino)
+            check_sound(self._stores, state)  # what it would replace is better
             if state is None or state.is_published:
                 return
         if not may_block:

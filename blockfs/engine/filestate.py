@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import threading
 from _thread import RLock
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -20,6 +21,7 @@ from typing import Final
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.clock import Clock
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.failures import Failures
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.gate import WriteGate
 from blockfs.engine.pagemap import PAGE, Layer, PageMap
@@ -72,7 +74,7 @@ class StagedGeneration:
         pages: Which pages it has.
         files: Range index → staging file.
         named: Ranges whose row is in the tree. A row comes only after the file's name and data are durable.
-        unsynced: Ranges written since their last fdatasync began.
+        unsynced: Range → pages that may have been written since its last fdatasync began.
         valid_below: Byte offset in the file from where on it is void.
     """
 
@@ -83,8 +85,16 @@ class StagedGeneration:
         self.pages = PageMap(block_size)
         self.files: dict[int, StagingFile] = {}
         self.named: set[int] = set()
-        self.unsynced: set[int] = set()
+        self.unsynced: dict[int, PageMap] = {}
         self.valid_below = NO_LIMIT
+
+    def note_unsynced(self, range_index: int, pages: PageMap) -> None:
+        """Pages of a range are not on the disk, for all that is known."""
+        known = self.unsynced.get(range_index)
+        if known is None:
+            self.unsynced[range_index] = pages
+        else:
+            known.unite(pages)
 
     @property
     def layer(self) -> Layer:
@@ -97,12 +107,18 @@ class StagedGeneration:
 
 
 class LowWater:
-    """The smallest size a file had since this was made: what a flush or seal that began then may still publish."""
+    """What a flush or seal that began when this was made may still publish.
 
-    __slots__ = ("size_bytes",)
+    Attributes:
+        size_bytes: The smallest size that the file had since.
+        failed: Pages that were failed when it began, or failed since; None: none.
+    """
 
-    def __init__(self, size_bytes: int) -> None:
+    __slots__ = ("failed", "size_bytes")
+
+    def __init__(self, size_bytes: int, failed: PageMap | None = None) -> None:
         self.size_bytes = size_bytes
+        self.failed = failed
 
 
 class FileState:
@@ -122,6 +138,7 @@ class FileState:
         written_at_s: Monotonic time of the newest write.
         times_version: Version of the row if all that it has over the durable one are times; else of no meaning.
         low_waters: Of flushes and seals under way.
+        failures: What the host failed to write of it; None: never anything that matters still.
         handles: Open handles.
         writers: Those of them that may write.
         discarded: The inode is removed: whoever finds this after a wait lets go.
@@ -133,6 +150,7 @@ class FileState:
         "changed_at_s",
         "ctime_ns",
         "discarded",
+        "failures",
         "flushed_stamp",
         "generations",
         "handles",
@@ -164,6 +182,7 @@ class FileState:
         self.written_at_s = 0.0
         self.times_version = 0
         self.low_waters: list[LowWater] = []
+        self.failures: Failures | None = None
         self.handles = 0
         self.writers = 0
         self.discarded = False
@@ -193,7 +212,8 @@ class FileState:
     @property
     def is_idle(self) -> bool:
         """Whether the row in the tree says all there is to say."""
-        return not (self.handles or self.generations or self.low_waters) and self.is_published
+        is_sound = self.failures is None or self.failures.row is None
+        return not (self.handles or self.generations or self.low_waters) and self.is_published and is_sound
 
     def touch(self, row: Inode, now_ns: int | None, now_s: float) -> None:
         """Note a change of content or size, and its time if it is known here. ctime never steps back."""
@@ -225,9 +245,34 @@ class FileState:
 
     def watch(self) -> LowWater:
         """Begin to note the smallest size from now on; end it with `unwatch`."""
-        mark = LowWater(self.size_bytes)
+        mark = self.mark()
         self.low_waters.append(mark)
         return mark
+
+    def mark(self) -> LowWater:
+        """What may be published of the present state."""
+        return LowWater(self.size_bytes, None if self.failures is None else self.failures.pages.copy())
+
+    def note_failure(self, pages: PageMap, code: int, block_size: int) -> None:
+        """The host failed to write these pages."""
+        if self.failures is None:
+            self.failures = Failures(self.ino, block_size)
+        self.failures.note(pages, code)
+        for mark in self.low_waters:
+            if mark.failed is None:
+                mark.failed = pages.copy()
+            else:
+                mark.failed.unite(pages)
+
+    def note_cut(self, size_bytes: int) -> None:
+        """The size shrinks."""
+        first_void = -(-size_bytes // PAGE)
+        for mark in self.low_waters:
+            mark.size_bytes = min(mark.size_bytes, size_bytes)
+            if mark.failed is not None:
+                mark.failed.cut(first_void)
+        if self.failures is not None:
+            self.failures.cut(first_void)
 
     def unwatch(self, mark: LowWater) -> None:
         """End a watch. Idempotent."""
@@ -244,6 +289,8 @@ class FileTable:
         self.staged_pages = 0
         self.staged_limit_bytes = stores.config.staged_limit_bytes
         self.gate = WriteGate(stores.lock)
+        self.on_failure: Callable[[int], None] = lambda _ino: None
+        """Called after the host failed to write pages of an inode, without any lock: the kernel still shows them."""
         self.room = threading.Condition(stores.lock)
         """Notified when staged data went away."""
 

@@ -18,6 +18,7 @@ from blockfs.engine.ballast import Ballast
 from blockfs.engine.clone import Cloner
 from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.failing import FlushFailedError
 from blockfs.engine.fatal import EngineLock, Fatal
 from blockfs.engine.files import Files
 from blockfs.engine.filestate import FileTable, Stores
@@ -185,12 +186,24 @@ class Filesystem:
         """Make everything durable without sealing it: syncfs(2).
 
         Raises:
+            FlushFailedError: Something that was written to a file is lost; all else is done.
             NoSpaceError: The host is full; nothing is lost.
             HostIoError: The host failed.
             TreeIoError: The host failed.
         """
-        self._publisher.publish_older(0.0)
+        failure = self._sync() or self.files.failure()
+        if failure is not None:
+            raise failure
+
+    def _sync(self) -> FlushFailedError | None:
+        """Make everything durable; returns what was lost on the way. That is noted."""
+        failure: FlushFailedError | None = None
+        try:
+            self._publisher.publish_older(0.0)
+        except FlushFailedError as error:
+            failure = error  # the others were tried
         self._committer.commit()
+        return failure
 
     def clone(self, source: int, parent: int, name: bytes) -> int:
         """Make a file that shares the content of another one; see `Cloner.clone`. Returns its inode."""
@@ -200,6 +213,7 @@ class Filesystem:
         """Unmount: commit everything and let go of the volume. Idempotent. Staged data stay staged unless `seal`.
 
         Raises:
+            FlushFailedError: Something that was written is lost since the last flush; all else is done.
             AbandonedError: A bug had stopped a change half-way: what was not durable is lost as by a crash.
             BlockfsError: The last commit (or sealing) failed. The volume is let go nevertheless; likewise.
         """
@@ -216,11 +230,17 @@ class Filesystem:
             parts.callback(self.blocks.close)
             parts.callback(self.tree.close)
             parts.callback(self._stores.staging.close)
-            if seal:
-                self._sealer.seal_all()
+            failure: FlushFailedError | None = None
+            try:
+                if seal:
+                    self._sealer.seal_all()
+            except FlushFailedError as error:
+                failure = error
             self.namespace.store_atimes()
-            self.sync()
+            failure = self._sync() or failure
             self.ballast.spend(self.tree.end_mount)
+            if failure is not None:
+                raise failure
 
     def abandon(self) -> None:
         """Let go of the volume as a killed process would: nothing is flushed or committed. Idempotent."""

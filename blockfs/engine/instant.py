@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from blockfs.engine.committer import Committer
+from blockfs.engine.failing import check_sound
 from blockfs.engine.filestate import FileState, FileTable, Stores
 from blockfs.engine.nodes import Nodes
 from blockfs.engine.pagemap import PAGE
@@ -47,11 +48,13 @@ class Instants:
 
         Raises:
             StoppedError: `stop` said so.
+            FlushFailedError: Something that was written to a file of the subtree is lost.
             NoSpaceError: The host is full.
             BlockfsError: A file of the subtree can't be sealed, or the host failed.
         """
         for _ in range(_ROUNDS):
             with self._stores.lock:
+                self._check_sound(source)
                 unsealed = self._unsealed(source)
                 pages = sum(generation.pages.count for state in unsealed for generation in state.generations)
             if pages * PAGE <= _LITTLE_BYTES:
@@ -76,7 +79,8 @@ class Instants:
                     failures.append(error)
 
         def is_ready() -> bool:
-            """A file may have been moved in, or cut, since the rest was sealed."""
+            """A file may have been moved in, or cut, or may have failed, since the rest was sealed."""
+            self._check_sound(source)
             if self._unsealed(source):
                 return False
             tree.on_durable(look)
@@ -97,6 +101,12 @@ class Instants:
                 is_wanted = False
             for view in views:
                 view.close()
+
+    def _check_sound(self, source: int) -> None:
+        """Refuse a subtree with a file of which something was lost. Under the lock."""
+        for state in self._table.all():
+            if state.failures is not None and self._is_in(state.ino, source):
+                check_sound(self._stores, state)
 
     def _unsealed(self, source: int) -> list[FileState]:
         """Files of the subtree that the tree does not tell everything of. Under the lock."""

@@ -7,7 +7,7 @@ other: the newest one that has a page supplies it, whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 PAGE: Final = 4096
@@ -95,6 +95,52 @@ class PageMap:
                 masks[beyond] = kept
         self.count -= removed
         return removed
+
+    def remove(self, first_page: int, pages: int) -> int:
+        """Forget pages.
+
+        Returns:
+            How many of them it had.
+        """
+        gone = PageMap(self.pages_per_block * PAGE)
+        gone.add(first_page, pages)
+        return self.subtract(gone)
+
+    def subtract(self, other: PageMap) -> int:
+        """Forget the pages of another map; returns how many of them it had."""
+        return self._combine(lambda index, mask: mask & ~other.masks.get(index, 0))
+
+    def intersect(self, other: PageMap) -> int:
+        """Forget the pages that another map lacks; returns how many."""
+        return self._combine(lambda index, mask: mask & other.masks.get(index, 0))
+
+    def _combine(self, kept: Callable[[int, int], int]) -> int:
+        masks = {index: left for index, mask in self.masks.items() if (left := kept(index, mask))}
+        count = sum(mask.bit_count() for mask in masks.values())
+        removed, self.masks, self.count = self.count - count, masks, count
+        return removed
+
+    def unite(self, other: PageMap) -> None:
+        """Note the pages of another map, too."""
+        for index, mask in other.masks.items():
+            old = self.masks.get(index, 0)
+            self.masks[index] = old | mask
+            self.count += (mask & ~old).bit_count()
+
+    def copy(self) -> PageMap:
+        """A map of the same pages."""
+        made = PageMap(self.pages_per_block * PAGE)
+        made.masks, made.count = dict(self.masks), self.count
+        return made
+
+    def overlaps(self, first_page: int, pages: int) -> bool:
+        """Whether it has any of these pages."""
+        if len(self.masks) * self.pages_per_block < pages:
+            end = first_page + pages
+            return any(start < end and first_page < start + run for start, run in self.extents())
+        wanted = PageMap(self.pages_per_block * PAGE)
+        wanted.add(first_page, pages)
+        return any(self.masks.get(index, 0) & mask for index, mask in wanted.masks.items())
 
     def extents(self) -> Iterator[tuple[int, int]]:
         """Maximal runs of staged pages as (first page, pages), in order."""

@@ -3,6 +3,9 @@
 Order, per file: fdatasync of its staging files → fsync of the staging directory if there are new ones → generation rows
 and the new size in one change set → commit. So a size or a generation that the tree knows has its bytes on disk, and
 fsync of one file flushes only that file. Nothing is hashed.
+
+What the host fails to write is noted (`failing`), and the rest is published nevertheless: with the failure in the same
+change set the size promises no byte that is not there.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from blockfs.engine.committer import Committer
+from blockfs.engine.failing import FlushFailedError, note_failure, record, write_down
 from blockfs.engine.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
+from blockfs.engine.pagemap import PageMap
 from blockfs.engine.staging import StagingFile
 from blockfs.errors import BlockfsError
 from blockfs.tree.schema import Inode
@@ -25,6 +30,7 @@ class _Target(NamedTuple):
     generation: StagedGeneration
     range_index: int
     file: StagingFile
+    pages: PageMap
 
 
 class _Flush(NamedTuple):
@@ -74,7 +80,8 @@ class Publisher:
 
         Raises:
             NoSpaceError: The host is full; the file stays unpublished.
-            HostIoError: The host failed; likewise.
+            FlushFailedError: The host failed to write it. The rest is published, and the failure with it.
+            HostIoError: The host failed otherwise; likewise.
         """
         self._flush(state, publishes=True)
 
@@ -106,36 +113,60 @@ class Publisher:
 
     def _flush(self, state: FileState, *, publishes: bool, pace: Callable[[], None] | None = None) -> None:
         with state.publishing:
+            failure = self._flush_alone(state, publishes=publishes, pace=pace)
+        if failure is not None:
+            write_down(self._table, self._committer, state.ino)
+            raise failure
+
+    def _flush_alone(
+        self, state: FileState, *, publishes: bool, pace: Callable[[], None] | None
+    ) -> FlushFailedError | None:
+        """Flush and publish; `publishing` is held. Returns the failure, which is noted."""
+        with self._stores.lock:
+            flush = self._begin(state, publishes=publishes)
+        if flush is None:
+            return None
+        failure: FlushFailedError | None = None
+        done = 0
+        try:
+            for target in flush.unsynced:
+                failure = self._sync(state, target, pace) or failure
+                done += 1
+            if flush.unnamed:
+                self._stores.staging.sync_names()
+        except BaseException:
             with self._stores.lock:
-                flush = self._begin(state, publishes=publishes)
-            if flush is None:
-                return
-            try:
-                for target in flush.unsynced:
-                    self._stores.staging.sync(target.file, pace)
-                if flush.unnamed:
-                    self._stores.staging.sync_names()
-            except BaseException:
-                with self._stores.lock:
-                    for target in flush.unsynced:
-                        target.generation.unsynced.add(target.range_index)
-                raise
-            else:
-                with self._stores.lock:
-                    self._end(state, flush, publishes=publishes)
-            finally:
-                with self._stores.lock:
-                    state.unwatch(flush.low_water)
-                    self._table.settle(state)
-                for target in {target.file: target for target in flush.unsynced + flush.unnamed}.values():
-                    self._stores.staging.release(target.file)
+                for target in flush.unsynced[done:]:
+                    target.generation.note_unsynced(target.range_index, target.pages)
+            raise
+        else:
+            with self._stores.lock:
+                self._end(state, flush, publishes=publishes)
+        finally:
+            with self._stores.lock:
+                state.unwatch(flush.low_water)
+                self._table.settle(state)
+            for target in {target.file: target for target in flush.unsynced + flush.unnamed}.values():
+                self._stores.staging.release(target.file)
+        return failure
+
+    def _sync(self, state: FileState, target: _Target, pace: Callable[[], None] | None) -> FlushFailedError | None:
+        try:
+            self._stores.staging.sync(target.file, pace)
+        except BlockfsError as error:
+            if not target.file.failed:
+                raise  # nothing was tried: nothing is lost
+            place = (target.generation, target.range_index)
+            with self._stores.lock:
+                return note_failure(self._stores, self._table, state, place, target.pages, error.errno)
+        return None
 
     def _begin(self, state: FileState, *, publishes: bool) -> _Flush | None:
         """Take what is to be flushed; None if nothing is."""
         if state.discarded or state.is_published:
             return None
         unnamed = [
-            _Target(generation, range_index, file)
+            _Target(generation, range_index, file, PageMap(self._stores.block_size))
             for generation in state.generations
             for range_index, file in generation.files.items()
             if range_index not in generation.named
@@ -144,12 +175,12 @@ class Publisher:
         if not (publishes or needs_row) and state.flushed_stamp >= state.stamp:
             return None
         unsynced = [
-            _Target(generation, range_index, generation.files[range_index])
+            _Target(generation, range_index, generation.files[range_index], pages)
             for generation in state.generations
-            for range_index in generation.unsynced
+            for range_index, pages in generation.unsynced.items()
         ]
-        for target in unsynced:
-            target.generation.unsynced.discard(target.range_index)
+        for generation in state.generations:
+            generation.unsynced = {}
         # Pinned: a seal may drop the generation meanwhile, and its file must not be closed under the fdatasync.
         for file in {target.file for target in unsynced + unnamed}:
             self._stores.staging.acquire(file)
@@ -161,12 +192,21 @@ class Publisher:
             return
         state.flushed_stamp = max(state.flushed_stamp, flush.stamp)
         if not (publishes or flush.needs_row):
+            confirm(self._stores, state, flush.low_water)
             return
-        for generation, range_index, _ in flush.unnamed:
+        for generation, range_index, _, _ in flush.unnamed:
             if generation in state.generations:  # else it was sealed or cut away meanwhile
                 generation.named.add(range_index)
                 self._stores.tree.put_generation(generation.row(state.ino, range_index))
         publish_size(self._stores, self._table.row(state.ino), state, flush.stamp, flush.size_bytes, flush.low_water)
+
+
+def confirm(stores: Stores, state: FileState, mark: LowWater) -> None:
+    """All is on disk that was written before a mark: what was failed and written again is well. Under the lock."""
+    if state.failures is not None:
+        assert mark.failed is not None
+        state.failures.flushed(mark.failed)
+        record(stores, state)
 
 
 def publish_size(
@@ -182,3 +222,4 @@ def publish_size(
     if is_news or certain != row.size_bytes:
         stores.tree.put_inode(replace(state.live(row), size_bytes=certain), content_changed=is_news)
     state.published(stamp)
+    confirm(stores, state, low_water)

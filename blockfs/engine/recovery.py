@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
+from blockfs.engine.failing import recall
 from blockfs.engine.filestate import FileState, FileTable, StagedGeneration, Stores
-from blockfs.engine.pagemap import PAGE
+from blockfs.engine.pagemap import PAGE, PageMap
 from blockfs.engine.staging import RANGE_SHIFT, data_extents
 from blockfs.errors import CorruptionError
 from blockfs.tree.schema import Generation, Kind
@@ -55,10 +56,11 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
     named = list(tree.all_generations())
     for generation in named:
         _check_owner(stores, generation)
+    recall(stores, table)
     staged = []
     for ino, rows in groupby(named, lambda generation: generation.ino):
         staged.append(ino)
-        _recover_file(stores, table.get(ino), list(rows), table)
+        _recover_file(stores, table.get(ino), list(rows), table, was_clean=was_clean)
         if not was_clean:
             _distrust(stores, table, table.get(ino))
     tree.commit()
@@ -78,7 +80,9 @@ def _check_owner(stores: Stores, generation: Generation) -> None:
         raise CorruptionError(f"tree: staged data of inode {generation.ino}, which is no file; run `blocksync fsck`")
 
 
-def _recover_file(stores: Stores, state: FileState, rows: list[Generation], table: FileTable) -> None:
+def _recover_file(
+    stores: Stores, state: FileState, rows: list[Generation], table: FileTable, *, was_clean: bool
+) -> None:
     """Rebuild one file's generations, oldest first, all closed."""
     by_number: dict[int, StagedGeneration] = {}
     for row in sorted(rows, key=lambda one: (one.generation, one.range_index)):
@@ -87,9 +91,13 @@ def _recover_file(stores: Stores, state: FileState, rows: list[Generation], tabl
         file = stores.staging.existing((row.ino, row.range_index, row.generation))
         generation.files[row.range_index] = file
         generation.named.add(row.range_index)
+        found = PageMap(stores.block_size)
         with stores.staging.using(file) as fd:
             for offset, length in data_extents(fd):
-                generation.pages.add(((row.range_index << RANGE_SHIFT) + offset) // PAGE, length // PAGE)
+                found.add(((row.range_index << RANGE_SHIFT) + offset) // PAGE, length // PAGE)
+        generation.pages.unite(found)
+        if not was_clean:
+            generation.note_unsynced(row.range_index, found)
     for generation in by_number.values():
         _cut(stores, state, generation)
         state.generations.append(generation)
@@ -104,8 +112,6 @@ def _distrust(stores: Stores, table: FileTable, state: FileState) -> None:
     """
     stores.tree.put_inode(table.row(state.ino), content_changed=True)
     state.stamp += 1
-    for generation in state.generations:
-        generation.unsynced.update(generation.files)
 
 
 def _cut(stores: Stores, state: FileState, generation: StagedGeneration) -> None:

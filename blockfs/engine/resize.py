@@ -16,6 +16,7 @@ from typing import NamedTuple
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.engine.failing import record
 from blockfs.engine.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
 from blockfs.engine.leaves import set_blocks
 from blockfs.engine.pagemap import PAGE
@@ -107,8 +108,8 @@ class Resizer:
         was_published = state.is_published
         state.touch(row, self._stores.clock.now_ns(), time.monotonic())
         state.size_bytes = size_bytes
-        for mark in state.low_waters:
-            mark.size_bytes = min(mark.size_bytes, size_bytes)
+        state.note_cut(size_bytes)
+        record(self._stores, state)
         self._cut_generations(state, size_bytes)
         tree.truncate_leaves(state.ino, block_count(size_bytes, self._stores.block_size))
         if cut is not None:

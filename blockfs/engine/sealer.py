@@ -19,9 +19,10 @@ from typing import Final
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.engine.committer import Committer
+from blockfs.engine.failing import FlushFailedError, note_failure, write_down
 from blockfs.engine.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
 from blockfs.engine.leaves import set_blocks
-from blockfs.engine.pagemap import staged_blocks
+from blockfs.engine.pagemap import PageMap, staged_blocks
 from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.engine.publisher import publish_size
 from blockfs.engine.reader import Reader
@@ -255,11 +256,15 @@ class Sealer:
     def _seal_group(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
         """Seal files with one sync; returns the failures of single files."""
         try:
-            return self._seal_group_stubbornly(states, spliced)
+            failures = self._seal_group_stubbornly(states, spliced)
         except NoSpaceError:
             # What was removed a moment ago gives its room back when that is committed.
             self._committer.give_back()
-            return self._seal_group_stubbornly(states, spliced)
+            failures = self._seal_group_stubbornly(states, spliced)
+        for failure in failures:
+            if isinstance(failure, FlushFailedError):
+                write_down(self._table, self._committer, failure.ino)
+        return failures
 
     def _seal_group_stubbornly(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
         for attempt in range(_TRIES):
@@ -284,11 +289,8 @@ class Sealer:
                     if job is not None:
                         jobs.append(job)
                 for job in list(jobs):
-                    try:
-                        self._store(job)
-                    except (MissingBlockError, CorruptBlockError) as error:
-                        failures.append(error)
-                        self._note_failed([job.state])
+                    if failure := self._try_store(job):
+                        failures.append(failure)
                         jobs.remove(job)
                         self._abandon(job)
                 if jobs:
@@ -322,7 +324,7 @@ class Sealer:
             hold.release()
             # No data are left that the size would have to wait for: they were cut away.
             size_bytes = state.size_bytes
-            publish_size(self._stores, self._table.row(state.ino), state, state.stamp, size_bytes, LowWater(size_bytes))
+            publish_size(self._stores, self._table.row(state.ino), state, state.stamp, size_bytes, state.mark())
             if spliced is not None:
                 spliced(state, size_bytes)
             self._table.settle(state)
@@ -342,6 +344,18 @@ class Sealer:
         with translated("block directory"):
             self._stores.blocks.sync()
 
+    def _try_store(self, job: _Job) -> BlockfsError | None:
+        """Store the blocks of a job; returns what concerns this file alone."""
+        try:
+            self._store(job)
+            self._check_written(job)
+        except FlushFailedError as error:
+            return error  # noted: the rest is sealed by the next attempt
+        except (MissingBlockError, CorruptBlockError) as error:
+            self._note_failed([job.state])
+            return error
+        return None
+
     def _store(self, job: _Job) -> None:
         """Compose and put all blocks of a job."""
         block_size = self._stores.block_size
@@ -349,6 +363,40 @@ class Sealer:
             indices = staged_blocks(generation.pages for generation in job.frozen)
         for first, count in _runs(indices, max(1, _READ_BYTES // block_size)):
             self._store_run(job, first, count, job.low_water.size_bytes)
+
+    def _check_written(self, job: _Job) -> None:
+        """The kernel may have failed to write what nobody has flushed yet, and dropped it: what was read is void then.
+
+        Asked after the last read, so that a failure before any of them is seen. No flush is under way meanwhile: the
+        kernel tells a descriptor once.
+
+        Raises:
+            FlushFailedError: It has; that is noted.
+        """
+        state = job.state
+        failure: FlushFailedError | None = None
+        with state.publishing:
+            with self._stores.lock:
+                unsynced = [(one, index) for one in state.generations if one in job.frozen for index in one.unsynced]
+                for generation, index in unsynced:
+                    self._stores.staging.acquire(generation.files[index])
+            for place in unsynced:
+                failure = self._check_place(state, place) or failure
+        if failure is not None:
+            raise failure
+
+    def _check_place(self, state: FileState, place: tuple[StagedGeneration, int]) -> FlushFailedError | None:
+        """Ask for one staging file, which is pinned, and let it go."""
+        file = place[0].files[place[1]]
+        try:
+            self._stores.staging.check(file)
+        except BlockfsError as error:
+            nothing_else = PageMap(self._stores.block_size)
+            with self._stores.lock:
+                return note_failure(self._stores, self._table, state, place, nothing_else, error.errno)
+        finally:
+            self._stores.staging.release(file)
+        return None
 
     def _store_run(self, job: _Job, first: int, count: int, limit: int) -> None:
         """Compose and put adjacent blocks, as far as they lie below byte `limit`."""

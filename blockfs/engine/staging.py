@@ -25,7 +25,7 @@ from blockfs.engine.pagemap import PAGE
 from blockfs.errors import BlockfsError, CorruptionError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.failures import said
-from blockfs.runtime.linux import write_back
+from blockfs.runtime.linux import check_written, write_back
 
 RANGE_SHIFT: Final = 40
 RANGE: Final = 1 << RANGE_SHIFT
@@ -67,7 +67,8 @@ class StagingFile:
 
     Attributes:
         key: Its name.
-        failed: An fdatasync failed: what the kernel dropped is unknown, so no later success may be believed.
+        failed: An fdatasync failed: what the kernel dropped is unknown, so no later success may be believed. It is not
+            synced again; see `blockfs.engine.failing`.
     """
 
     __slots__ = ("dead", "failed", "fd", "key", "users")
@@ -261,6 +262,23 @@ class StagingDirectory:
             except BlockfsError:
                 # The kernel marks pages clean after a failed write-back, also for want of space (on a thin disk, say):
                 # the next fdatasync would lie.
+                file.failed = True
+                raise
+
+    def check(self, file: StagingFile) -> None:
+        """Learn whether the kernel, writing back on its own, failed to write pages of a file. Writes nothing.
+
+        Raises:
+            NoSpaceError: It found no room.
+            HostIoError: The host failed, now or at an earlier sync of this file.
+        """
+        if file.failed:
+            raise HostIoError(f"staged data of inode {file.key[0]} could not be written to the host's disk")
+        with self.using(file) as fd:
+            try:
+                with translated("staging"):
+                    check_written(fd)
+            except BlockfsError:
                 file.failed = True
                 raise
 

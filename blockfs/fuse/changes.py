@@ -10,6 +10,7 @@ from itertools import islice
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import LeafKey
 from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
+from blockfs.engine.pagemap import PAGE
 from blockfs.runtime.carried import carried
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.merkle import hash_file
@@ -109,15 +110,27 @@ def node_row(view: CommittedView, inode: Inode, writers: Writers, xattr_bytes: i
         target=view.symlink_target(inode.ino),
         writers=writers(inode.ino) if inode.kind is Kind.FILE else 0,
         xattrs=None if xattr_bytes is None else carried(view.xattrs(inode.ino), xattr_bytes),
+        lost_bytes=_lost_bytes(view, inode),
     )
 
 
+def _lost_bytes(view: CommittedView, inode: Inode) -> int:
+    failed = view.failed_flush(inode.ino) if inode.kind is Kind.FILE else None
+    return 0 if failed is None else sum(pages for _, pages in failed.runs) * PAGE
+
+
 def sealed_file(view: CommittedView, ino: int, content_version: int) -> Inode | None:
-    """A file whose leaves are, durably, the content of this version; None if it changed or has staged data."""
+    """A file whose leaves are, durably, the content of this version.
+
+    None if it changed, or has staged data, or some that were lost.
+    """
     inode = view.inode(ino)
     if inode is None or inode.kind is not Kind.FILE or inode.content_version != content_version:
         return None
-    return None if next(view.generations(ino), None) is not None else inode
+    failed = view.failed_flush(ino)
+    if next(view.generations(ino), None) is not None or (failed is not None and failed.runs):
+        return None
+    return inode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

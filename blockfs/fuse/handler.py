@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import singledispatchmethod
 from typing import Final, Protocol
 
@@ -20,11 +21,20 @@ from blockfs.control import snapshots as messages
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.apply import Applied, Expectation, Place, RefusedError
 from blockfs.engine.attributes import Caller
+from blockfs.engine.failing import FlushFailedError
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.portions import pause_of
 from blockfs.engine.staging import HostIoError
-from blockfs.errors import BlockfsError, DatabaseStoppedError, FsError, NotFoundError, ReadOnlyError, UsageError
+from blockfs.errors import (
+    BlockfsError,
+    ChangesLostError,
+    DatabaseStoppedError,
+    FsError,
+    NotFoundError,
+    ReadOnlyError,
+    UsageError,
+)
 from blockfs.fuse import changes, upkeep
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED
@@ -183,18 +193,25 @@ class MountSession:
         except DatabaseStoppedError:
             self._mount.unmount()  # no repetition would help: only the next mount can commit again
             raise
+        lost = self._filesystem.files.failure(is_new=True)
         self._mount.unmount()
+        if lost is not None:
+            raise ChangesLostError(f"the mount has ended; {lost}")
         return Done()
 
     def _save(self, *, seal: bool) -> None:
-        if not seal:
-            try:
-                self._filesystem.sync()
-            except HostIoError:
-                pass  # what failed to be flushed once can only be saved by sealing it
-            else:
-                return
-        self._filesystem.files.flush(stop=self._mount.ending.is_set)
+        """Make everything durable. What failed to be flushed is noted: no repetition saves it."""
+        with suppress(FlushFailedError):
+            if not seal:
+                try:
+                    self._filesystem.sync()
+                except FlushFailedError:
+                    raise
+                except HostIoError:
+                    pass  # of names, say: sealing needs none
+                else:
+                    return
+            self._filesystem.files.flush(stop=self._mount.ending.is_set)
 
     @_answer.register
     def _(self, _request: protocol.Stats) -> Reply:

@@ -38,6 +38,7 @@ from blockfs.fuse.collector import Collector
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.dying import end_dying
 from blockfs.fuse.errnos import EXPECTED
+from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.handler import MountHandler
 from blockfs.fuse.queue import Queue
 from blockfs.runtime.exitcodes import ExitCode
@@ -259,6 +260,9 @@ def _serve_mounted(
     with ExitStack() as parts:
         parts.callback(frontend.close)
         parts.callback(cut_off)
+        forget_pages = Forgetter(frontend.forget_pages)
+        parts.callback(forget_pages.end)
+        filesystem.files.call_on_failure(forget_pages)
         filesystem.fatal.listen(frontend.abandon)
         queue.shorten()
         end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))

@@ -150,6 +150,10 @@ class Pyfuse3Frontend:
         """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""
         _notify(pyfuse3.invalidate_inode, ino, True)
 
+    def forget_pages(self, ino: int) -> None:
+        """Have the kernel drop its pages of a file. It writes those first that were changed: through this mount."""
+        _notify(pyfuse3.invalidate_inode, ino, False)
+
 
 def _notify(call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
     try:
@@ -378,10 +382,12 @@ class Operations(pyfuse3.Operations):
 
     async def fsync(self, fh: int, datasync: bool) -> None:
         """Make a file durable; always waits for a disk."""
-        ino = self._handles[fh].ino
+        opened = self._handles[fh]
+        ino = opened.ino
         self.hurry.waits(ino)
+        call = partial(self._files.fsync, ino, datasync=datasync, handle=opened.handle)
         with self._filesystem.urgency.waiting():
-            await self._in_thread(partial(self._files.fsync, ino, datasync=datasync), ino=ino)
+            await self._in_thread(call, ino=ino)
 
     async def release(self, fh: int) -> None:
         """The last copy of a handle is closed."""

@@ -21,7 +21,8 @@ _FSMOUNT: Final = 432
 _CLOEXEC: Final = 1
 _CONFIG_CREATE: Final = 6
 
-_SYNC_FILE_RANGE_WRITE: Final = 2  # linux/fs.h
+_SYNC_FILE_RANGE_WAIT_BEFORE: Final = 1  # linux/fs.h
+_SYNC_FILE_RANGE_WRITE: Final = 2
 _SYNC_FILE_RANGE_WAIT_AFTER: Final = 4
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -70,6 +71,17 @@ def write_back(descriptor: int, offset: int, length: int, *, wait: bool) -> None
     """
     flags = _SYNC_FILE_RANGE_WRITE | (_SYNC_FILE_RANGE_WAIT_AFTER if wait else 0)
     if _libc.sync_file_range(descriptor, offset, length, flags) != 0:
+        raise _last_error(b"sync_file_range")
+
+
+def check_written(descriptor: int) -> None:
+    """Learn whether pages of a file could not be written back, by whomever. Writes nothing. Releases the GIL.
+
+    Raises:
+        OSError: Some could not, since the descriptor was told last. That was its only notice.
+    """
+    # The kernel waits for what it is writing in the range, here one byte, and then tells of any failure in the file.
+    if _libc.sync_file_range(descriptor, 0, 1, _SYNC_FILE_RANGE_WAIT_BEFORE) != 0:
         raise _last_error(b"sync_file_range")
 
 

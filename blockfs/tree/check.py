@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blockfs.tree.check_failed import check_failed
 from blockfs.tree.check_leaves import adopt_strays, check_blocks, check_leaves, check_staged
 from blockfs.tree.check_names import all_inodes, check_inodes, check_link_counts, check_names, remove_rows_of_nobody
 from blockfs.tree.check_rows import check_meta, check_rows
@@ -53,6 +54,7 @@ def examine(view: CommittedView, world: World) -> Examination:
     check_inodes(draft)
     check_names(draft)
     remove_rows_of_nobody(draft)
+    check_failed(draft)
     if world.staged is not None:
         check_staged(draft, world.staged)
     check_leaves(draft)

@@ -17,11 +17,13 @@ from blockfs.tree.findings import Problem
 from blockfs.tree.journal import RESERVE_STEP
 from blockfs.tree.schema import (
     FORMAT,
+    META_FAILED,
     META_FORMAT,
     META_JOURNAL_START,
     META_MOUNT,
     META_RESERVED,
     NAME_MAX,
+    PLAIN_FORMAT,
     ROOT_INO,
     SNAPSHOTS_INO,
     SYMLINK_TARGET_MAX,
@@ -30,6 +32,7 @@ from blockfs.tree.schema import (
     MountRow,
     Reserved,
     Table,
+    decode_failed_flush,
     decode_format,
     decode_inode,
     decode_mount,
@@ -68,8 +71,9 @@ def check_meta(draft: Draft) -> None:
     rows = draft.rows
     if rows.get(Table.META, META_FORMAT) is None:
         # The volume's own format was read before, and is not newer.
-        rows.put(Table.META, META_FORMAT, encode_format(FORMAT))
-        draft.found(Problem.META, None, "the format number is missing", f"format {FORMAT} recorded")
+        found = FORMAT if next(rows.scan(Table.META, META_FAILED), None) is not None else PLAIN_FORMAT
+        rows.put(Table.META, META_FORMAT, encode_format(found))
+        draft.found(Problem.META, None, "the format number is missing", f"format {found} recorded")
     mount, reserved = numbers_of(rows)
     sequence, ino = _greatest(draft)
     if reserved is None or mount is None:
@@ -216,6 +220,9 @@ def _meta(key: bytes, row: bytes, _: int) -> bool:
             numbers = [reserved.sequence, reserved.ino]
         elif key == META_JOURNAL_START:
             numbers = [decode_u64(row)]
+        elif key.startswith(META_FAILED):
+            failed = decode_failed_flush(key, row)
+            numbers = [failed.ino, *(first + pages for first, pages in failed.runs)]
     except CorruptionError:
         return False
     return max(numbers) < NUMBER_LIMIT

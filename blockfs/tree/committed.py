@@ -17,13 +17,16 @@ from blockfs.tree.environment import ADVICE
 from blockfs.tree.overlay import KeyValues, scan_snapshot
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
+    META_FAILED,
     META_RESERVED,
     Cursor,
+    FailedFlush,
     Inode,
     Kind,
     Reserved,
     Table,
     copy_key,
+    decode_failed_flush,
     decode_inode,
     decode_leaf_ref,
     decode_reserved,
@@ -207,6 +210,11 @@ class CommittedView(TreeReader):
         """All remembered Merkle roots of leaves: (leaf key, root)."""
         for key, root in self._snapshot.scan(Table.LEAF_ROOTS):
             yield LeafKey(key), root
+
+    def failed_flushes(self) -> Iterator[FailedFlush]:
+        """What the host failed to write of all files."""
+        for key, row in self._snapshot.scan(Table.META, META_FAILED):
+            yield decode_failed_flush(key, row)
 
     def live_ids(self) -> Iterator[bytes]:
         """The ids that files refer to, leaf by leaf: concatenated 32-byte ids, each leaf once, holes included."""

@@ -41,6 +41,8 @@ class Problem(Enum):
     """A leaf names blocks that the block directory lacks."""
     MISSING_STAGING = "missing-staging"
     """Staged data that the tree names are gone."""
+    FAILED_FLUSH = "failed-flush"
+    """Something that was written to a file could not be written to the host's disk, and was not written again."""
     STRAY_STAGING = "stray-staging"
     """Staged data that the tree does not name, on a volume that was unmounted cleanly or is damaged."""
     STRAY_ROW = "stray-row"

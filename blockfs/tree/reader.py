@@ -11,17 +11,20 @@ from blockfs.tree.overlay import KeyValues
 from blockfs.tree.schema import (
     META_JOURNAL_START,
     META_MOUNT,
+    FailedFlush,
     Generation,
     Inode,
     MountRow,
     SnapshotRow,
     Table,
     copy_key,
+    decode_failed_flush,
     decode_generation,
     decode_inode,
     decode_mount,
     decode_snapshot,
     decode_u64,
+    failed_flush_key,
     ino_key,
     leaf_map_key,
     split_ino_key,
@@ -141,6 +144,12 @@ class TreeReader:
         """Live staging generations of all inodes."""
         for key, row in self._rows.scan(Table.GENERATIONS):
             yield decode_generation(key, row)
+
+    def failed_flush(self, ino: int) -> FailedFlush | None:
+        """What the host failed to write of a file, and nobody has written again; None: nothing."""
+        key = failed_flush_key(ino)
+        row = self._rows.get(Table.META, key)
+        return None if row is None else decode_failed_flush(key, row)
 
     # --- snapshots ---
 

@@ -27,6 +27,7 @@ All integers are big endian, so that LMDB's byte order of keys is the order of t
 | format | format number (4) |
 | mount | mount generation (8), clean (1: 0 or 1), last sequence used (8), next ino (8); the last two hold when clean |
 | reserved | sequences up to this one may have been used (8), inos below this one may have been used (8) |
+| failed + ino (8) | see `encode_failed_flush`: what of this file the host failed to write; only in format 3 |
 | journal_start | the latest sequence that was trimmed (8): a cursor before it needs a full comparison |
 """
 
@@ -41,8 +42,12 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK
 from blockfs.errors import CorruptionError
 
-FORMAT: Final = 2
+PLAIN_FORMAT: Final = 2
 """Format 2 is format 1 and snapshots: two more sub-databases, the inode `SNAPSHOTS_INO`, longer inode rows."""
+
+FORMAT: Final = 3
+"""Format 3 is format 2 with rows `failed`, and is format 2 again as soon as there is none: a program that does not know
+them would show bytes that were never written."""
 
 ROOT_INO: Final = 1
 SNAPSHOTS_INO: Final = 2**63 - 1
@@ -98,6 +103,7 @@ META_FORMAT: Final = b"format"
 META_MOUNT: Final = b"mount"
 META_RESERVED: Final = b"reserved"
 META_JOURNAL_START: Final = b"journal_start"
+META_FAILED: Final = b"failed"
 
 
 class Kind(Enum):
@@ -174,6 +180,23 @@ class Generation:
     valid_below: int = NO_LIMIT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedFlush:
+    """What the host failed to write of a file.
+
+    Attributes:
+        ino: The file.
+        code: The errno of the newest failure.
+        is_told: Somebody who synced the file was told of it.
+        runs: (first page, pages) of what must not be read until it is written again, ascending; pages of 4096 bytes.
+    """
+
+    ino: int
+    code: int
+    is_told: bool
+    runs: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Cursor:
     """A place in the change journal.
@@ -236,6 +259,7 @@ _GENERATION_KEY = struct.Struct(">QIQ")
 _LEAF_REF = struct.Struct(">QH")
 _MOUNT = struct.Struct(">QBQQ")
 _U32 = struct.Struct(">I")
+_FAILED = struct.Struct(">IB")
 _KINDS: Final = {kind.value >> 12: kind for kind in Kind}
 _KIND_BYTES: Final = {kind: kind.value >> 12 for kind in Kind}
 
@@ -354,6 +378,31 @@ def decode_generation(key: bytes, row: bytes) -> Generation:
     except struct.error:
         raise CorruptionError(f"tree: generation key {key.hex()} is damaged; run `blocksync fsck`") from None
     return Generation(ino=ino, range_index=range_index, generation=number, valid_below=decode_u64(row))
+
+
+def failed_flush_key(ino: int) -> bytes:
+    """Key of the meta row `failed` of a file."""
+    return META_FAILED + _U64.pack(ino)
+
+
+def encode_failed_flush(row: FailedFlush) -> bytes:
+    """Value of a meta row `failed`: errno (4), told (1: 0 or 1), then first page (8) and pages (8) of each run."""
+    return _FAILED.pack(row.code, row.is_told) + b"".join(_U64_PAIR.pack(*run) for run in row.runs)
+
+
+def decode_failed_flush(key: bytes, row: bytes) -> FailedFlush:
+    """Decode a meta row `failed`.
+
+    Raises:
+        CorruptionError: Wrong length.
+    """
+    try:
+        (ino,) = _U64.unpack(key[len(META_FAILED) :])
+        code, is_told = _FAILED.unpack_from(row)
+        runs = tuple(_U64_PAIR.iter_unpack(row[_FAILED.size :]))
+    except struct.error:
+        raise CorruptionError(f"tree: the row {key.hex()} of a failed flush is damaged; run `blocksync fsck`") from None
+    return FailedFlush(ino=ino, code=code, is_told=bool(is_told), runs=runs)
 
 
 def encode_leaf_ref(references: int, blocks: int) -> bytes:

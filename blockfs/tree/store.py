@@ -28,6 +28,7 @@ from blockfs.tree.environment import (
     open_tables,
     open_tree_environment,
 )
+from blockfs.tree.first_rows import write_first_rows
 from blockfs.tree.overlay import ChangeSet, OverlayStore, Releasable
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
@@ -36,18 +37,17 @@ from blockfs.tree.schema import (
     META_JOURNAL_START,
     META_MOUNT,
     META_RESERVED,
-    ROOT_INO,
-    SNAPSHOTS_INO,
+    PLAIN_FORMAT,
+    FailedFlush,
     Generation,
     Inode,
     Kind,
-    MountRow,
-    Reserved,
     SnapshotRow,
     Table,
     canonical_leaf,
     copy_key,
     decode_leaf_ref,
+    encode_failed_flush,
     encode_format,
     encode_generation,
     encode_inode,
@@ -55,13 +55,14 @@ from blockfs.tree.schema import (
     encode_mount,
     encode_reserved,
     encode_snapshot,
+    failed_flush_key,
     ino_key,
     leaf_map_key,
     non_holes,
     parent_key,
     u64,
 )
-from blockfs.tree.upgrade import snapshots_directory, upgrade
+from blockfs.tree.upgrade import upgrade
 from blockfs.tree.waiting import Pause, go_on, held
 
 _CACHED_INODES: Final = 65536  # about 25 MiB of decoded rows; forgotten all at once
@@ -90,6 +91,7 @@ class Tree(TreeReader):
         self._numbers: journal.Numbers | None = None
         self._keeps_nothing = False
         self._cache: dict[int, Inode] = {}
+        self._failed: set[int] = set()  # inodes with a row `failed`, once a mount has begun
         self._closing = threading.Lock()  # a snapshot must not begin while LMDB is being closed
         self._closed = False
 
@@ -122,7 +124,7 @@ class Tree(TreeReader):
             with lmdb_errors(os.fsdecode(path), ADVICE), environment.begin(write=True) as transaction:
                 # One transaction: after a crash there is a whole tree or none.
                 databases = create_tables(environment, transaction)
-                _write_first_rows(transaction, databases, now_ns, uid, gid)
+                write_first_rows(transaction, databases, now_ns, uid, gid)
             sync_directory(path)
         except BaseException:
             close_environment(environment)
@@ -179,6 +181,7 @@ class Tree(TreeReader):
         with self._store.errors(), self._store.environment.begin(write=True) as transaction:
             self._numbers, was_clean = journal.begin_mount(transaction, self._store.databases[Table.META])
         self._store.refresh()
+        self._find_failed()
         return was_clean
 
     def begin_reading(self) -> bool:
@@ -194,7 +197,12 @@ class Tree(TreeReader):
         self._keeps_nothing = True
         with self._store.errors(), self._store.environment.begin() as transaction:
             self._numbers, was_clean = journal.begin_reading(transaction, self._store.databases[Table.META])
+        self._find_failed()
         return was_clean
+
+    def _find_failed(self) -> None:
+        with self.committed() as view:
+            self._failed = {row.ino for row in view.failed_flushes()}
 
     def end_mount(self) -> None:
         """Record durably that the mount ended cleanly. Everything must be committed.
@@ -300,6 +308,7 @@ class Tree(TreeReader):
             self._store.delete(Table.SYMLINKS, key)
         for name, _ in list(self.xattrs(ino)):
             self.remove_xattr(ino, name)
+        self.drop_failed_flush(ino)
         self._store.delete(Table.ORPHANS, key)
         self._store.delete(Table.INODES, key)
         self._cache.pop(ino, None)
@@ -438,6 +447,22 @@ class Tree(TreeReader):
         key, _ = encode_generation(generation)
         self._store.delete(Table.GENERATIONS, key)
 
+    def put_failed_flush(self, row: FailedFlush) -> None:
+        """Record what the host failed to write of a file. An older program refuses the volume from then on."""
+        if not self._failed:
+            self._store.put(Table.META, META_FORMAT, encode_format(FORMAT))
+        self._failed.add(row.ino)
+        self._store.put(Table.META, failed_flush_key(row.ino), encode_failed_flush(row))
+
+    def drop_failed_flush(self, ino: int) -> None:
+        """Take back `put_failed_flush`: all was written again. It need not have been."""
+        if ino not in self._failed:
+            return
+        self._failed.remove(ino)
+        self._store.delete(Table.META, failed_flush_key(ino))
+        if not self._failed:
+            self._store.put(Table.META, META_FORMAT, encode_format(PLAIN_FORMAT))
+
     def set_symlink_target(self, ino: int, target: bytes) -> None:
         """Set what a symlink points to."""
         self._store.put(Table.SYMLINKS, u64(ino), target)
@@ -557,33 +582,3 @@ class Tree(TreeReader):
             with self._store.errors():
                 transaction = self._store.environment.begin()
             return CommittedView(Snapshot(transaction, self._store.databases, self._store.path, pause))
-
-
-def _write_first_rows(
-    transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], now_ns: int, uid: int, gid: int
-) -> None:
-    root = Inode(
-        ino=ROOT_INO,
-        kind=Kind.DIRECTORY,
-        mode=0o755,
-        uid=uid,
-        gid=gid,
-        nlink=2,
-        atime_ns=now_ns,
-        mtime_ns=now_ns,
-        ctime_ns=now_ns,
-        btime_ns=now_ns,
-        version=1,
-        content_version=1,
-    )
-    mount = MountRow(generation=1, clean=True, sequence=1, next_ino=ROOT_INO + 1)
-    reserved = Reserved(sequence=mount.sequence, ino=mount.next_ino)
-    for table, key, row in (
-        (Table.META, META_FORMAT, encode_format(FORMAT)),
-        (Table.META, META_MOUNT, encode_mount(mount)),
-        (Table.META, META_RESERVED, encode_reserved(reserved)),
-        (Table.INODES, u64(ROOT_INO), encode_inode(root)),
-        (Table.INODES, u64(SNAPSHOTS_INO), encode_inode(snapshots_directory(root))),
-        (Table.JOURNAL, u64(root.version), u64(ROOT_INO)),
-    ):
-        transaction.put(key, row, db=databases[table])

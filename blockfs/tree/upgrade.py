@@ -3,6 +3,8 @@
 Format 1 → 2: the sub-databases and the directory of snapshots are added. Inode rows stay as they are. Format 2 reserves
 the name `.snapshots` in the root; what a user has there is renamed, never hidden: to `.snapshots.user`, or if that is
 taken to `.snapshots.user.2` and so on.
+
+Format 3 is format 2 with failed flushes: `Tree` goes from one to the other and back.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from blockfs.tree.schema import (
     FORMAT,
     META_FORMAT,
     META_MOUNT,
+    PLAIN_FORMAT,
     ROOT_INO,
     SNAPSHOTS_INO,
     SNAPSHOTS_NAME,
@@ -69,7 +72,7 @@ def upgrade(environment: lmdb.Environment, path: bytes, *, repairing: bool = Fal
             found = _format(transaction.get(META_FORMAT, db=meta), repairing=repairing)
         if found > FORMAT:
             raise FormatTooNewError(os.fsdecode(path), found, FORMAT)
-        if found == FORMAT:
+        if found >= PLAIN_FORMAT:
             return None
         with environment.begin(write=True) as transaction:
             databases = create_tables(environment, transaction)
@@ -78,7 +81,7 @@ def upgrade(environment: lmdb.Environment, path: bytes, *, repairing: bool = Fal
             directory = encode_inode(snapshots_directory(root))
             transaction.put(u64(SNAPSHOTS_INO), directory, db=databases[Table.INODES], overwrite=False)
             if found != _UNKNOWN:
-                transaction.put(META_FORMAT, encode_format(FORMAT), db=databases[Table.META])
+                transaction.put(META_FORMAT, encode_format(PLAIN_FORMAT), db=databases[Table.META])
         return renamed
 
 

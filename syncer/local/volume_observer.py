@@ -52,6 +52,7 @@ _FOLDERS: Final = (PRIVATE, TRASH_FOLDER, PARK_FOLDER)
 _RELEASE_TRIES: Final = 4
 _RELEASE_PAUSE_S: Final = 0.05  # together 0.2 s: what a cycle costs more while a changed file is held open
 _HASHES_AT_ONCE: Final = 1024  # per request: 32 KiB of reply
+_LOST: Final = "could not be written to the disk below the volume and are lost; write them again, or restore the file"
 _CHANGES: Final = "it changes while it is looked at; left alone until it is quiet"
 
 
@@ -184,7 +185,7 @@ class VolumeObserver:
         # the journal speaks of commits only: so in this order.
         syncfs(self._path)
         if self._snapshot is None:
-            self._connection.ask(self._connection.client.flush)
+            self._flush()
         else:
             self.drop_snapshot()
             self._connection.ask(self._connection.client.create_snapshot, b"", self._snapshot)
@@ -197,6 +198,14 @@ class VolumeObserver:
             time.sleep(_RELEASE_PAUSE_S)
             found = self._changes(cursor)
         return found
+
+    def _flush(self) -> None:
+        """Have all sealed. What can't be, because a part of it is lost or damaged, has no hash: it is named later."""
+        try:
+            self._connection.ask(self._connection.client.flush)
+        except RequestError as error:
+            if error.exit_code != ExitCode.CORRUPTION:
+                raise
 
     def _observe(self, base: BaseIndex, mark: _Mark | None) -> Observation:
         cursor = mark.cursor if mark is not None else None
@@ -275,6 +284,9 @@ class VolumeObserver:
             reason = None
             if block_count(row.size_bytes, self._block_size) > MAX_BLOCKS:
                 reason = f"it has more than {MAX_BLOCKS} blocks of {self._block_size} bytes: too large to be synced"
+            elif row.lost_bytes:
+                complete = False
+                reason = f"{row.lost_bytes} bytes of it {_LOST}"
             elif row.writers:
                 complete = False
                 problems += [Problem(path=path, reason=OPEN, partly=False) for path in paths]

@@ -13,6 +13,8 @@ import pytest
 
 from syncer.state.statedb import StateDB
 from tests.integration.syncing import BLOCK, Sync, command, content
+from tests.power.faults import FAIL_ONE_FLUSH
+from tests.power.trial import blocksync
 
 NOISE = random.Random(1).randbytes(40 * BLOCK)
 
@@ -46,6 +48,39 @@ def pair(sync: Sync, mounts: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
             for name in folders:
                 path = Path(folder, name)
                 path.unlink() if path.is_symlink() else path.rmdir()
+
+
+def test_a_file_of_which_something_was_lost_is_named_and_all_others_are_synced(sync: Sync, tmp_path: Path) -> None:
+    """The host below the volume failed to write a part of it: neither NUL nor old bytes go to the server."""
+    root, volume, trigger = tmp_path / "m", tmp_path / "volume", tmp_path / "trigger"
+    root.mkdir()
+    command("init", volume)
+    blocksync("mount", volume, root, before=FAIL_ONE_FLUSH.format(trigger=os.fspath(trigger)))
+    try:
+        sync("link", root, sync.url, "--token-file", sync.token_file)
+        (root / "bad").write_bytes(NOISE)
+        sync.reconcile(root)
+        (root / "good").write_bytes(NOISE[::-1])
+        with (root / "bad").open("r+b") as bad:
+            bad.write(b"new")
+            bad.flush()
+            trigger.touch()
+            with pytest.raises(OSError, match="Input/output"):
+                os.fsync(bad.fileno())
+        for pushed in (1, 0):
+            assert sync.reconcile(root, expect=3)["pushed"] == pushed
+            assert "4096 bytes of it could not be written to the disk below the volume" in sync.out + sync.err
+        other = sync.folder("other")
+        sync.reconcile(other)
+        assert (other / "bad").read_bytes() == NOISE
+        assert (other / "good").read_bytes() == NOISE[::-1]
+        (root / "bad").write_bytes(b"new" + NOISE[3:])
+        assert sync.reconcile(root)["pushed"] == 1
+        sync.reconcile(other)
+        assert (other / "bad").read_bytes() == b"new" + NOISE[3:]
+    finally:
+        sync("unlink", root)
+        command("umount", root)
 
 
 def settle(sync: Sync, *roots: Path) -> None:

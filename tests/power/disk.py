@@ -68,6 +68,11 @@ class RecordedDisk:
         for what in ("writes", "reads"):
             (self._home / f"fail-{what}").unlink(missing_ok=True)
 
+    def remount(self) -> None:
+        """As a person does whose ext4 has become read-only: its journal could not be written."""
+        _run("umount", self.path)
+        _run("mount", "-t", "ext4", "-o", "noatime,errors=continue", self._device, self.path)
+
     def close(self) -> None:
         """Unmount and end everything. What the ext4 writes while it is unmounted is recorded, too."""
         self.recover()

@@ -7,7 +7,7 @@ import os
 import random
 import select
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,7 @@ import pytest
 
 from blockfs.runtime.exitcodes import ExitCode
 from tests.power.disk import RecordedDisk
+from tests.power.faults import FAIL_ONE_FLUSH
 from tests.power.hosts import MIB, btrfs_with_quota, fill, small_ext4
 from tests.power.trial import blocksync
 from tests.system.machines import Machines
@@ -208,12 +209,60 @@ def test_a_disk_that_fails_is_an_error_and_loses_nothing_durable(machines: Machi
         assert (made.path / "sealed").read_bytes() == sealed
         assert (made.path / "staged").read_bytes() == staged
         made.umount_after_failure()
+        disk.remount()
         made.mount()
         assert (made.path / "sealed").read_bytes() == sealed
         assert (made.path / "staged").read_bytes() == staged
         made.write("new", sealed[::-1])
         machines.run("flush", made.path)
         assert (made.path / "new").read_bytes() == sealed[::-1]
+        made.umount()
+        made.check_sound()
+
+
+def _is_refused(call: Callable[[], object]) -> bool:
+    with pytest.raises(OSError, match="Input/output") as caught:
+        call()
+    return caught.value.errno == errno.EIO
+
+
+def test_what_one_failed_flush_lost_is_eio_until_it_is_written_again(machines: Machines, place: Path) -> None:
+    """The kernel's pages of the mount go, too; all this lasts over a remount, and nothing else is concerned."""
+    trigger = place / "trigger"
+    old, new = _NOISE.randbytes(MIB), _NOISE.randbytes(MIB)
+    with small_ext4(place) as host, Setup(machines, host) as made:
+        made.umount()
+        made.mount(before=FAIL_ONE_FLUSH.format(trigger=os.fspath(trigger)))
+        made.write("file", old)
+        machines.run("flush", made.path)
+        file = made.path / "file"
+        with file.open("r+b", buffering=0) as writer, file.open("r+b", buffering=0) as other:
+            os.pwrite(writer.fileno(), new[: 64 << 10], 128 << 10)
+            trigger.touch()
+            assert _is_refused(lambda: os.fsync(writer.fileno()))
+            assert _is_refused(file.read_bytes)
+            assert os.pread(writer.fileno(), 64 << 10, 0) == old[: 64 << 10]
+            assert _is_refused(lambda: os.fsync(other.fileno()))
+        for command in (
+            ("flush", made.path),
+            ("snapshot", "create", made.path, "s"),
+            ("clone", file, made.path / "copy"),
+        ):
+            told = machines.run(*command, expect=ExitCode.CORRUPTION)
+            assert "file: bytes 131072 to 196607 could not be written" in told.stderr
+        told = machines.run("fsck", made.path, expect=ExitCode.CORRUPTION)
+        assert "lost: file: bytes 131072 to 196607" in told.stdout
+        ended = machines.run("umount", made.path, expect=ExitCode.CHANGES_LOST)
+        assert "file: bytes 131072 to 196607" in ended.stderr
+        made.mount()
+        assert _is_refused(file.read_bytes)
+        with file.open("r+b") as rewriting:
+            rewriting.seek(128 << 10)
+            rewriting.write(new[: 64 << 10])
+            rewriting.flush()
+            os.fsync(rewriting.fileno())
+        machines.run("flush", made.path)
+        assert file.read_bytes() == old[: 128 << 10] + new[: 64 << 10] + old[192 << 10 :]
         made.umount()
         made.check_sound()
 

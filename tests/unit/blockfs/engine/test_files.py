@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine import staging as staging_module
 from blockfs.engine.attributes import AttributeChanges
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.staging import HostIoError
@@ -362,30 +361,6 @@ def test_a_write_cut_short_counts_whole_pages_only(
     again = Filesystem.open(filesystem.volume.path, config())
     assert content(again, b"f") == b"n" * 4096 + b"o" * 8192
     again.close()
-
-
-def test_a_failed_flush_is_an_error_of_fsync_and_nothing_is_published(
-    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filesystem.files.write(ino, 0, b"x" * 100)
-
-    def fail(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(staging_module.os, "fdatasync", fail)
-        with pytest.raises(NoSpaceError):
-            filesystem.files.fsync(ino)
-    row = filesystem.tree.inode(ino)
-    assert row is not None
-    assert row.size_bytes == 0
-    with pytest.raises(HostIoError):  # the kernel may have dropped the pages: no later fdatasync is believed
-        filesystem.files.fsync(ino)
-    filesystem.files.flush()  # but sealing stores what is there anew
-    filesystem.files.fsync(ino)
-    row = filesystem.tree.inode(ino)
-    assert row is not None
-    assert row.size_bytes == 100
 
 
 def test_a_commit_that_fails_is_an_error_and_is_made_up_for(

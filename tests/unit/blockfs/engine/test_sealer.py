@@ -148,12 +148,30 @@ def test_an_fsync_during_a_seal_is_durable_by_itself(
 
 
 def test_a_seal_during_an_fsync_leaves_no_generation_named(
-    filesystem: Filesystem, ino: int, interruption: Interruption
+    filesystem: Filesystem, ino: int, interruption: Interruption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file is gone with the seal: a row for it would stop the next mount."""
+    flushed, sealed = threading.Event(), threading.Event()
+    staging = filesystem._stores.staging
+    sync_names = staging.sync_names
+
+    def wait_for_the_seal() -> None:
+        flushed.set()
+        assert sealed.wait(60)
+        sync_names()
+
+    monkeypatch.setattr(staging, "sync_names", wait_for_the_seal)
+    fsync = threading.Thread(target=filesystem.files.fsync, args=(ino,))
+
+    def begin_fsync() -> None:
+        fsync.start()
+        assert flushed.wait(60)
+
     filesystem.files.write(ino, 0, b"x" * 9000)
-    interruption.step, interruption.action = "staging.sync_names", filesystem.files.flush
-    filesystem.files.fsync(ino)
+    interruption.action = begin_fsync
+    filesystem.files.flush()
+    sealed.set()
+    fsync.join()
     assert list(filesystem.tree.all_generations()) == []
     assert content(filesystem, b"f") == b"x" * 9000
 
