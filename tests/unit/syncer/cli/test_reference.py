@@ -43,8 +43,11 @@ def options(command: click.Command) -> list[str]:
 
 def row(path: str, command: click.Command) -> str:
     """Its line of the table in cli.md."""
-    typed = ", ".join(f"`{name}`" for name in options(command))
-    return f"| `{path}` | {typed} |"
+    names = options(command)
+    pairs = {f"--no-{name[2:]}": f"--[no-]{name[2:]}" for name in names if f"--no-{name[2:]}" in names}
+    told = [pairs.get(f"--no-{name[2:]}", name) for name in names if name not in pairs]
+    typed = " ".join(told)
+    return f"| `{path}` | `{typed}` |" if told else f"| `{path}` |  |"
 
 
 def test_the_table_of_the_reference_has_every_command_and_option() -> None:
