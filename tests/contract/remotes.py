@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -102,6 +102,7 @@ class ServeRemote:
     name = "serve"
 
     def __init__(self, address: str, token: str, account: str) -> None:
+        self.address = address
         self._base = f"pithos+http://{address}/v1/{account}"
         self.token = token
         self._numbers = itertools.count(1)
@@ -201,14 +202,17 @@ def lossy(remote: FakeRemote | ServeRemote) -> tuple[PithosClient, LossyTranspor
 
 
 @contextlib.contextmanager
-def serve_process(folder: Path) -> Iterator[ServeRemote]:
-    """Run the real server as long as the context lasts."""
+def serve_process(
+    folder: Path, block_size: str = "4KiB", others: Mapping[str, str] | None = None
+) -> Iterator[ServeRemote]:
+    """Run the real server as long as the context lasts; `others`: tokens of further accounts."""
     tokens = folder / "tokens"
-    tokens.write_text("contract-token alice\n")
+    accounts = {"contract-token": "alice", **(others or {})}
+    tokens.write_text("".join(f"{token} {account}\n" for token, account in accounts.items()))
     tokens.chmod(0o600)
     command = [
         *(str(Path(sys.executable).parent / "blocksync"), "serve", str(folder / "store")),
-        *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", "4KiB"),
+        *("--listen", "127.0.0.1:0", "--token-file", str(tokens), "--block-size", block_size),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

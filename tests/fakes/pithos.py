@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Self
+from urllib.parse import parse_qsl, unquote
 
-from syncer.protocol.byteranges import Multipart, parse_ranges
-from tests.fakes.pithos_store import META, Container, PithosStore, RefusedError, Version, bad_request
+from tests.fakes.pithos_calls import Call
+from tests.fakes.pithos_store import EPOCH, Container, PithosStore, RefusedError, bad_request, http_date
+from tests.fakes.pithos_wire import JSON, TEXT, Answer, as_json, row_of
 
-JUNK_MOVE_VERSION = "%28%5B9%5D, 5L, 5L%29"  # M:1844 returns a tuple
 BASE = "/pithos/object-store/v1"
+MAX_LINE = 4094  # bytes of a request line, by gunicorn's setting
 
 
 class FaultKind(Enum):
@@ -56,21 +57,22 @@ class Fault:
     status: int = 503
 
 
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes = b""
-
-
 class FakePithos:
     """The server. A context manager; all state is in `store`, under `lock`."""
 
     def __init__(
-        self, *, block_size: int = 4096, listing_limit: int = 10000, tls: ssl.SSLContext | None = None
+        self,
+        *,
+        block_size: int = 4096,
+        listing_limit: int = 10000,
+        tls: ssl.SSLContext | None = None,
+        closes: bool = False,
     ) -> None:
+        """Serve on a free port; `closes`: each connection after one reply, as gunicorn does by itself."""
         self.store = PithosStore(block_size=block_size)
         self.token = "fake-token"
+        self.others: dict[str, str] = {}  # tokens of other accounts than alice's
+        self.closes = closes
         self.listing_limit = listing_limit
         self.rests_s = 60  # how long ago every container changed, as its HEAD tells it
         self.lock = self.store.lock
@@ -105,7 +107,10 @@ class FakePithos:
     def inject(self, fault: Fault) -> None:
         """Arm a fault. STALE_LISTING remembers the present listing of all containers."""
         with self.lock:
-            snapshot = {key: self._rows(box.live()) for key, box in self.store.containers.items()}
+            snapshot = {
+                key: [row_of(box, key[0], name, version, key[0], past=False) for name, version in box.live().items()]
+                for key, box in self.store.containers.items()
+            }
             self._faults.append((fault, snapshot))
 
     def clear_faults(self) -> None:
@@ -128,208 +133,52 @@ class FakePithos:
 
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes, stale: object = None) -> Answer:
         """Serve one request. Raises RefusedError for error replies."""
-        if headers.get("x-auth-token") != self.token:
+        token = headers.get("x-auth-token")
+        if token is None:
             raise RefusedError(401, "unauthorized", "Access denied. No authentication token")
-        parts = urlsplit(target)
-        query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        if not parts.path.startswith(BASE + "/"):
+        if token not in {self.token, *self.others}:
+            details = json.dumps({"unauthorized": {"message": "Invalid token", "code": 401, "details": ""}})
+            raise RefusedError(401, "fault", "Unauthorized", details)
+        path, _, query_text = target.partition("?")
+        query = dict(parse_qsl(query_text, keep_blank_values=True))
+        if not path.startswith(BASE + "/"):
             raise bad_request("API endpoint not found")
-        account, _, rest = parts.path[len(BASE) + 1 :].partition("/")
+        account, _, rest = path[len(BASE) + 1 :].partition("/")
         box_name, _, name = rest.partition("/")
         key = (unquote(account), unquote(box_name))
-        if account != "alice":
-            raise RefusedError(403, "forbidden", "You are not allowed to do this")
+        old = stale[key] if isinstance(stale, dict) and key in stale else None
         with self.lock:
-            if name:
-                call = _ObjectCall(self, *key, unquote(name), query, headers, body)
-                return call.answer(method)
-            if method == "GET":
-                return self._listing(key, query, stale)
-            return self._container(method, key, headers, body)
-
-    def _container(self, method: str, key: tuple[str, str], headers: dict[str, str], body: bytes) -> Answer:
-        if method == "PUT":
-            return Answer(201 if self.store.make_container(*key) else 202, {})
-        if method == "POST":  # a missing container is not noticed
-            if headers.get("content-type") != "application/octet-stream":
-                return Answer(202, {})  # stores nothing and says so only by its empty body
-            return _json(202, self.store.put_blocks(body))
-        box = self.store.container(*key)
-        if method == "HEAD":
-            live = box.live().values()
-            return Answer(
-                204,
-                {
-                    "X-Container-Block-Size": str(self.store.block_size),
-                    "X-Container-Block-Hash": "sha256",
-                    "X-Container-Object-Count": str(len(live)),
-                    "X-Container-Bytes-Used": str(sum(version.size for version in live)),
-                    "Last-Modified": box.last_modified(),
-                    "Date": box.last_modified(self.rests_s),
-                },
+            call = Call(
+                store=self.store,
+                account=key[0],
+                box_name=key[1],
+                name=unquote(name),
+                query=query,
+                headers=headers,
+                body=body,
+                reader=self.others.get(token, "alice"),
+                listing_limit=self.listing_limit,
+                stale=old,
             )
-        raise RefusedError(405, "notAllowed", f"Method not allowed: {method}")
+            return call.answer(method)
 
-    def _listing(self, key: tuple[str, str], query: dict[str, str], stale: object) -> Answer:
-        box = self.store.container(*key)
-        limit = min(int(query.get("limit", self.listing_limit)), self.listing_limit)
-        marker, prefix = query.get("marker", ""), query.get("prefix", "")
-        if isinstance(stale, dict):
-            old = [row for row in stale[key] if row["name"] > marker and row["name"].startswith(prefix)]
-            return _json(200, old[:limit])
-        return _json(200, self._rows(box.live(marker, prefix, limit)))
-
-    def _rows(self, found: dict[str, Version]) -> list[dict[str, Any]]:
-        return [
-            {
-                "available": 1,
-                "hash": "",
-                "name": name,
-                "bytes": version.size,
-                "x_object_version_timestamp": version.timestamp,
-                "x_object_uuid": version.object_uuid,
-                "last_modified": "2026-11-20T04:09:39.316454+00:00",
-                "content_type": version.content_type,
-                "x_object_hash": version.etag,
-                "map_check_timestamp": None,
-                "x_object_version": version.serial,
-                "x_object_modified_by": "alice",
-            }
-            for name, version in found.items()
-        ]
-
-
-@dataclass
-class _ObjectCall:
-    """One request on one object."""
-
-    fake: FakePithos
-    account: str
-    box_name: str
-    name: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-
-    def answer(self, method: str) -> Answer:
-        call = {
-            "HEAD": self.read,
-            "GET": self.read,
-            "PUT": self.put,
-            "POST": self.post,
-            "MOVE": self.move,
-            "DELETE": self.delete,
-        }.get(method)
-        if call is None:
-            raise RefusedError(405, "notAllowed", f"Method not allowed: {method}")
-        if "\n" in self.name:
-            raise bad_request("Bad object name")
-        return call()
-
-    @property
-    def store(self) -> PithosStore:
-        return self.fake.store
-
-    @property
-    def box(self) -> Container:
-        return self.store.container(self.account, self.box_name)
-
-    def read(self) -> Answer:
-        if self.query.get("version") == "list":
-            if self.name not in self.box.history:
-                raise RefusedError(404, "itemNotFound", "Object does not exist")
-            rows = [[v.serial, v.timestamp] for v in self.box.history[self.name] if not v.deleted]
-            return _json(200, {"versions": rows})
-        version = self.store.version(self.box, self.name, self.query.get("version"))
-        if "hashmap" in self.query:
-            form = {
-                "block_hash": "sha256",
-                "hashes": list(version.hashes),
-                "block_size": self.store.block_size,
-                "bytes": version.size,
-            }
-            return _json(200, form, _object_headers(version, self.store))
-        data, headers = self.store.read(version), _object_headers(version, self.store)
-        if (wanted := self.headers.get("range")) is None:
-            return Answer(200, headers, data)
-        if "," in wanted:
-            parts = parse_ranges(wanted, len(data))
-            several = Multipart(parts, len(data), "application/octet-stream", "a-boundary")
-            body = b"".join(several.body(lambda part: [data[part.start : part.stop]]))
-            return Answer(206, {**headers, "Content-Type": several.content_type}, body)
-        first, _, last = wanted.removeprefix("bytes=").partition("-")
-        start, stop = int(first), min(int(last) + 1, len(data))
-        if start >= stop:
-            raise RefusedError(416, "rangeNotSatisfiable", "Range exceeds object's size")
-        return Answer(206, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"}, data[start:stop])
-
-    def put(self) -> Answer:
-        self.store.check(self.box, self.name, self.headers)
-        source = self.headers.get("x-move-from")
-        if source is not None:
-            self.store.move(self.box, self.name_in(source), self.name)
-            return Answer(201, {"X-Object-Version": JUNK_MOVE_VERSION})
-        source = self.headers.get("x-copy-from")
-        if source is not None:
-            found = self.store.version(self.box, self.name_in(source), self.headers.get("x-source-version"))
-            copied = self.store.copy(self.box, found, self.name, self.meta())
-            return Answer(201, {"X-Object-Version": str(copied.serial)})
-        if "content-type" not in self.headers:
-            raise RefusedError(411, "lengthRequired", "Missing Content-Type header")
-        kind, meta = self.headers["content-type"], self.meta()
-        if "hashmap" not in self.query:
-            return self.written(self.store.put_body(self.box, self.name, self.body, kind, meta))
-        form = json.loads(self.body)
-        result = self.store.put_hashmap(self.box, self.name, form["bytes"], tuple(form["hashes"]), kind, meta)
-        return self.written(result) if isinstance(result, Version) else _json(409, result)
-
-    def post(self) -> Answer:
-        self.store.check(self.box, self.name, self.headers)
-        self.store.change_meta(self.box, self.name, self.meta(), "update" in self.query)
-        return Answer(202, {})
-
-    def move(self) -> Answer:
-        self.store.version(self.box, self.name, None)
-        self.store.check(self.box, self.name, self.headers)
-        self.store.move(self.box, self.name, self.name_in(self.headers["destination"]))
-        return Answer(201, {"X-Object-Version": JUNK_MOVE_VERSION})
-
-    def delete(self) -> Answer:
-        """If-Match is ignored (F:1284-1299)."""
-        self.store.delete(self.box, self.name)
-        return Answer(204, {})
-
-    def name_in(self, reference: str) -> str:
-        box_name, _, name = unquote(reference).removeprefix("/").partition("/")
-        assert box_name == self.box_name
-        return name
-
-    def meta(self) -> dict[str, str]:
-        found = {key: unquote(value) for key, value in self.headers.items() if key.startswith(META)}
-        if len(found) > 32 or any(len(value) > 256 for value in found.values()):
-            raise bad_request("Too many or too long metadata items")
-        return {key: value.replace("~", "") for key, value in found.items()}
-
-    def written(self, version: Version) -> Answer:
-        return Answer(201, {"ETag": self.store.etag(version), "X-Object-Version": str(version.serial)})
-
-
-def _object_headers(version: Version, store: PithosStore) -> dict[str, str]:
-    return {
-        "ETag": store.etag(version),
-        "X-Object-Hash": version.etag,
-        "X-Object-UUID": version.object_uuid,
-        "X-Object-Version": str(version.serial),
-        "X-Object-Version-Timestamp": version.http_date,
-        "X-Object-Modified-By": "alice",
-        "Content-Type": version.content_type,
-        **{key.title(): value for key, value in version.meta.items()},
-    }
-
-
-def _json(status: int, value: object, headers: dict[str, str] | None = None) -> Answer:
-    kind = {"Content-Type": "application/json; charset=UTF-8"}
-    return Answer(status, {**(headers or {}), **kind}, json.dumps(value).encode())
+    def dates(self, method: str, path: str) -> dict[str, str]:
+        """What Django and gunicorn add to each reply."""
+        now = EPOCH + self.store.last_serial
+        parts = path.partition("?")[0].removeprefix(BASE + "/").split("/")
+        date = http_date(now)
+        with contextlib.suppress(RefusedError, IndexError):
+            if method == "HEAD" and len(parts) == 2:
+                date = self.store.container(unquote(parts[0]), unquote(parts[1])).last_modified(self.rests_s)
+        return {
+            "Server": "gunicorn/19.10.0",
+            "Date": date,
+            "Expires": http_date(now),
+            "Vary": "X-Auth-Token",
+            "Last-Modified": http_date(now),
+            "Cache-Control": "no-cache, no-store, must-revalidate, max-age=0",
+            "Content-Type": JSON,
+        }
 
 
 class _QuietServer(ThreadingHTTPServer):
@@ -349,7 +198,10 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def handle_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.close_connection = self.close_connection or self.fake.closes
+        if len(self.raw_requestline) > MAX_LINE + 2:
+            return self.reply(_too_long(len(self.raw_requestline) - 2))
+        body = self.chunks() if "Transfer-Encoding" in self.headers else self.whole()
         headers = {name.lower(): value for name, value in self.headers.items()}
         fault, snapshot = self.fake.take_fault(self.command, self.path)
         kind = fault.kind if fault else None
@@ -367,13 +219,30 @@ class _Handler(BaseHTTPRequestHandler):
             return self.reply(_failure(fault.status))
         return self.reply(_damaged(answer, kind), cut=kind is FaultKind.TRUNCATE)
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_MOVE = do_DELETE = handle_any  # noqa: N815 - names of http.server
+    do_GET = do_HEAD = do_PUT = do_POST = do_MOVE = do_COPY = do_DELETE = do_PATCH = handle_any  # noqa: N815 - names of http.server
+
+    def whole(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def chunks(self) -> bytes:
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
 
     def serve(self, headers: dict[str, str], body: bytes, stale: object) -> Answer:
         try:
+            unquote(self.path, errors="strict")
+        except UnicodeDecodeError:
+            return Answer(400, {"Content-Type": "text/html; charset=utf-8"}, chunked=True, bare=True)
+        try:
             return self.fake.answer(self.command, self.path, headers, body, stale)
         except RefusedError as refused:
-            return _json(refused.status, refused.body)
+            plain = "format=json" not in self.path and "json" not in headers.get("accept", "json")
+            kind = {"Content-Type": TEXT} if plain else {}
+            return as_json(refused.status, refused.body, {**kind, **refused.headers})
 
     @contextlib.contextmanager
     def forgetting(self, kind: FaultKind | None) -> Iterator[None]:
@@ -384,13 +253,26 @@ class _Handler(BaseHTTPRequestHandler):
 
     def reply(self, answer: Answer, *, cut: bool = False) -> None:
         self.send_response_only(answer.status)
-        for name, value in answer.headers.items():
+        added = self.fake.dates(self.command, self.path)
+        if answer.bare:
+            added = {name: added[name] for name in ("Server", "Date")} if answer.chunked else {}
+        headers = {**added, **answer.headers}
+        if answer.chunked:
+            headers["Transfer-Encoding"] = "chunked"
+        elif self.command == "HEAD" or answer.status not in {204, 304}:
+            headers.setdefault("Content-Length", str(len(answer.body)))
+        else:
+            headers["Content-Length"] = "0"
+        if self.close_connection:
+            headers["Connection"] = "close"
+        for name, value in headers.items():
             self.send_header(name, value)
-        if answer.status != 204:
-            self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
+        body = answer.body
+        if answer.chunked:
+            body = (f"{len(body):x}\r\n".encode() + body + b"\r\n" if body else b"") + b"0\r\n\r\n"
         if self.command != "HEAD":
-            self.wfile.write(answer.body[: len(answer.body) // 2] if cut else answer.body)
+            self.wfile.write(body[: len(body) // 2] if cut else body)
         if cut:
             self.drop()
 
@@ -401,8 +283,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
 
+def _too_long(length: int) -> Answer:
+    """gunicorn's own."""
+    text = (
+        "<html>\n  <head>\n    <title>Bad Request</title>\n  </head>\n  <body>\n    <h1><p>Bad Request</p></h1>\n"
+        f"    Request Line is too large ({length} &gt; {MAX_LINE})\n  </body>\n</html>\n"
+    )
+    return Answer(400, {"Content-Type": "text/html"}, text.encode(), bare=True)
+
+
 def _failure(status: int) -> Answer:
-    return _json(status, {"internalServerError": {"message": "injected", "code": status, "details": ""}})
+    return as_json(status, {"internalServerError": {"message": "injected", "code": status, "details": ""}})
 
 
 def _damaged(answer: Answer, kind: FaultKind | None) -> Answer:
