@@ -201,7 +201,7 @@ def test_a_folder_moves_once_whatever_is_lost(remotes: dict[str, Remote], loss: 
 
 
 def orders_to_make(count: int) -> list[PutOrder]:
-    made = [PutOrder(path=path("d"), kind=Kind.DIRECTORY, data=b"", meta=Meta(mode=0o750))]
+    made = [PutOrder(path=path("d"), kind=Kind.DIRECTORY, data=b"", meta=Meta(mode=0o750, special=0))]
     return made + [
         PutOrder(path=path(f"d/{number}"), kind=Kind.FILE, data=b"%d" % number * (number % 3), meta=META)
         for number in range(count)
