@@ -32,6 +32,9 @@ _DAMAGE: Final = (
 )
 
 
+_RUN_BYTES: Final = 1 << 20  # LMDB writes up to 256 KiB of pages in one call, or one value with all its pages
+
+
 @dataclass(slots=True)
 class _Shared:
     environment: lmdb.Environment
@@ -57,7 +60,8 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
     code = getattr(error, "code", 0)
     if code == errno.EDQUOT:
         return QuotaError(f"{path}: no quota for the database: {error}; free some space and repeat")
-    if isinstance(error, lmdb.MapFullError | lmdb.DiskError) or code == errno.ENOSPC:
+    is_short_write = code == errno.EIO and _is_full(path)
+    if isinstance(error, lmdb.MapFullError | lmdb.DiskError) or code == errno.ENOSPC or is_short_write:
         return NoSpaceError(f"{path}: no space for the database: {error}; free some space and repeat")
     if isinstance(error, _DAMAGE):
         return CorruptionError(f"{path}/data.mdb is damaged: {error}; {advice}")
@@ -72,6 +76,15 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
             "what was fsynced is there, later changes are lost"
         )
     return BlockfsError(f"{path}: {error}")
+
+
+def _is_full(path: str) -> bool:
+    """Whether a host has no room for a run of pages. If a part of one fits, LMDB says EIO: "short write, full?"."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    return found.f_bavail * found.f_frsize < _RUN_BYTES
 
 
 @contextmanager

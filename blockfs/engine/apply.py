@@ -136,6 +136,7 @@ class Apply:
 
         Raises:
             RefusedError: The base is not that content any more, or not sealed.
+            NoSpaceError: The host is nearly full.
             UsageError: A size out of range.
         """
         if not 0 <= size_bytes <= MAX_SIZE:
@@ -144,6 +145,10 @@ class Apply:
         with self._stores.lock:
             if base is not None:
                 self._check_sealed(*base)
+            names = self._namespace.new_names
+            names.ask()
+            if base is not None:
+                names.ask(names.leaf_bytes(self._table.row(base[0]), self._stores.block_size))
             now_ns = self._namespace.nodes.now_ns()
             inode = tree.put_inode(
                 Inode(
@@ -180,6 +185,7 @@ class Apply:
             Those that are not stored, distinct; if there are any, nothing was changed.
 
         Raises:
+            NoSpaceError: The host is nearly full; a part of the ids may be set.
             UsageError: No such handle, not ids, or beyond the file.
         """
         if len(ids) % ID_SIZE or first < 0:
@@ -202,6 +208,7 @@ class Apply:
                 with self._stores.lock:
                     self._prepared_inode(handle)
                     run = ids[at * ID_SIZE : (at + _LOCKED_IDS) * ID_SIZE]
+                    self._namespace.new_names.ask(len(run))
                     set_run(self._stores.tree, handle, first + at, run)
                     if not kept and at + _LOCKED_IDS >= count:
                         self._stores.tree.keep(hold)
@@ -222,6 +229,7 @@ class Apply:
 
         Raises:
             RefusedError: See `Reason`; the handle stays valid.
+            NoSpaceError: The host is nearly full; likewise.
             UsageError: No such handle, no trash for what is there, or the last block is longer than the file.
         """
         with self._stores.lock:
@@ -383,13 +391,13 @@ class Apply:
     def _make_way(self, place: Place, expect: Expectation, trash: Place | None) -> int | None:
         """Free a place, if it holds what is expected; returns the displaced inode."""
         if expect.ino is None:
-            if self._namespace.nodes.find(place.parent, place.name) is not None:
-                raise RefusedError(Reason.OCCUPIED)
+            self._namespace.new_names.take(place.parent, place.name)
             return None
         if trash is None:
             raise UsageError("what is displaced needs a place in the trash")
         inode = self._expected(place, expect)
         self._check_quiet(inode)
+        self._namespace.new_names.ask()
         self._rename(place, trash)
         return inode.ino
 

@@ -12,10 +12,8 @@ from dataclasses import replace
 from blockfs.engine.failing import check_sound
 from blockfs.engine.filestate import FileState, FileTable, Stores
 from blockfs.engine.namespace import Namespace
-from blockfs.engine.nodes import check_name
 from blockfs.engine.sealer import Sealer
 from blockfs.errors import FsError
-from blockfs.runtime.output import shown
 
 
 class Cloner:
@@ -55,7 +53,8 @@ class Cloner:
         with self._stores.lock:
             self._table.row(source)
             check_sound(self._stores, self._table.peek(source))
-            self._check_free(parent, name)  # before the work, so that a mistake costs nothing
+            more_bytes = self._leaf_bytes(source)
+            self._namespace.new_names.check(parent, name, more_bytes=more_bytes)  # before the work, so that a mistake costs nothing
         self._sealer.seal([source], take_leaves)
         if not made:
             with self._stores.lock:
@@ -63,15 +62,12 @@ class Cloner:
             raise FsError(errno.ENOENT, f"inode {source} was removed")
         return made[0]
 
-    def _check_free(self, parent: int, name: bytes) -> None:
-        check_name(name)
-        self._namespace.nodes.writable_directory(parent)
-        if self._namespace.nodes.find(parent, name) is not None:
-            raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
+    def _leaf_bytes(self, source: int) -> int:
+        return self._namespace.new_names.leaf_bytes(self._table.row(source), self._stores.block_size)
 
     def _make(self, source: int, size_bytes: int, parent: int, name: bytes) -> int:
         tree = self._stores.tree
-        self._check_free(parent, name)
+        self._namespace.new_names.take(parent, name, more_bytes=self._leaf_bytes(source))
         row = self._table.row(source)
         now_ns = self._stores.clock.now_ns()
         clone = tree.put_inode(

@@ -7,11 +7,12 @@ gives it its place in a last change set of its own. A crash before that leaves w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from blockfs.blocks.ids import LeafKey
 from blockfs.engine.filestate import Stores
+from blockfs.engine.newnames import LEAF_BYTES, NAME_BYTES
 from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.errors import CorruptionError
 from blockfs.tree.committed import CommittedView
@@ -30,6 +31,7 @@ class SubtreeCopy:
         stores: Of the mount.
         view: Where the originals are; everything sealed there.
         source: The top of the originals, in `view`.
+        ask: Asked for bytes before each row that is made; see `NewNames.ask`.
         now_ns: Time of birth and of the last change of the copies; None: they are frozen, with all times of the
             originals, and `Tree.copy_of` knows them.
 
@@ -39,11 +41,20 @@ class SubtreeCopy:
         logical_bytes: Sum of their sizes.
     """
 
-    def __init__(self, stores: Stores, view: CommittedView, source: int, *, now_ns: int | None) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        view: CommittedView,
+        source: int,
+        ask: Callable[[int], None],
+        *,
+        now_ns: int | None,
+    ) -> None:
         self._stores = stores
         self._tree = stores.tree
         self._view = view
         self._source = source
+        self._ask = ask
         self._now_ns = now_ns
         self._linked: dict[int, tuple[int, int]] = {}  # original with names left to be met → copy, names met
         self.top = 0
@@ -81,6 +92,8 @@ class SubtreeCopy:
     def _add(self, original: Inode, ino: int, folder: int, name: bytes) -> Iterator[None]:
         """Make the copy of an inode under its first name."""
         tree = self._tree
+        xattrs = list(self._view.xattrs(original.ino))
+        self._ask(NAME_BYTES + sum(len(value) for _, value in xattrs))
         self._put(original, ino)
         tree.link(folder, name, ino)
         if original.kind is Kind.DIRECTORY:
@@ -94,7 +107,7 @@ class SubtreeCopy:
             if target is None:
                 raise CorruptionError(f"tree: symlink {original.ino} has no target; run `blocksync fsck`")
             tree.set_symlink_target(ino, target)
-        for xattr, value in self._view.xattrs(original.ino):
+        for xattr, value in xattrs:
             tree.set_xattr(ino, xattr, value)
         yield
         if original.kind is Kind.FILE:
@@ -113,6 +126,7 @@ class SubtreeCopy:
             self._tree.put_inode(copy, content_changed=True)
 
     def _link_again(self, original: Inode, folder: int, name: bytes) -> None:
+        self._ask(NAME_BYTES)
         ino, met = self._linked[original.ino]
         inode = self._tree.inode(ino)
         assert inode is not None
@@ -125,6 +139,7 @@ class SubtreeCopy:
 
     def _share_leaves(self, original: int, ino: int) -> Iterator[None]:
         for count, (index, key) in enumerate(self._view.leaf_keys(original), 1):
+            self._ask(LEAF_BYTES)
             self._tree.take_leaf(ino, index, key, lambda key=key: self._ids(key))  # type: ignore[misc]
             if count % LEAVES_PER_STEP == 0:
                 yield

@@ -90,7 +90,7 @@ class Filesystem:
         self.apply = Apply(stores, self._table, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
-        self.snapshots = Snapshots(stores, self._committer, instants, self.namespace.nodes)
+        self.snapshots = Snapshots(stores, self._committer, instants, self.namespace)
         self._background = Background(stores, self._committer, self._publisher, self._sealer, self.snapshots, ballast)
         self._is_open = True
 

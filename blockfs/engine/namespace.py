@@ -29,10 +29,11 @@ from blockfs.engine.attributes import (
     clamp_time,
 )
 from blockfs.engine.listing import Listing, parent_of
-from blockfs.engine.nodes import LINKS_MAX, Nodes, check_name
+from blockfs.engine.newnames import NewNames
+from blockfs.engine.nodes import LINKS_MAX, Nodes
 from blockfs.engine.pagemap import PAGE
 from blockfs.engine.rename import Moved, Rename, apply_rename, check_rename
-from blockfs.engine.room import NAME_BYTES, Room
+from blockfs.engine.room import Room
 from blockfs.errors import FsError, WouldBlock
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SYMLINK_TARGET_MAX, Inode, Kind
@@ -70,6 +71,7 @@ class Namespace:
         self._lock = lock
         self._room = room
         self.nodes = Nodes(tree, files, now_ns, block_size)
+        self.new_names = NewNames(self.nodes, room)
 
     # --- looking ---
 
@@ -179,7 +181,7 @@ class Namespace:
         if kind in {Kind.DIRECTORY, Kind.SYMLINK}:
             raise FsError(errno.EINVAL, f"mknod of a {kind.name.lower()}")
         with self._lock:
-            directory = self._free_slot(parent, name)
+            directory = self.new_names.take(parent, name)
             device = rdev if kind in {Kind.CHARACTER, Kind.BLOCK} else 0
             inode = replace(self._new_inode(directory, kind, mode, caller), rdev=device)
             return self._add(directory, name, inode)
@@ -191,7 +193,7 @@ class Namespace:
             FsError: EEXIST, ENOENT, ENOTDIR, ENAMETOOLONG, EMLINK.
         """
         with self._lock:
-            directory = self._free_slot(parent, name)
+            directory = self.new_names.take(parent, name)
             if directory.nlink >= LINKS_MAX:
                 raise FsError(errno.EMLINK, f"directory {parent}")
             inherited = directory.mode & S_ISGID
@@ -209,7 +211,7 @@ class Namespace:
         if len(target) > SYMLINK_TARGET_MAX:
             raise FsError(errno.ENAMETOOLONG, f"a symlink target of {len(target)} bytes")
         with self._lock:
-            directory = self._free_slot(parent, name)
+            directory = self.new_names.take(parent, name)
             inode = self._new_inode(directory, Kind.SYMLINK, 0o777, caller)
             self._tree.set_symlink_target(inode.ino, target)
             return self._add(directory, name, replace(inode, size_bytes=len(target)))
@@ -223,7 +225,7 @@ class Namespace:
         """
         with self._lock:
             inode = self.nodes.inode(ino)
-            directory = self._free_slot(new_parent, new_name)
+            directory = self.new_names.take(new_parent, new_name)
             if inode.kind is Kind.DIRECTORY:
                 raise FsError(errno.EPERM, f"inode {ino} is a directory")
             if inode.is_frozen:
@@ -236,21 +238,6 @@ class Namespace:
             self._tree.link(new_parent, new_name, ino)
             self.nodes.touch_directory(directory, now_ns)
             return self.nodes.attributes(self.nodes.put(replace(inode, nlink=inode.nlink + 1, ctime_ns=now_ns)))
-
-    def _free_slot(self, parent: int, name: bytes) -> Inode:
-        """The directory, if it can take this new name.
-
-        Raises:
-            FsError: ENOENT, ENOTDIR, EEXIST, ENAMETOOLONG, EINVAL.
-            NoSpaceError: The host is nearly full.
-        """
-        directory = self.nodes.writable_directory(parent)
-        check_name(name)
-        if self.nodes.find(parent, name) is not None:
-            raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
-        self._room.check(NAME_BYTES)
-        self._room.used(NAME_BYTES)
-        return directory
 
     def _new_inode(self, directory: Inode, kind: Kind, mode: int, caller: Caller) -> Inode:
         now_ns = self.nodes.now_ns()

@@ -15,7 +15,6 @@ from blockfs.engine.ballast import Ballast
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.space import Space, host_space
 
-NAME_BYTES: Final = 4096  # a new name with its inode changes a few database pages, which its neighbours share
 _CHECK_BYTES: Final = 1 << 20  # a statvfs(2) costs as much as staging 16 KiB: one for each MiB
 _RESERVE_SHARE: Final = 64  # of a small host, the reserve is never more than this part;
 _QUOTA_SHARE: Final = 8  # of a small quota: btrfs takes some 100 KiB of it for each change, until that is committed

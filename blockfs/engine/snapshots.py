@@ -17,11 +17,10 @@ from blockfs.engine.committer import Committer
 from blockfs.engine.copying import SubtreeCopy, unfinished_name
 from blockfs.engine.filestate import Stores
 from blockfs.engine.instant import Instants
-from blockfs.engine.nodes import Nodes, check_name
+from blockfs.engine.namespace import Namespace
 from blockfs.engine.portions import Stop, StoppedError, never, pause_of, work_through
 from blockfs.engine.removing import SubtreeRemoval
 from blockfs.errors import BlockfsError, FsError
-from blockfs.runtime.output import shown
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind, SnapshotRow
@@ -46,11 +45,12 @@ class Snapshot:
 class Snapshots:
     """The snapshots of one mount. Thread-safe; what changes something waits for disks."""
 
-    def __init__(self, stores: Stores, committer: Committer, instants: Instants, nodes: Nodes) -> None:
+    def __init__(self, stores: Stores, committer: Committer, instants: Instants, namespace: Namespace) -> None:
         self._stores = stores
         self._committer = committer
         self._instants = instants
-        self._nodes = nodes
+        self._nodes = namespace.nodes
+        self._new_names = namespace.new_names
         self._left_over = self._unfinished()
 
     # --- looking ---
@@ -92,13 +92,13 @@ class Snapshots:
         """
         with self._stores.lock:
             self._check_source(source)
-            self._check_new(name)
+            self._new_names.check_snapshot(name)
             created_ns = self._nodes.now_ns()
         with self._instants.of(source, stop) as view:
             inode = view.inode(source)
             if inode is None or not inode.nlink:
                 raise FsError(errno.ENOENT, f"inode {source} was removed")
-            copy = SubtreeCopy(self._stores, view, source, now_ns=None)
+            copy = SubtreeCopy(self._stores, view, source, self._new_names.ask, now_ns=None)
             cursor = view.cursor
             path = path_of(view, source)
             with self._removed_on_failure(copy):
@@ -112,7 +112,7 @@ class Snapshots:
                     source=path,
                 )
                 with self._stores.lock:
-                    self._check_new(name)
+                    self._new_names.take_snapshot(name)
                     self._rename(unfinished_name(copy.top), name, copy.top)
                     self._stores.tree.put_snapshot(copy.top, row)
                 self._commit_rename(unfinished_name(copy.top), name, copy.top)
@@ -145,13 +145,13 @@ class Snapshots:
         tree, nodes = self._stores.tree, self._nodes
         with self._stores.lock:
             source = self._within(self.find(name).ino, path)
-            self._check_free(parent, new_name)
+            self._new_names.check(parent, new_name)
         with held(tree.copying, pause_of(stop)), tree.committed() as view:
-            copy = SubtreeCopy(self._stores, view, source, now_ns=nodes.now_ns())
+            copy = SubtreeCopy(self._stores, view, source, self._new_names.ask, now_ns=nodes.now_ns())
             with self._removed_on_failure(copy):
                 work_through(self._stores, self._committer, copy.steps(), stop=stop)
                 with self._stores.lock:
-                    self._check_free(parent, new_name)
+                    self._new_names.take(parent, new_name)
                     self._rename(unfinished_name(copy.top), new_name, copy.top, parent)
                     tree.void_cursors()
             self._committer.commit()
@@ -218,16 +218,6 @@ class Snapshots:
         self._nodes.check_changeable(inode)  # what is in a snapshot is kept already
         if not inode.nlink:
             raise FsError(errno.ENOENT, f"inode {source} was removed")
-
-    def _check_new(self, name: bytes) -> None:
-        check_name(name)
-        if self._stores.tree.lookup(SNAPSHOTS_INO, name) is not None:
-            raise FsError(errno.EEXIST, f"snapshot {shown(name)}")
-
-    def _check_free(self, parent: int, name: bytes) -> None:
-        self._nodes.writable_directory(parent)
-        if self._nodes.find(parent, name) is not None:
-            raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
 
     def _within(self, ino: int, path: bytes) -> int:
         for name in path.split(b"/"):

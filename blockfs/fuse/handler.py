@@ -31,6 +31,7 @@ from blockfs.errors import (
     ChangesLostError,
     DatabaseStoppedError,
     FsError,
+    NoSpaceError,
     NotFoundError,
     ReadOnlyError,
     UsageError,
@@ -257,7 +258,7 @@ class MountSession:
         try:
             source = filesystem.namespace.resolve(request.src).ino
             parent = filesystem.namespace.resolve(directory).ino
-            filesystem.clone(source, parent, name)
+            self._with_room(lambda: filesystem.clone(source, parent, name))
         except FsError as error:
             raise _clone_error(request, error) from error
         try:
@@ -275,7 +276,8 @@ class MountSession:
         filesystem = self._filesystem
         with errors_of_create(request.src, request.name):
             source = filesystem.namespace.resolve(request.src).ino
-            made = filesystem.snapshots.create(source, request.name, stop=self._mount.ending.is_set)
+            stop = self._mount.ending.is_set
+            made = self._with_room(lambda: filesystem.snapshots.create(source, request.name, stop=stop))
         self._mount.kernel.forget_entry(SNAPSHOTS_INO, request.name)
         return snapshots_reply([made])
 
@@ -303,7 +305,8 @@ class MountSession:
         with errors_of_restore(request):
             parent = filesystem.namespace.resolve(directory).ino
             stop = self._mount.ending.is_set
-            filesystem.snapshots.restore(request.name, request.path, parent, name, stop=stop)
+            restore = filesystem.snapshots.restore
+            self._with_room(lambda: restore(request.name, request.path, parent, name, stop=stop))
         self._mount.kernel.forget_entry(parent, name)
         self._mount.counters.activity.note()
         return Done()
@@ -497,7 +500,7 @@ class MountSession:
     def _changed(self, request: protocol.Change, change: Callable[[], Applied], *places: Place | None) -> Reply:
         """Make a change, make it durable (if asked for), tell the kernel; in this order, and only then the caller."""
         try:
-            done = change()
+            done = self._with_room(change)
         except RefusedError as refused:
             return protocol.Refused(reason=refused.reason.value)
         try:
@@ -509,6 +512,14 @@ class MountSession:
         return protocol.Applied(
             ino=done.ino, version=done.version, content_version=done.content_version, displaced=done.displaced
         )
+
+    def _with_room(self, make: Callable[[], R]) -> R:
+        """Make something new. If there is no room, what was removed a moment ago gives its own back first."""
+        try:
+            return make()
+        except NoSpaceError:
+            self._filesystem.give_back()
+            return make()
 
     def _tell_kernel(self, done: Applied, places: tuple[Place | None, ...]) -> None:
         kernel = self._mount.kernel

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import lmdb
 import pytest
@@ -124,3 +125,14 @@ def test_a_changed_page_is_structural_damage(tmp_path: Path) -> None:
 def test_a_file_that_is_no_environment_is_structural_damage(tmp_path: Path) -> None:
     (tmp_path / "data.mdb").write_bytes(b"hello")
     assert structural_damage(str(tmp_path))
+
+
+@pytest.mark.parametrize(("free_pages", "expected"), [(0, NoSpaceError), (255, NoSpaceError), (256, BlockfsError)])
+def test_a_short_write_on_a_full_host_is_no_space(
+    monkeypatch: pytest.MonkeyPatch, free_pages: int, expected: type[BlockfsError]
+) -> None:
+    """LMDB says EIO if a part of what it writes fits. Then nothing threw off the ballast: no commit went through."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=free_pages, f_frsize=4096))
+    error = lmdb.Error("mdb_txn_commit: Input/output error")
+    error.code = errno.EIO
+    assert type(lmdb_error(error, "/v/tree", ADVICE)) is expected

@@ -119,7 +119,7 @@ def keep(tree: Tree, name: bytes) -> None:
     """A snapshot of all files, by the copying that a mount does."""
     tree.commit()
     view = tree.open_view()
-    copy = SubtreeCopy(cast("Stores", SimpleNamespace(tree=tree)), view, ROOT_INO, now_ns=None)
+    copy = SubtreeCopy(cast("Stores", SimpleNamespace(tree=tree)), view, ROOT_INO, lambda _: None, now_ns=None)
     for _ in copy.steps():
         pass
     view.close()
