@@ -185,7 +185,7 @@ class Apply:
             Those that are not stored, distinct; if there are any, nothing was changed.
 
         Raises:
-            NoSpaceError: The host is nearly full; a part of the ids may be set.
+            NoSpaceError: The host is nearly full; nothing was changed.
             UsageError: No such handle, not ids, or beyond the file.
         """
         if len(ids) % ID_SIZE or first < 0:
@@ -196,6 +196,7 @@ class Apply:
             raise UsageError("32 NUL bytes are the Merkle padding and name no block")
         with self._stores.lock:
             size_bytes = self._prepared_inode(handle).size_bytes
+            self._namespace.new_names.ask(len(ids))
         if first + count > block_count(size_bytes, self._stores.block_size):
             raise UsageError(f"blocks {first} to {first + count - 1} lie beyond a file of {size_bytes} bytes")
         hold = self._stores.blocks.hold()
@@ -208,7 +209,6 @@ class Apply:
                 with self._stores.lock:
                     self._prepared_inode(handle)
                     run = ids[at * ID_SIZE : (at + _LOCKED_IDS) * ID_SIZE]
-                    self._namespace.new_names.ask(len(run))
                     set_run(self._stores.tree, handle, first + at, run)
                     if not kept and at + _LOCKED_IDS >= count:
                         self._stores.tree.keep(hold)

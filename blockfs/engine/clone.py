@@ -13,7 +13,7 @@ from blockfs.engine.failing import check_sound
 from blockfs.engine.filestate import FileState, FileTable, Stores
 from blockfs.engine.namespace import Namespace
 from blockfs.engine.sealer import Sealer
-from blockfs.errors import FsError
+from blockfs.errors import BlockfsError, FsError
 
 
 class Cloner:
@@ -45,20 +45,25 @@ class Cloner:
             BlockfsError: A block below staged data is missing or corrupt.
         """
         made: list[int] = []
+        refused: list[BlockfsError] = []
 
         def take_leaves(state: FileState, size_bytes: int) -> None:
-            if state.failures is None or not state.failures.pages:
+            # An error must not leave the seal, which is half done just now: it is ours alone.
+            try:
+                check_sound(self._stores, state)
                 made.append(self._make(state.ino, size_bytes, parent, name))
+            except BlockfsError as error:
+                refused.append(error)
 
         with self._stores.lock:
             self._table.row(source)
             check_sound(self._stores, self._table.peek(source))
-            more_bytes = self._leaf_bytes(source)
-            self._namespace.new_names.check(parent, name, more_bytes=more_bytes)  # before the work, so that a mistake costs nothing
+            # Before the work, so that a mistake costs nothing.
+            self._namespace.new_names.check(parent, name, more_bytes=self._leaf_bytes(source))
         self._sealer.seal([source], take_leaves)
+        if refused:
+            raise refused[0]
         if not made:
-            with self._stores.lock:
-                check_sound(self._stores, self._table.peek(source))
             raise FsError(errno.ENOENT, f"inode {source} was removed")
         return made[0]
 

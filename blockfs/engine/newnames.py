@@ -19,7 +19,7 @@ from blockfs.runtime.output import shown
 from blockfs.tree.schema import SNAPSHOTS_INO, Inode
 
 NAME_BYTES: Final = 4096  # a new name with its inode changes a few database pages, which its neighbours share
-LEAF_BYTES: Final = 128  # one more reference to a leaf: a row of 48 bytes and a count of 42, on pages that are half full
+LEAF_BYTES: Final = 128  # one more reference to a leaf: a row of 48 bytes, and a count of 42, on half full pages
 
 
 class NewNames:

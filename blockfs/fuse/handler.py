@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import singledispatchmethod
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -72,6 +72,9 @@ class BugError(BlockfsError):
             f"a bug ({type(error).__name__} in {doing}): nothing was changed, and the mount goes on; please report "
             "what mount.log in the volume says"
         )
+
+
+R = TypeVar("R")
 
 
 class Kernel(Protocol):
@@ -403,12 +406,14 @@ class MountSession:
     @_answer.register
     def _(self, request: protocol.PrepareFile) -> Reply:
         try:
-            handle = self._filesystem.apply.prepare_file(
-                size_bytes=request.size_bytes,
-                mode=request.mode,
-                caller=Caller(uid=request.uid, gid=request.gid),
-                mtime_ns=request.mtime_ns,
-                base=request.base,
+            handle = self._with_room(
+                lambda: self._filesystem.apply.prepare_file(
+                    size_bytes=request.size_bytes,
+                    mode=request.mode,
+                    caller=Caller(uid=request.uid, gid=request.gid),
+                    mtime_ns=request.mtime_ns,
+                    base=request.base,
+                )
             )
         except RefusedError:
             return ChangedReply()
@@ -418,7 +423,8 @@ class MountSession:
     @_answer.register
     def _(self, request: protocol.SetBlocks) -> Reply:
         self._check_own(request.handle)
-        missing = self._filesystem.apply.set_blocks(request.handle, request.first, request.ids)
+        set_blocks = self._filesystem.apply.set_blocks
+        missing = self._with_room(lambda: set_blocks(request.handle, request.first, request.ids))
         return protocol.MissingBlocks(ids=[bytes(block_id) for block_id in missing]) if missing else Done()
 
     @_answer.register

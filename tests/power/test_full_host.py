@@ -130,6 +130,24 @@ def test_a_full_host_is_left_by_unlink_and_gc(full: Setup) -> None:
     assert not (full.path / "sealed").exists()
 
 
+def test_clones_and_snapshots_leave_the_reserve_and_use_what_was_removed_a_moment_ago(
+    machines: Machines, place: Path
+) -> None:
+    with small_ext4(place) as host, Setup(machines, host) as made:
+        made.write("sealed", _NOISE.randbytes(MIB))
+        machines.run("flush", made.path)
+        made.write("staged", _NOISE.randbytes(8 * MIB))
+        fill(host)
+        makers = (("clone", made.path / "sealed", made.path / "copy"), ("snapshot", "create", made.path, "s"))
+        for maker in makers:
+            machines.run(*maker, expect=ExitCode.NO_SPACE)
+        (made.path / "staged").unlink()
+        for maker in makers:
+            machines.run(*maker)
+        made.umount()
+        made.check_sound()
+
+
 def test_a_volume_on_a_full_host_can_be_mounted_and_made_smaller(full: Setup) -> None:
     kept = (full.path / "staged").read_bytes()
     full.kill()
