@@ -142,6 +142,19 @@ class CorruptionError(SyncerError):
     exit_code = 15
 
 
+class CutObjectError(CorruptionError):
+    """An object's last block has the id of more than the object has: a Pithos leaves that as it was when it cuts one.
+
+    Attributes:
+        data: What the object has of that block. Proved: an earlier version has the whole block, and it begins so.
+    """
+
+    def __init__(self, path: bytes, data: bytes) -> None:
+        self.path = path
+        self.data = data
+        super().__init__(f"{_shown(path)} was cut on the server, and has the hash of what it was before")
+
+
 class SafetyStopError(SyncerError):
     """The plan would delete so much that a person must agree first.
 

@@ -240,6 +240,7 @@ class RemoteStat:
         target: Symlinks only. None = not fetched: then the base's counts while the tag is the base's, else the
             node is frozen for this cycle.
         tag: The condition for changing it.
+        modified_us: Microseconds since the epoch when this version was made; 0 if that is not told. No identity.
     """
 
     path: RelPath
@@ -248,6 +249,7 @@ class RemoteStat:
     content: Content | None = None
     target: bytes | None = None
     tag: RemoteTag
+    modified_us: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,11 @@ from typing import Final
 import trio
 
 from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import ID_SIZE
 from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
+    NO_META,
     Action,
     Content,
     Create,
@@ -28,16 +31,17 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.engine.foreign import Unseen, rewrite
 from syncer.engine.lanes import Lanes
 from syncer.engine.performing import Performing
 from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
-from syncer.errors import ConflictOnRemoteError, LocalChangedError
+from syncer.errors import ConflictOnRemoteError, CutObjectError, LocalChangedError
 from syncer.local.each import OWN
 from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Wanted
 from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
 from syncer.protocol.headers import EXTENSION_BULK_READ
-from syncer.remote.client import CloudClient, OlderList
+from syncer.remote.client import CloudClient, OlderList, PutResult
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
@@ -66,13 +70,20 @@ class LocalWorker:
     """
 
     def __init__(
-        self, remote: CloudClient, local: LocalRoot, ledger: Ledger, files: LocalFiles, step: Callable[[str], None]
+        self,
+        remote: CloudClient,
+        local: LocalRoot,
+        ledger: Ledger,
+        files: LocalFiles,
+        step: Callable[[str], None],
+        unseen: Unseen,
     ) -> None:
         self._remote = remote
         self._local = local
         self._ledger = ledger
         self._files = files
         self._step = step
+        self._unseen = unseen
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
         self._asking = trio.CapacityLimiter(ALONE_AT_ONCE)
@@ -285,9 +296,25 @@ class LocalWorker:
 
         async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:
             self._step("before fetch")
-            await self._remote.read_blocks(path, tag, blocks, indexes, deliver)
+            try:
+                await self._remote.read_blocks(path, tag, blocks, indexes, deliver)
+            except CutObjectError as cut:
+                await self._hash_anew(nid, path, tag, blocks, cut.data)
+                found = "one that was cut and had the hash of what it was; it has got its own"
+                raise ConflictOnRemoteError(path, "a whole object", found) from cut
 
         return _Source(blocks=blocks, fetch=fetch, older=None if older is None else older.blocks)
+
+    async def _hash_anew(self, nid: Nid, path: RelPath, tag: RemoteTag, blocks: BlockList, last: bytes) -> None:
+        """Write an object that was cut once more, as what it contains: then all devices can verify it."""
+        ids = blocks.ids[:-ID_SIZE] + bytes(block_id(last))
+        whole = BlockList(block_size=blocks.block_size, size_bytes=blocks.size_bytes, ids=ids)
+        node = self._ledger.node(Side.REMOTE, nid)
+        (booked,) = await self._unseen.about_to([rewrite(path, whole, tag)])
+        await self._remote.put_blocks([last])
+        result = await self._remote.put_object(path, whole, NO_META if node is None else node.meta, tag)
+        if isinstance(result, PutResult):
+            self._unseen.done(booked, result.foreign)
 
 
 def _refuse(path: RelPath) -> Fetch:

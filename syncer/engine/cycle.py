@@ -304,7 +304,7 @@ class Cycle:
         seen = [stat.tag for stat in look.objects] + [row.remote for row in look.base.rows.values() if row.remote]
         unseen = Unseen(self._state, step, max((tag.version for tag in seen), default=0))
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
-        puller = LocalWorker(self._remote, self._local, ledger, files, step)
+        puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen)
         try:
             await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 import trio
 
+from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import Create, Kind, Mkdir, RelPath, RemoteTag, Update
 from syncer.core.overwrites import ForeignVersion, Overwrite, copy_path
@@ -121,6 +122,13 @@ class Unseen:
         # Only now: should that fail, nobody who waits for his booking may take it for done.
         del self._waiting[: len(new)]
         del self._settled[: len(settled)]
+
+
+def rewrite(path: RelPath, blocks: BlockList, expect: RemoteTag) -> Overwrite:
+    """The same file once more, by another list of its blocks."""
+    etag = blocks.object_hash.hex()
+    kind, size_bytes, known = Kind.FILE, blocks.size_bytes, expect.version
+    return Overwrite(path=path, kind=kind, size_bytes=size_bytes, etag=etag, known=known, replaced=expect)
 
 
 async def keep_beside(remote: CloudClient, version: ForeignVersion) -> RelPath:

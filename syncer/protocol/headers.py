@@ -198,6 +198,12 @@ def decode_meta(items: Mapping[str, str]) -> Meta:
     )
 
 
+def mtime_of(modified_us: int) -> int | None:
+    """The time of a version as an mtime in nanoseconds; None if it is not told, or none that a file can have."""
+    mtime_ns = modified_us * 1000
+    return mtime_ns if modified_us and mtime_ns in _INT64 else None
+
+
 def _xattrs(items: Mapping[str, str]) -> xattrs.Xattrs | None:
     pieces: list[str] = []
     while (piece := items.get(f"{META_XATTRS}{len(pieces)}")) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 from blockfs.blocks.blocklist import BlockList
@@ -364,7 +364,13 @@ def stat_of(path: RelPath, state: ObjectState) -> RemoteStat:
     kind = wire.kind_of(state.content_type)
     content = Content(size_bytes=state.size_bytes, object_hash=state.object_hash) if kind is Kind.FILE else None
     meta = None if state.meta is None else wire.decode_meta(state.meta)
-    return RemoteStat(path=path, kind=kind, meta=meta, content=content, tag=tag_of(state))
+    if meta is not None and meta.mtime_ns is None and kind is Kind.FILE:
+        # Somebody wrote it who tells no mtime (kamaki): with the old one, programs that compare size and mtime would
+        # miss the new content, and each device would have its own.
+        meta = replace(meta, mtime_ns=wire.mtime_of(state.modified_us))
+    return RemoteStat(
+        path=path, kind=kind, meta=meta, content=content, tag=tag_of(state), modified_us=state.modified_us
+    )
 
 
 def same_payload(state: ObjectState, kind: Kind | None, size_bytes: int, etag: str, meta: Meta) -> bool:

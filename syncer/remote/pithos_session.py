@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError
@@ -93,8 +93,14 @@ class Session:
         state = self.judge.state(reply)
         return Current(state=state, etag=reply.headers.get("etag", state.etag).strip('"'))
 
-    async def pinned(self, path: RelPath, name: str, tag: RemoteTag) -> RemoteStat:
+    async def pinned(self, path: RelPath, name: str, tag: RemoteTag, modified_us: int) -> RemoteStat:
         """One version of an object.
+
+        Args:
+            path: Its path.
+            name: The same as an object name.
+            tag: The version.
+            modified_us: Its time as a listing told it: a HEAD of a plain Pithos has full seconds only. 0: not known.
 
         Raises:
             ConflictOnRemoteError: No longer readable.
@@ -102,7 +108,7 @@ class Session:
         found = await self.current(name, tag.version)
         if found is None:
             raise ConflictOnRemoteError(path, describe(tag), "nothing readable")
-        return stat_of(path, found.state)
+        return stat_of(path, replace(found.state, modified_us=modified_us or found.state.modified_us))
 
     def close(self) -> None:
         """Close idle connections."""

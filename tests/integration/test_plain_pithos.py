@@ -68,3 +68,56 @@ def test_doctor_notices_a_server_that_describes_its_objects_in_no_way_we_know(sy
     assert (found["level"], "X-Object-Hash" in found["text"]) == ("fail", True)
     pithos.clear_faults()
     assert of_server(sync, root)["level"] == "ok"
+
+
+def write(pithos: FakePithos, name: str, data: bytes) -> None:
+    """What kamaki does: no metadata."""
+    pithos.store.put_body(pithos.container(), name, data, "application/octet-stream", {})
+
+
+def test_what_tells_no_mtime_has_its_versions_time_on_every_device(sync: Sync, pithos: FakePithos) -> None:
+    """It kept the old mtime, so that rsync and make missed the change, or had the time of each download (12.27)."""
+    first, second = linked(sync, pithos, "first"), linked(sync, pithos, "second")
+    (first / "ours").write_bytes(b"base")
+    write(pithos, "theirs", b"made by kamaki")
+    sync.reconcile(first)
+    sync.reconcile(second)
+    before = (first / "ours").stat()
+    write(pithos, "ours", b"news")
+    for root in (first, second, first):
+        sync.reconcile(root)
+    for name in ("ours", "theirs"):
+        times = {(root / name).stat().st_mtime_ns for root in (first, second)}
+        version = pithos.container().history[name][-1]
+        assert times == {round(float(version.timestamp) * 1_000_000) * 1000}
+    assert (first / "ours").stat().st_size == before.st_size
+    assert (first / "ours").stat().st_mtime_ns != before.st_mtime_ns
+    sync.at_rest(first, second)
+
+
+@pytest.mark.parametrize("size", [10, 4096 + 100, 2 * 4096 + 7])
+def test_an_object_that_was_cut_on_the_server_arrives(sync: Sync, pithos: FakePithos, size: int) -> None:
+    """It has the hash of the longer block, and was exit 15 for ever (12.27)."""
+    root, other = linked(sync, pithos, "first"), linked(sync, pithos, "second")
+    data = os.urandom(2 * 4096 + 1000)
+    write(pithos, "cut", data)
+    write(pithos, "whole", b"whole")
+    pithos.store.change(pithos.container(), "cut", 0, data[:size], size)
+    sync.reconcile(root, expect=3)
+    assert "was cut" in sync.out
+    assert content(root) == {"whole": b"whole"}
+    for each in (root, other):
+        sync.reconcile(each)
+        assert content(each) == {"cut": data[:size], "whole": b"whole"}
+    sync.at_rest(root, other)
+
+
+def test_an_object_whose_block_is_damaged_is_not_taken_for_a_cut_one(sync: Sync, pithos: FakePithos) -> None:
+    root = linked(sync, pithos, "first")
+    data = os.urandom(4096 + 1000)
+    write(pithos, "damaged", data)
+    pithos.store.change(pithos.container(), "damaged", 0, b"", 4096 + 100)
+    last = pithos.container().history["damaged"][-1].hashes[-1]
+    pithos.store.blocks[last] = b"x" + pithos.store.blocks[last][1:]
+    sync.reconcile(root, expect=15)
+    assert content(root) == {}
