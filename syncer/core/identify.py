@@ -161,7 +161,7 @@ class _LocalSide:
         return base.by_inode.get(stat.tag.inode, ())
 
     def read(self, stat: FileStat, row: BaseRow | None) -> tuple[Meta, Content | None, bytes | None]:
-        return _of_none(stat.meta, row), stat.content, stat.target
+        return _with_agreed_bits(_of_none(stat.meta, row), row), stat.content, stat.target
 
 
 class _RemoteSide:
@@ -197,6 +197,16 @@ def _of_none(meta: Meta, row: BaseRow | None) -> Meta:
     if meta.xattrs == () and (row is None or not row.node.meta.xattrs):
         return replace(meta, xattrs=None)
     return meta
+
+
+def _with_agreed_bits(meta: Meta, row: BaseRow | None) -> Meta:
+    """Without an opinion on the special bits of the mode they are as agreed; mostly all is, and the object is one."""
+    if meta.special is not None or meta.mode is None or row is None:
+        return meta
+    known = row.node.meta
+    if (meta.mode, meta.mtime_ns, meta.xattrs) == (known.mode, known.mtime_ns, known.xattrs):
+        return known
+    return replace(meta, special=known.special)
 
 
 _LOCAL: Final[_Reader[FileStat]] = _LocalSide()

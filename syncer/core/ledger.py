@@ -62,6 +62,8 @@ def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
         meta = _agreed_meta(base.meta if base is not None else Meta(), local.meta, remote.meta)
     if meta is not None and meta.xattrs == ():
         meta = replace(meta, xattrs=None)  # the same to a base: written in one way, a row is not written anew
+    if meta is not None and meta.special is None and meta.mode is not None:
+        meta = replace(meta, special=0)  # what nobody has an opinion on is unset on the server
     return remote if meta == remote.meta else None if meta is None else replace(remote, meta=meta)
 
 

@@ -182,7 +182,7 @@ class Books:
         """For `link --relink`: the next cycle merges both sides anew and deletes nothing."""
         self._database.clear()
         self._database.meta_set(
-            dict.fromkeys((_CONTAINER, _CHECKPOINT, _LAST_CYCLE, _CURSOR, _DIGESTS, _RULES, _XATTRS))
+            dict.fromkeys((_CONTAINER, _CHECKPOINT, _LAST_CYCLE, _CURSOR, _DIGESTS, _RULES, _XATTRS, _SPECIAL))
         )
 
     def last_cycle(self) -> LastCycle | None:

@@ -160,8 +160,8 @@ MUTANTS = (
     Mutant(
         "a-clash-drops-the-loser",
         "merge",
-        "        elif first.same_payload(second):\n            self._absorb(loser, winner)\n",
-        "        elif first.kind is second.kind:\n            self._absorb(loser, winner)\n",
+        "        elif first.same_payload(second):\n            if self",
+        "        elif first.kind is second.kind:\n            if self",
     ),
     Mutant(
         "equal-files-clash",
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         "meta-counts-as-agreed",
         "ledger",
-        "        if ours is not None and theirs is not None and ours != theirs:\n            return None\n",
+        "        if theirs is not None and ours != theirs:\n            return None\n",
         "",
     ),
     # --- what was added since: rescue, holding, folding
@@ -313,8 +313,8 @@ MUTANTS = (
     Mutant(
         "last-rows-are-lost",
         "cycle",
-        "            await recorder.flush()\n            if pusher",
-        "            pass\n            if pusher",
+        "            await recorder.flush()\n            await unseen",
+        "            pass\n            await unseen",
     ),
     Mutant(
         "old-evidence-is-booked-here",

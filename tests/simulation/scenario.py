@@ -32,6 +32,7 @@ from syncer.core.model import (
     Side,
     Trash,
     Update,
+    meta_of,
 )
 from syncer.core.paths import ancestors, remote_objection, split
 from tests.simulation import invariants
@@ -172,7 +173,7 @@ class Scenario:
             entry = self.local.entries[path]
             parent, _, name = path.rpartition(b"/")
             nid = numbers[path] = self.fresh()
-            meta = Meta(mode=entry.mode, mtime_ns=entry.mtime, xattrs=_told(entry))
+            meta = meta_of(entry.mode, mtime_ns=entry.mtime, xattrs=_told(entry))
             node = Node(
                 parent=numbers[parent],
                 name=name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, RemoteStat, RemoteTag, Side
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, RemoteStat, RemoteTag, Side, meta_of
 from syncer.core.paths import PARK_FOLDER
 
 NAMES = (b"a", b"b", b"c.x")
@@ -233,7 +233,7 @@ class Replica:
         return RemoteStat(
             path=RelPath(path),
             kind=e.kind,
-            meta=Meta(mode=e.mode, mtime_ns=e.mtime if e.kind is FILE else None, xattrs=e.marks),
+            meta=meta_of(e.mode, mtime_ns=e.mtime if e.kind is FILE else None, xattrs=e.marks),
             content=Contents.of(e.payload) if e.kind is FILE else None,
             target=b"%d" % e.payload if e.kind is SYMLINK else None,
             tag=tag,
