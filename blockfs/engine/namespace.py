@@ -201,15 +201,17 @@ class Namespace:
             return self._add(directory, name, replace(inode, nlink=2), links=1)
 
     def symlink(self, parent: int, name: bytes, *, target: bytes, caller: Caller) -> Attributes:
-        """Make a symlink. The target is any bytes; it is not looked at.
+        """Make a symlink. The target is any bytes but NUL; it is not looked at.
 
         Raises:
-            FsError: EEXIST, ENOENT (also for an empty target), ENOTDIR, ENAMETOOLONG.
+            FsError: EEXIST, ENOENT (also for an empty target), ENOTDIR, ENAMETOOLONG; EINVAL for a NUL in the target.
         """
         if not target:
             raise FsError(errno.ENOENT, "an empty symlink target")
         if len(target) > SYMLINK_TARGET_MAX:
             raise FsError(errno.ENAMETOOLONG, f"a symlink target of {len(target)} bytes")
+        if b"\0" in target:  # no kernel sends one, but the control socket can
+            raise FsError(errno.EINVAL, "a NUL byte in a symlink target")
         with self._lock:
             directory = self.new_names.take(parent, name)
             inode = self._new_inode(directory, Kind.SYMLINK, 0o777, caller)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from syncer.core.folding import Fold
 from syncer.core.merge import Merged, Policy
 from syncer.core.model import PARK, ROOT, Identified, Nid, Node, NoteKind, Side, Tree
-from syncer.core.paths import shown
+from syncer.core.paths import shown, target_objection
 
 UnfoldedSlot = tuple[Nid, bytes]
 
@@ -61,11 +61,16 @@ def freeze(merged: Merged, local: Identified, remote: Identified, policy: Policy
 
 
 def _unholdable(target: Tree, local: Tree, remote: Tree, policy: Policy) -> list[tuple[Nid, str]]:
-    """Nodes whose new name one side can't have. A name that a side already has is one it can hold."""
+    """Nodes whose new name, or target, one side can't have. What a side already has is what it can hold."""
     found: list[tuple[Nid, str]] = []
     verdicts: dict[bytes, tuple[str | None, str | None]] = {}  # names repeat, and unchanged ones cost nothing
     for nid, node in target.items():
         here, there = local.get(nid), remote.get(nid)
+        if node.target is not None and (here is None or here.target != node.target):
+            reason = target_objection(node.target)
+            if reason is not None:
+                found.append((nid, f"no symlink can have its target: {reason}; left alone"))
+                continue
         if here is not None and there is not None and here.name == node.name == there.name:
             continue
         if node.name not in verdicts:

@@ -17,6 +17,7 @@ PARK_FOLDER: Final = PRIVATE + b"/park"
 NAME_BYTES: Final = 255
 """NAME_MAX of every Linux filesystem we meet. A longer segment can't exist locally."""
 
+TARGET_BYTES: Final = 4095  # of a symlink: PATH_MAX without the NUL
 _PATH_BYTES: Final = 4000  # PATH_MAX is 4096 with the NUL; the rest is room for a root that is opened by descriptor
 
 
@@ -46,6 +47,15 @@ def unsafe_segment(segment: bytes) -> str | None:
     if len(segment) > NAME_BYTES:
         return f"a segment is longer than {NAME_BYTES} bytes"
     return None
+
+
+def target_objection(target: bytes) -> str | None:
+    """Why no symlink can have this text; None if one can. Whoever writes to the share chose it."""
+    if not target:
+        return "it is empty"
+    if b"\0" in target:
+        return "it contains a NUL byte"
+    return f"it is longer than {TARGET_BYTES} bytes" if len(target) > TARGET_BYTES else None
 
 
 def is_private(path: RelPath) -> bool:

@@ -94,6 +94,7 @@ class Look:
         base: What was agreed on, of what was looked at.
         objects: The remote side.
         refused: Objects that can't be synced.
+        unread: Objects of which not all could be read.
         seen: The local side.
         cursor: The remote side's state, if the server names one.
         container: What the container was recognised by.
@@ -106,6 +107,7 @@ class Look:
     base: BaseIndex
     objects: Sequence[RemoteStat]
     refused: Sequence[RefusedName]
+    unread: Sequence[Failure]
     seen: Observation
     cursor: Cursor | None
     container: ContainerIdentity
@@ -181,7 +183,7 @@ class Cycle:
         plan = self._options.select(found)
         # What was planned and is left out is not done: later cycles must not take it for done.
         self.report.undone = plan is not found
-        self._tell(plan, look.seen, look.refused)
+        self._tell(plan, look)
         guard(plan, self._options.consent, self._options.root)
         # Only now: nothing of a look that is refused is kept. One lie about the version would block all later cycles.
         await self._keep_container(look.container)
@@ -217,10 +219,12 @@ class Cycle:
         if found is None:
             return None
         check_listing(found.scoped.base.rows.values(), found.changes.objects, found.changes.cursor.version)
+        # What changed may have a link's text that a list of changes, like a listing, does not tell.
+        objects, unread = await resolve_changed(self._remote, found.scoped.remote, found.scoped.base)
         return Look(
             base=found.scoped.base,
-            # What changed may have a link's text that a list of changes, like a listing, does not tell.
-            objects=await resolve_changed(self._remote, found.scoped.remote, found.scoped.base),
+            objects=objects,
+            unread=unread,
             refused=found.changes.refused,
             seen=found.seen,
             cursor=found.changes.cursor,
@@ -250,10 +254,11 @@ class Cycle:
         (seen,) = observed
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
-        stats = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
+        stats, unread = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
         return Look(
             base=base,
             objects=stats,
+            unread=unread,
             refused=listing.refused,
             seen=seen,
             cursor=listing.cursor,
@@ -278,12 +283,14 @@ class Cycle:
         if linked is not None:
             check_container(linked, found)
 
-    def _tell(self, plan: Plan, seen: Observation, refused_names: Sequence[RefusedName]) -> None:
+    def _tell(self, plan: Plan, look: Look) -> None:
         """Report everything that is left alone, before anything is done."""
+        seen = look.seen
         self.report.digest = plan.digest
         self.report.take_notes(plan, seen.problems)
         self.report.notes += hard_links(seen.stats)
-        for refused in refused_names:
+        self.report.failures += look.unread
+        for refused in look.refused:
             name = RelPath(refused.name.encode("utf-8", "surrogateescape"))
             if seen.rules.hides(name, directory=False):
                 continue

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from blockfs.runtime.exitcodes import ExitCode
 from syncer.core.base import BaseIndex
 from syncer.core.model import FileStat, Kind, RemoteStat
 from syncer.core.safety import ContainerIdentity
+from syncer.engine.report import Failure
+from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.remote.client import CloudClient, ContainerInfo
 from syncer.remote.parallel import for_each
 
@@ -22,21 +25,33 @@ def container_identity(info: ContainerInfo, version: int) -> ContainerIdentity:
     )
 
 
-async def resolve_changed(remote: CloudClient, stats: Iterable[RemoteStat], base: BaseIndex) -> list[RemoteStat]:
-    """Fill in what a plain Pithos' listing lacks, for objects that are not the base's versions."""
+async def resolve_changed(
+    remote: CloudClient, stats: Iterable[RemoteStat], base: BaseIndex
+) -> tuple[list[RemoteStat], list[Failure]]:
+    """Fill in what a plain Pithos' listing lacks, for objects that are not the base's versions.
+
+    Returns:
+        The objects, and those of them that could not be read: they stay as they were listed, and take no other along.
+    """
     known = {row.remote for row in base.rows.values() if row.remote is not None}
     found: list[RemoteStat] = []
     lacking: list[RemoteStat] = []
+    failures: list[Failure] = []
     for stat in stats:
         bare = stat.meta is None or (stat.kind is Kind.SYMLINK and stat.target is None)
         (lacking if bare and stat.tag not in known else found).append(stat)
 
     async def resolve(stat: RemoteStat) -> None:
-        found.append(await remote.resolve(stat))
+        try:
+            found.append(await remote.resolve(stat))
+        except (CorruptionError, ConflictOnRemoteError) as error:
+            found.append(stat)
+            code = ExitCode.CORRUPTION if isinstance(error, CorruptionError) else ExitCode.PARTLY_DONE
+            failures.append(Failure(path=stat.path, reason=f"it can't be read: {error}", exit_code=int(code)))
 
     if lacking:
         await for_each(iter(lacking), resolve, min(_RESOLVERS, len(lacking)))
-    return found
+    return found, failures
 
 
 def hard_links(stats: Iterable[FileStat]) -> list[tuple[bytes, str]]:

@@ -18,7 +18,7 @@ from typing import Final
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import SPECIAL_BITS, LocalTag, Meta, RelPath
-from syncer.core.paths import PRIVATE
+from syncer.core.paths import PRIVATE, target_objection
 from syncer.errors import LocalChangedError, SyncerError, UnholdableError
 from syncer.local.places import (
     DIRECTORY_FLAGS,
@@ -228,6 +228,9 @@ class Changes:
 
     def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make a symlink under a temp name, then treat it like a staged file."""
+        objection = target_objection(target)
+        if objection is not None:
+            raise UnholdableError(path, f"no symlink can have its target: {objection}")
         temp = b"link." + block_id(path + b"\0" + target).hex().encode()
         unlink_if_there(temp, self._private.tmp)
         os.symlink(target, temp, dir_fd=self._private.tmp)

@@ -14,8 +14,9 @@ from blockfs.control import protocol
 from blockfs.control.protocol import Expect
 from blockfs.runtime.carried import Carried
 from syncer.core.model import NO_META, Kind, LocalTag, Meta, RelPath
+from syncer.core.paths import target_objection
 from syncer.core.xattrs import MAX_BYTES
-from syncer.errors import LocalChangedError
+from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.places import open_directory, parent_directory
 from syncer.local.root import Applied, BusyError
 from syncer.local.trash import ITEM, ORIGIN, new_folder
@@ -103,6 +104,9 @@ class VolumeChanges:
 
     def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first."""
+        objection = target_objection(target)
+        if objection is not None:
+            raise UnholdableError(path, f"no symlink can have its target: {objection}")
         if expect is not None:
             self.remove(path, Kind.SYMLINK, expect)
         with parent_directory(self._root, path) as (directory, name):

@@ -614,3 +614,10 @@ def test_the_version_of_content_is_set_at_creation(world: World) -> None:
     row = world.tree.inode(file.ino)
     assert row is not None
     assert row.content_version == row.version > 0
+
+
+def test_a_symlink_target_has_no_nul(world: World) -> None:
+    """No kernel sends one; the control socket can."""
+    with pytest.raises(FsError) as refused:
+        world.namespace.symlink(ROOT_INO, b"link", target=b"a\0b", caller=ALICE)
+    assert refused.value.errno == errno.EINVAL
