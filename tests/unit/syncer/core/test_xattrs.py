@@ -11,7 +11,7 @@ from syncer.core import xattrs
 from syncer.core.diff import meta_change
 from syncer.core.ledger import agreed
 from syncer.core.merge import merge_meta
-from syncer.core.model import ROOT, Content, Kind, Meta, Node, SetMeta
+from syncer.core.model import ROOT, Content, Kind, Node, SetMeta, meta_of
 from syncer.core.xattrs import MAX_BYTES, NAME_MAX, XattrError, as_xattrs, fitting, merge, pack, same, united, unpack
 from tests import strategies
 from tests.unit.syncer.core.trees import content, file, folder, plan
@@ -22,7 +22,7 @@ maybe = st.none() | few.map(as_xattrs)
 
 def node(attributes: xattrs.Xattrs | None) -> Node:
     held: Content = content(1)
-    return Node(parent=ROOT, name=b"x", kind=Kind.FILE, content=held, meta=Meta(mode=0o644, xattrs=attributes))
+    return Node(parent=ROOT, name=b"x", kind=Kind.FILE, content=held, meta=meta_of(0o644, xattrs=attributes))
 
 
 @given(strategies.xattrs)
