@@ -58,8 +58,11 @@ def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
     if local.kind is Kind.FILE and local.content is None:
         return None
     meta: Meta | None = remote.meta
-    if local.meta != remote.meta:
-        meta = _agreed_meta(base.meta if base is not None else Meta(), local.meta, remote.meta)
+    here = local.meta
+    if here.special is None and here != remote.meta:
+        here = replace(here, special=remote.meta.special)  # no opinion is no difference
+    if here != remote.meta:
+        meta = _agreed_meta(base.meta if base is not None else Meta(), here, remote.meta)
     if meta is not None and meta.xattrs == ():
         meta = replace(meta, xattrs=None)  # the same to a base: written in one way, a row is not written anew
     if meta is not None and meta.special is None and meta.mode is not None:

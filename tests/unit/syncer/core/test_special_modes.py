@@ -70,3 +70,11 @@ def test_without_a_base_no_bits_were_removed() -> None:
 
 def test_special_bits_are_set_with_the_whole_mode() -> None:
     assert meta_change(meta_of(0o755), meta_of(0o4755), meta_of(0o755)) == meta_of(0o4755)
+
+
+def test_no_opinion_on_bits_is_no_difference_that_could_bring_back_old_attributes() -> None:
+    """A directory made here again agrees with the server's, whatever its old row said."""
+    known = node(replace(meta_of(0o755), xattrs=((b"old", b"1"),)))
+    settled = agreed(known, node(meta_of(0o755, special=False)), node(meta_of(0o2755)))
+    assert settled is not None
+    assert settled.meta == meta_of(0o2755)
