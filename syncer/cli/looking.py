@@ -13,6 +13,7 @@ from typing import Final
 
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import LinkedRoot
+from syncer.cli.telling import Teller
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange
@@ -23,6 +24,7 @@ from syncer.core.safety import ContainerIdentity
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
+from syncer.local.directory import LocalDirectory
 from syncer.local.root import LocalRoot
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
@@ -100,12 +102,14 @@ class Sight:
         remote: The remote side.
         books: What is remembered; read-only.
         policy: What conflict copies would be called after.
+        path: The root's, for who watches.
     """
 
     local: LocalRoot
     remote: CloudClient
     books: Books
     policy: Policy
+    path: bytes
 
     async def plan(self) -> tuple[Plan, Look]:
         """What the next cycle would do, and what it would see.
@@ -115,7 +119,9 @@ class Sight:
             SyncerError: A side can't be looked at.
         """
         options = Options(policy=self.policy, dry_run=True)
-        return await Cycle(self.local, self.remote, _Unwritten(self.books), _Silence(), options).look()
+        hashing = self.local.reading if isinstance(self.local, LocalDirectory) else None
+        with Teller(self.path, as_json=False, dry_run=True).working(self.remote.counters, hashing):
+            return await Cycle(self.local, self.remote, _Unwritten(self.books), _Silence(), options).look()
 
 
 @asynccontextmanager
@@ -133,7 +139,7 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
         try:
             remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
             try:
-                yield Sight(local=local, remote=remote, books=books, policy=policy)
+                yield Sight(local=local, remote=remote, books=books, policy=policy, path=linked.path)
             finally:
                 await remote.close()
         finally:
