@@ -37,6 +37,7 @@ from syncer.core.overwrites import Overwrite
 from syncer.core.plan import make_plan
 from syncer.core.safety import ContainerIdentity, check_container, check_listing, guard
 from syncer.engine.apply import LocalWorker
+from syncer.engine.echoes import behind_own_writes
 from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.performing import ONE_NODE, Performing
@@ -139,6 +140,7 @@ class Cycle:
         self._state = state
         self._listener = listener
         self._options = options
+        self._versions: list[int] = []  # of the rows that were recorded
 
     async def run(self) -> Report:
         """Run it.
@@ -205,7 +207,10 @@ class Cycle:
             gone = before - {node.content for node in plan.target.values()}
             await self._options.scoping.local.supersede([content for content in gone if content is not None])
         if self._options.scoping is not None and look.cursor is not None:
-            await remember(self._options.scoping, look.cursor, look.directories, complete=not undone)
+            cursor = look.cursor
+            if not undone:
+                cursor = await behind_own_writes(self._remote, cursor, self._versions)
+            await remember(self._options.scoping, cursor, look.directories, complete=not undone)
             if look.seen.rules.concerned_by(plan.local):
                 # What is in the base and what is ignored may be other things now.
                 await self._distrust_parts()
@@ -332,6 +337,7 @@ class Cycle:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             await recorder.flush()
+            self._versions = recorder.versions
             await unseen.flush()
             if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.

@@ -56,7 +56,11 @@ class State(OverwriteBook, Protocol):
 
 
 class Recorder:
-    """Collects base changes and writes them. One per cycle."""
+    """Collects base changes and writes them. One per cycle.
+
+    Attributes:
+        versions: Serials on the server of the rows that were written.
+    """
 
     def __init__(self, state: State, local: LocalRoot, clock_ns: int, step: Callable[[str], None]) -> None:
         """Take the cycle's clock: files changed after it get no trusted evidence (see `settled`)."""
@@ -64,6 +68,7 @@ class Recorder:
         self._local = local
         self._clock_ns = clock_ns
         self._step = step
+        self.versions: list[int] = []
         self._waiting: list[BaseChange] = []
         self._since = 0.0
         self._writing = trio.Lock()
@@ -98,6 +103,7 @@ class Recorder:
             self._step("before record")
             await trio.to_thread.run_sync(self._state.record, group)
             self._step("recorded")
+            self.versions += [one.remote.version for one in group if isinstance(one, BaseRow) and one.remote]
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:

@@ -8,6 +8,7 @@ whether it is complete. With `more`, the reply shows the changes up to its versi
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,12 +16,15 @@ from typing import Final
 import msgspec
 
 from syncer.core.subtrees import SubtreeMove
-from syncer.protocol.headers import HeaderError, parse_timestamp, timestamp_text
+from syncer.protocol.headers import HeaderError, parse_decimal, parse_timestamp, timestamp_text
 from syncer.protocol.jsontext import MALFORMED
 from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, encode_objects
 from syncer.protocol.subtree import SubtreeError, checked_move
 
 MAX_SERIAL: Final = (1 << 64) - 1
+MAX_RANGES: Final = 256
+"""Of versions that a question leaves out: 10 KB of a URL."""
+
 MAX_WAIT_S: Final = 300
 """Longest wait for a change; a request for more is cut to it. Proxies in between may allow less."""
 
@@ -129,6 +133,37 @@ def decode_changes(body: bytes, since: int) -> ChangesPage:
     if problem is not None:
         raise ListingError(f"an answer about changes that contradicts itself: {problem}")
     return page
+
+
+def encode_ranges(ranges: Sequence[range]) -> str:
+    """Write the versions that a question leaves out: `5-1028,2000`."""
+    return ",".join(f"{one.start}-{one.stop - 1}" if len(one) > 1 else str(one.start) for one in ranges)
+
+
+def decode_ranges(text: str) -> tuple[range, ...]:
+    """Read them.
+
+    Raises:
+        HeaderError: Not such a text: too many ranges, or some that are empty, overlap or are out of order.
+    """
+    parts = text.split(",", MAX_RANGES)
+    if len(parts) > MAX_RANGES:
+        raise HeaderError(f"without: more than {MAX_RANGES} ranges")
+    found: list[range] = []
+    for part in parts:
+        first, dash, last = part.partition("-")
+        begin = parse_decimal("without", first)
+        end = parse_decimal("without", last) if dash else begin
+        if end < begin or (found and begin < found[-1].stop):
+            raise HeaderError(f"without: expected ascending ranges of versions, got {part[:50]!r}")
+        found.append(range(begin, end + 1))
+    return tuple(found)
+
+
+def is_in(version: int, ranges: Sequence[range]) -> bool:
+    """Whether a version is in one of some ascending ranges."""
+    at = bisect_right(ranges, version, key=lambda one: one.start)
+    return at > 0 and version in ranges[at - 1]
 
 
 def _contradiction(page: ChangesPage, since: int) -> str | None:

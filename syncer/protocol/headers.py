@@ -47,6 +47,7 @@ EXTENSION_BULK_READ: Final = "bulk-read"
 EXTENSION_CHANGES: Final = "changes"
 EXTENSION_DELTA: Final = "hashmap-delta"
 EXTENSION_SUBTREES: Final = "subtree-moves"
+EXTENSION_WITHOUT: Final = "changes-without"
 
 ACCOUNT_CONTAINER_COUNT: Final = "X-Account-Container-Count"
 ACCOUNT_OBJECT_COUNT: Final = "X-Account-Object-Count"

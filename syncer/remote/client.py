@@ -318,12 +318,16 @@ class CloudClient(Protocol):
         """
         ...
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
+    async def changes(
+        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+    ) -> Changes | None:
         """What changed since a cursor; if nothing did, wait for the first change.
 
         Args:
             since: From a `Listing` or from earlier `Changes`.
             moves: Tell subtrees that were moved as one in that way, where the server can.
+            without: Ascending ranges of versions: what has one of them as its newest version is not told, where the
+                server can that (`"changes-without" in ContainerInfo.extensions`).
             wait_s: How long to wait. Cancelling ends the wait at once, here and on the server. Waits take no connection
                 from the other requests.
 

@@ -21,7 +21,7 @@ from syncer.core.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES
+from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.names import name_from_path
 from syncer.remote.client import (
     Changes,
@@ -108,7 +108,7 @@ class MemoryContainer:
     refused: list[RefusedName] = field(default_factory=list)
     last_version: int = 0
     deleted: dict[RelPath, int] = field(default_factory=dict)
-    extensions: frozenset[str] = frozenset({EXTENSION_CHANGES, EXTENSION_SUBTREES})
+    extensions: frozenset[str] = frozenset({EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT})
     moves: list[SubtreeMove] = field(default_factory=list)
     changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot, compare=False)
 
@@ -255,7 +255,9 @@ class MemoryClient:
             refused=listing.refused,
         )
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
+    async def changes(
+        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+    ) -> Changes | None:
         """See CloudClient."""
         await self._enter("changes")
         self._info()
@@ -270,7 +272,8 @@ class MemoryClient:
         whole = [move for move in box.moves if moves and move.first > since.version]
 
         def told(version: int) -> bool:
-            return version > since.version and not any(move.first <= version <= move.last for move in whole)
+            left_out = any(version in one for one in (*without, *(range(move.first, move.last + 1) for move in whole)))
+            return version > since.version and not left_out
 
         found = Changes(
             info=self._info(),

@@ -141,7 +141,9 @@ class PithosClient:
         """Whether the whole container is listed, and not a folder of it (`Requests.list_page`)."""
         return not info.atomic or not self._session.make.url.prefix
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
+    async def changes(
+        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+    ) -> Changes | None:
         """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""
         info = self._session.known_info
         if info is None and not since.identity:  # else it comes from a server with `changes`: the reply tells the rest
@@ -153,12 +155,13 @@ class PithosClient:
         deleted: dict[str, None] = {}
         at = since
         while True:
-            page = await self._page_of_changes(at, 0.0 if rows or deleted else wait_s, moves=moves)
+            wait_now_s = 0.0 if rows or deleted else wait_s
+            page = await self._page_of_changes(at, wait_now_s, moves=moves, without=without)
             if page is None:
                 return None
             if page.more and moves:
                 # What a page tells of the objects of a subtree could be from before a move that the next one tells.
-                return await self.changes(since)
+                return await self.changes(since, without=without)
             for row in page.objects:
                 deleted.pop(row.name, None)
                 rows[row.name] = row
@@ -180,9 +183,12 @@ class PithosClient:
             moves=list(page.moves),
         )
 
-    async def _page_of_changes(self, since: Cursor, wait_s: float, *, moves: bool) -> ChangesPage | None:
+    async def _page_of_changes(
+        self, since: Cursor, wait_s: float, *, moves: bool, without: Sequence[range]
+    ) -> ChangesPage | None:
         """One reply; None if the cursor is not one of this container, or the server has no `changes` (any more)."""
-        reply = await self._session.ask(self._session.make.changes(since, wait_s, moves=moves), 200, 410)
+        request = self._session.make.changes(since, wait_s, moves=moves, without=without)
+        reply = await self._session.ask(request, 200, 410)
         if reply.status == 410:
             return None
         info = self._session.learn_info(reply) or await self._session.info()

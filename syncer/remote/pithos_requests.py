@@ -21,6 +21,7 @@ from syncer.protocol import headers as wire
 from syncer.protocol.bulk import Operation, encode_operations
 from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
 from syncer.protocol.byteranges import range_header, ranges_header
+from syncer.protocol.changes import encode_ranges
 from syncer.protocol.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.hashmap_delta import Delta, encode_delta
 from syncer.protocol.listing import MAX_ROWS
@@ -82,7 +83,7 @@ class Requests:
             max_reply_bytes=MAX_LISTING_BYTES,
         )
 
-    def changes(self, since: Cursor, wait_s: float, *, moves: bool = False) -> Request:
+    def changes(self, since: Cursor, wait_s: float, *, moves: bool = False, without: Sequence[range] = ()) -> Request:
         """What changed since a cursor; the server may wait that long for the first change."""
         query = {
             "since": str(since.version),
@@ -91,6 +92,7 @@ class Requests:
             "limit": str(MAX_ROWS),
             **({"wait": str(ceil(wait_s))} if wait_s > 0 else {}),
             **({"moves": "1"} if moves else {}),
+            **({"without": encode_ranges(without)} if without else {}),
         }
         return Request(
             method="GET",

@@ -111,11 +111,13 @@ class PrefixClient:
         found = await self._inner.list_objects()
         return replace(found, objects=self._names.stats(found.objects), refused=self._names.refused(found.refused))
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
+    async def changes(
+        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+    ) -> Changes | None:
         """See CloudClient. The wait ends with any change of the container; then there may be none to tell."""
-        found = await self._inner.changes(since, wait_s, moves=moves)
+        found = await self._inner.changes(since, wait_s, moves=moves, without=without)
         if found is not None and any(self._crosses(move) for move in found.moves):
-            found = await self._inner.changes(since)  # what came in or went out is told one by one
+            found = await self._inner.changes(since, without=without)  # what came in or went out is told one by one
         return None if found is None else self._changes(found)
 
     def _crosses(self, move: SubtreeMove) -> bool:

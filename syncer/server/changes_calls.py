@@ -91,6 +91,7 @@ def _order(call: Call) -> ChangesOrder:
         identity=parameters.get("identity"),
         limit=limit,
         moves="moves" in parameters,
+        without=changes.decode_ranges(parameters["without"]) if "without" in parameters else (),
     )
 
 

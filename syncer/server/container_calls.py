@@ -31,6 +31,7 @@ _EXTENSIONS: Final = ", ".join(
             headers.EXTENSION_CHANGES,
             headers.EXTENSION_DELTA,
             headers.EXTENSION_SUBTREES,
+            headers.EXTENSION_WITHOUT,
         }
     )
 )

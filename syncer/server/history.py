@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from syncer.core.subtrees import SubtreeMove
-from syncer.protocol.changes import ChangesPage
+from syncer.protocol.changes import ChangesPage, is_in
 from syncer.protocol.listing import ObjectRow
 from syncer.server import containers, objects
 from syncer.server.catalogue import Reading
@@ -30,6 +30,7 @@ class ChangesOrder:
         identity: UUID text of the container that it knows; None: not checked.
         limit: At most so many rows.
         moves: Subtrees that were moved as one are told so, instead of their objects.
+        without: Names whose newest version is in these ascending ranges are left out.
     """
 
     since: int
@@ -37,6 +38,7 @@ class ChangesOrder:
     identity: str | None
     limit: int
     moves: bool = False
+    without: tuple[range, ...] = ()
 
 
 def changes(view: Reading, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
@@ -50,7 +52,10 @@ def changes(view: Reading, account: str, container: str, order: ChangesOrder) ->
     identity = uuid_text(record.uuid)
     _require_known(view, record, identity, order)
     moves = _moves(view, record.container_id, order.since) if order.moves else []
-    rows = list(islice(_rows(view, record.container_id, order.since, moves), order.limit + 1))
+    changed = _rows(view, record.container_id, order.since, moves)
+    if order.without:
+        changed = ((serial, name) for serial, name in changed if not is_in(serial, order.without))
+    rows = list(islice(changed, order.limit + 1))
     more = len(rows) > order.limit
     found: list[ObjectRow] = []
     deleted: list[str] = []

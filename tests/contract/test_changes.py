@@ -332,3 +332,25 @@ def test_evidence_of_a_container_that_may_change_within_its_second_counts_for_no
         run(fake, scenario)
     finally:
         fake.server.rests_s = 60
+
+
+def test_versions_that_the_client_knows_are_left_out(remote: Remote) -> None:
+    """Only if they are the newest of their name: what became of one afterwards is told."""
+
+    async def scenario(client: CloudClient) -> None:
+        since = await cursor_now(client)
+        tags = [(await store(client, f"own{number}", b"own")).tag for number in range(5)]
+        await store(client, "own1", b"theirs", replace=await must_head(client, "own1"))
+        await client.delete(path("own2"), tags[2])
+        await store(client, "theirs", b"theirs")
+        without = [range(tag.version, tag.version + 1) for tag in tags]
+        found = await client.changes(since, without=without)
+        assert found is not None
+        assert [stat.path for stat in found.objects] == [b"own1", b"theirs"]
+        assert list(found.deleted) == [b"own2"]
+        assert found.cursor == (await changes_since(client, since)).cursor
+        later = await client.changes(found.cursor, without=without)
+        assert later is not None
+        assert (later.objects, list(later.deleted)) == ([], [])
+
+    run(remote, scenario)

@@ -164,6 +164,8 @@ def test_a_container_that_is_deleted_ends_the_wait(store: Store, monkeypatch: py
         ("since=0&timestamp=99999999999999999999.9", 400),
         ("since=0&identity=other", 410),
         ("since=1", 410),
+        ("since=0&without=", 400),
+        ("since=0&without=9-5", 400),
     ],
 )
 def test_questions_that_make_no_sense(tmp_path_factory: pytest.TempPathFactory, query: str, status: int) -> None:

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove
-from syncer.protocol.changes import ChangesPage, decode_changes, encode_changes
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.changes import (
+    MAX_RANGES,
+    ChangesPage,
+    decode_changes,
+    decode_ranges,
+    encode_changes,
+    encode_ranges,
+    is_in,
+)
+from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import ListingError, ObjectRow
 
 TEXTS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
@@ -150,3 +158,23 @@ def test_a_reply_that_contradicts_itself_is_an_error(lie: ChangesPage) -> None:
     assert decode_changes(encode_changes(HONEST), 10) == HONEST
     with pytest.raises(ListingError):
         decode_changes(encode_changes(lie), 10)
+
+
+# --- versions that are left out
+
+
+@given(st.lists(st.integers(1, 1000), unique=True, max_size=2 * MAX_RANGES).map(sorted))
+def test_ranges_of_versions_are_read_as_they_were_written(edges: list[int]) -> None:
+    ranges = tuple(range(first, last) for first, last in zip(edges[::2], edges[1::2], strict=False))
+    if ranges:
+        assert decode_ranges(encode_ranges(ranges)) == ranges
+    for version in range(1001):
+        assert is_in(version, ranges) == any(version in one for one in ranges)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "5-", "-5", "7-5", "5-9,9", "5,5", "9,5", "5 6", "1,", "1-2-3", ",".join(["1"] * 300)]
+)
+def test_ranges_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(HeaderError):
+        decode_ranges(text)
