@@ -37,7 +37,7 @@ from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
 from blockfs.fuse.hurry import Hurry, Limit
 from blockfs.fuse.mountpoints import MountError
-from blockfs.fuse.requests import KERNEL, Effect
+from blockfs.fuse.requests import ACTIVITY, KERNEL, Effect
 from blockfs.fuse.upkeep import paths_of
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import Kind
@@ -509,19 +509,12 @@ _REQUESTS: Final = [
 """The kinds of requests that are answered here."""
 
 
-_CHANGING: Final = frozenset(
-    {"mknod", "mkdir", "symlink", "link", "create", "unlink", "rmdir", "rename", "setxattr", "removexattr"}
-)
-"""Kinds that are activity each time. A writer counts when it closes, a setattr when nobody writes: a running VM, whose
-times the kernel sends every now and then, must not wake the syncer for ever."""
-
-
 def _counted(
     counters: Counters, fatal: Fatal, kind: str, answer: Callable[P, Awaitable[R]]
 ) -> Callable[P, Awaitable[R]]:
     """A request handler that answers the same, is counted, and whose bugs have an owner. About 0.7 µs a request."""
     requests, seconds, errors, now = counters.requests, counters.request_seconds, counters.errors, time.perf_counter
-    note = counters.activity.note if kind in _CHANGING else None
+    note = counters.activity.note if kind in ACTIVITY else None
     what, looks = f"the request {kind}", KERNEL[kind] is Effect.LOOKS
 
     async def counted(*args: P.args, **kwargs: P.kwargs) -> R:

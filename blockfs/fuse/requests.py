@@ -63,6 +63,12 @@ KERNEL: Final[Mapping[str, Effect]] = MappingProxyType(
 )
 """Requests of the kernel: all that are answered."""
 
+ACTIVITY: Final = frozenset(
+    {"mknod", "mkdir", "symlink", "link", "create", "unlink", "rmdir", "rename", "setxattr", "removexattr"}
+)
+"""Requests of the kernel that are activity each time. A writer counts when it closes, a setattr when nobody writes: a
+running VM, whose times the kernel sends every now and then, must not wake the syncer for ever."""
+
 LOOKING: Final[frozenset[type[protocol.Request]]] = frozenset(
     {
         protocol.Status,
