@@ -368,14 +368,16 @@ class Files:
         """The failure that names one file with a failed range, or the first of all; None: there is none.
 
         Args:
-            ino: Which file; None: any.
+            ino: Which file; None: any that has a name. Of one without, those hear that have it open.
             is_new: Only what failed in this mount.
         """
         with self._stores.lock:
             states = self._table.all() if ino is None else [self._table.peek(ino)]
             for state in states:
                 failures = None if state is None else state.failures
-                if state is not None and failures is not None and failures.pages and (failures.is_new or not is_new):
+                if state is None or failures is None or not failures.pages or (is_new and not failures.is_new):
+                    continue
+                if ino is not None or next(self._stores.tree.places(state.ino), None) is not None:
                     return failure_of(self._stores, state)
         return None
 

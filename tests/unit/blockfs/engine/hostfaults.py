@@ -23,6 +23,7 @@ import lmdb
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.scrub import scrub
+from blockfs.engine import staging
 from blockfs.engine import volume as volumes
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.failing import FlushFailedError
@@ -97,6 +98,8 @@ class FaultyHost:
         with contextlib.ExitStack() as stack:
             for name in ("fdatasync", "fsync", "ftruncate", "unlink", "posix_fallocate"):
                 stack.enter_context(mock.patch.object(os, name, self._failing(name, getattr(os, name))))
+            check = self._failing("check_written", staging.check_written)
+            stack.enter_context(mock.patch.object(staging, "check_written", check))
             stack.enter_context(mock.patch.object(os, "open", self._open(os.open)))
             stack.enter_context(mock.patch.object(os, "pwrite", self._pwrite(os.pwrite)))
             stack.enter_context(mock.patch.object(os, "pwritev", self._pwritev(os.pwritev)))

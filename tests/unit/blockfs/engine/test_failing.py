@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -361,6 +362,14 @@ def test_the_end_of_a_mount_tells_of_what_its_last_flush_lost(filesystem: Filesy
     again.close()
 
 
+def test_a_read_only_mount_shows_it_too(filesystem: Filesystem, failed: int) -> None:
+    filesystem.close()
+    again = Filesystem.open(filesystem.volume.path, replace(config(), read_only=True))
+    assert is_lost(lambda: again.files.read(failed, 4096, 1, may_block=True))
+    assert again.files.read(failed, 0, 4096, may_block=True) == OLD * 4096
+    again.close()
+
+
 def test_an_older_program_refuses_the_volume_until_the_range_is_written_again(
     filesystem: Filesystem, failed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,6 +479,21 @@ def test_the_failure_goes_with_the_file(filesystem: Filesystem, failed: int) -> 
     filesystem.files.flush()
     with pytest.raises(FsError):
         filesystem.files.open(failed)
+
+
+def test_what_nobody_can_name_any_more_stops_no_flush(filesystem: Filesystem, failed: int) -> None:
+    """A temporary file: removed, and still open."""
+    filesystem.namespace.remember(failed)
+    handle = filesystem.files.open(failed, os.O_RDWR)
+    filesystem.namespace.unlink(ROOT_INO, b"f")
+    filesystem.files.flush()
+    filesystem.snapshots.create(ROOT_INO, b"s")
+    with pytest.raises(FlushFailedError, match="which has no name"):
+        filesystem.files.fsync(failed, handle=handle)
+    filesystem.files.release(handle)
+    filesystem.namespace.forget(failed)
+    filesystem.commit()
+    assert tree_format(filesystem) == PLAIN_FORMAT
 
 
 def test_the_kernel_is_told_to_forget_the_pages(filesystem: Filesystem, disk: Disk, ino: int) -> None:
