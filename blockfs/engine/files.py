@@ -101,6 +101,11 @@ class Files:
             state = self._table.peek(ino)
             return 0 if state is None else state.writers
 
+    def written(self) -> list[int]:
+        """Files that are open for writing."""
+        with self._stores.lock:
+            return [state.ino for state in self._table.all() if state.writers]
+
     # --- reading ---
 
     def read(self, ino: int, offset: int, length: int, *, may_block: bool = False) -> bytes:

@@ -88,6 +88,10 @@ class Kernel(Protocol):
         """An inode's attributes have changed."""
         ...
 
+    def take_pages(self) -> None:
+        """Wait until all that programs had written before the call has come in; see `writeback`."""
+        ...
+
 
 class MountHandler:
     """The `Handler` of a mount.
@@ -191,6 +195,7 @@ class MountSession:
 
     @_answer.register
     def _(self, request: protocol.Shutdown) -> Reply:
+        self._mount.kernel.take_pages()
         # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
         try:
             self._save(seal=request.seal)
@@ -246,6 +251,7 @@ class MountSession:
 
     @_answer.register
     def _(self, _request: protocol.Flush) -> Reply:
+        self._mount.kernel.take_pages()
         self._filesystem.files.flush(stop=self._mount.ending.is_set)
         return Done()
 
@@ -259,6 +265,7 @@ class MountSession:
         filesystem = self._filesystem
         directory, name = os.path.split(request.dst)
         try:
+            self._mount.kernel.take_pages()
             source = filesystem.namespace.resolve(request.src).ino
             parent = filesystem.namespace.resolve(directory).ino
             self._with_room(lambda: filesystem.clone(source, parent, name))
@@ -277,6 +284,7 @@ class MountSession:
     @_answer.register
     def _(self, request: messages.SnapshotCreate) -> Reply:
         filesystem = self._filesystem
+        self._mount.kernel.take_pages()
         with errors_of_create(request.src, request.name):
             source = filesystem.namespace.resolve(request.src).ino
             stop = self._mount.ending.is_set

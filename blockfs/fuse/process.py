@@ -41,6 +41,7 @@ from blockfs.fuse.errnos import EXPECTED
 from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.handler import MountHandler
 from blockfs.fuse.queue import Queue
+from blockfs.fuse.writeback import take_pages_below
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import syncfs_descriptor
@@ -265,7 +266,7 @@ def _serve_mounted(
         filesystem.files.call_on_failure(forget_pages)
         filesystem.fatal.listen(frontend.abandon)
         queue.shorten()
-        end = _Ending(options.mountpoint, frontend, lambda: manager.stopping(f"committing {place}"))
+        end = _Ending(options.mountpoint, filesystem, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))
         parts.callback(server.stop)
@@ -367,8 +368,11 @@ class _Ending:
         announce: Say that the end has begun.
     """
 
-    def __init__(self, mountpoint: bytes, frontend: Pyfuse3Frontend, announce: Callable[[], None]) -> None:
+    def __init__(
+        self, mountpoint: bytes, filesystem: Filesystem, frontend: Pyfuse3Frontend, announce: Callable[[], None]
+    ) -> None:
         self._mountpoint = mountpoint
+        self._filesystem = filesystem
         self._frontend = frontend
         self.announce = announce
 
@@ -394,6 +398,7 @@ class _Ending:
             try:
                 mountpoints.unmount(self._mountpoint, lazy=True)
                 syncfs_descriptor(descriptor)  # after the detach: nobody new can come and write
+                take_pages_below(self._filesystem, descriptor)
             finally:
                 os.close(descriptor)
             self._frontend.terminate()

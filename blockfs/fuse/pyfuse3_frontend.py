@@ -18,7 +18,6 @@ import os
 import stat
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, ParamSpec, Self, TypeVar
 
@@ -35,10 +34,12 @@ from blockfs.engine.listing import Listing
 from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of
+from blockfs.fuse.handles import OpenFile, reads_for_a_user
 from blockfs.fuse.hurry import Hurry, Limit
 from blockfs.fuse.mountpoints import MountError
 from blockfs.fuse.requests import ACTIVITY, KERNEL, Effect
 from blockfs.fuse.upkeep import paths_of
+from blockfs.fuse.writeback import take_pages
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import Kind
 
@@ -57,23 +58,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """What a file handle stands for.
-
-    Attributes:
-        ino: The inode.
-        handle: The engine's.
-        reading_is_access: Neither opened with O_NOATIME, nor for writing only: then the kernel reads to complete pages.
-        is_writer: Opened for writing, so closing it may end a change.
-    """
-
-    ino: int
-    handle: int
-    reading_is_access: bool
-    is_writer: bool
-
-
 class Pyfuse3Frontend:
     """A mount through libfuse. One per process: pyfuse3 keeps its session in globals.
 
@@ -85,6 +69,7 @@ class Pyfuse3Frontend:
         self._filesystem = filesystem
         self._operations = Operations(filesystem, counters)
         self._token: trio.lowlevel.TrioToken | None = None
+        self._mountpoint = b""
         self._is_terminated = False
         self.is_unmounted = False
 
@@ -105,6 +90,7 @@ class Pyfuse3Frontend:
             _Option(b"subtype=blocksync"),
             _Option(b"fsname=" + volume.replace(b"\\", b"\\\\").replace(b",", b"\\,")),
         }
+        self._mountpoint = mountpoint
         try:
             pyfuse3.init(self._operations, os.fsdecode(mountpoint), options)
         except RuntimeError as error:
@@ -145,6 +131,10 @@ class Pyfuse3Frontend:
         """
         _notify(pyfuse3.invalidate_entry, parent, name)
         self.forget_attributes(parent)
+
+    def take_pages(self) -> None:
+        """See `writeback`."""
+        take_pages(self._filesystem, self._mountpoint)
 
     def forget_attributes(self, ino: int) -> None:
         """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""
@@ -402,7 +392,7 @@ class Operations(pyfuse3.Operations):
         handle = _translated(self._files.open, ino, flags & ~os.O_TRUNC)
         fh = self._take_handle()
         is_writer = flags & os.O_ACCMODE != os.O_RDONLY
-        self._handles[fh] = OpenFile(ino, handle, _reads_for_a_user(flags), is_writer)
+        self._handles[fh] = OpenFile(ino, handle, reads_for_a_user(flags), is_writer)
         self._counters.activity.writers += is_writer
         self._counters.open_files = len(self._handles)
         return FileInfo(fh=fh, keep_cache=True)
@@ -562,10 +552,6 @@ def _failure(error: BlockfsError | OSError, **where: object) -> FUSEError:
 
 def _caller(ctx: RequestContext) -> Caller:
     return Caller(uid=ctx.uid, gid=ctx.gid)
-
-
-def _reads_for_a_user(flags: int) -> bool:
-    return flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_NOATIME
 
 
 def _groups(ctx: RequestContext) -> set[int]:

@@ -30,10 +30,10 @@ _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, 
 
 
 def syncfs(path: bytes) -> None:
-    """Write all dirty pages of the filesystem that holds `path`; returns when its server has them. Releases the GIL.
+    """Write all dirty pages of the filesystem that holds `path`. Releases the GIL.
 
-    On a blocksync mount this hands the kernel's pages and times to the mount process: call it before asking that
-    process to flush.
+    On a blocksync mount this has the kernel hand its pages and times to the mount process: call it before asking that
+    process to flush. It may return before they are there: that process waits for them (`blockfs.fuse.writeback`).
 
     Raises:
         NoSpaceError: Pages could not be written, now or since the last call, for want of space. They are lost.
@@ -82,6 +82,17 @@ def check_written(descriptor: int) -> None:
     """
     # The kernel waits for what it is writing in the range, here one byte, and then tells of any failure in the file.
     if _libc.sync_file_range(descriptor, 0, 1, _SYNC_FILE_RANGE_WAIT_BEFORE) != 0:
+        raise _last_error(b"sync_file_range")
+
+
+def write_back_all(descriptor: int) -> None:
+    """Write all dirty pages of a file, and wait for those too that are being written. Releases the GIL.
+
+    Raises:
+        OSError: Writing failed, now or before anybody was told.
+    """
+    flags = _SYNC_FILE_RANGE_WAIT_BEFORE | _SYNC_FILE_RANGE_WRITE | _SYNC_FILE_RANGE_WAIT_AFTER
+    if _libc.sync_file_range(descriptor, 0, 0, flags) != 0:
         raise _last_error(b"sync_file_range")
 
 

@@ -28,6 +28,8 @@ class DeafKernel:
 
     def forget_attributes(self, _ino: int) -> None: ...
 
+    def take_pages(self) -> None: ...
+
 
 @pytest.fixture
 def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
