@@ -107,6 +107,10 @@ class AuthError(SyncerError):
     exit_code = 12
 
 
+class ForbiddenError(AuthError):
+    """The account may not do this with this object (403): in a cycle, that object's failure."""
+
+
 class NotAllowedError(SyncerError):
     """The host does not let us read or write something of ours: mostly another user's."""
 

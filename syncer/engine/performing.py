@@ -13,6 +13,7 @@ from syncer.engine.report import Listener, Report
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
+    ForbiddenError,
     LocalChangedError,
     OverQuotaError,
     UnholdableError,
@@ -28,6 +29,7 @@ ONE_NODE: Final = (
     BlocksCorruptError,
     OSError,
     UnholdableError,
+    ForbiddenError,  # not its parent: without a token nothing goes on
     OverQuotaError,  # not its parent: a disk that is full is full for all
 )
 """Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""

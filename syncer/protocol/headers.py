@@ -64,6 +64,8 @@ OBJECT_META_PREFIX: Final = "X-Object-Meta-"
 OBJECT_SHARING: Final = "X-Object-Sharing"
 OBJECT_SHARED_BY: Final = "X-Object-Shared-By"
 """`CONTAINER/NAME` of the directory whose sharing holds for the object, too."""
+OBJECT_PUBLIC: Final = "X-Object-Public"
+"""Plain Pithos: the URL under which everybody can read it; "true" in a request makes one."""
 OBJECT_ALLOWED_TO: Final = "X-Object-Allowed-To"
 """To a reader: what may be done."""
 OBJECT_BYTES: Final = "X-Object-Bytes"
@@ -197,6 +199,12 @@ def decode_meta(items: Mapping[str, str]) -> Meta:
         mtime_ns=mtime_ns if mtime_ns is not None and mtime_ns in _INT64 else None,
         xattrs=_xattrs(items),
     )
+
+
+def foreign_meta(items: Mapping[str, str] | None) -> dict[str, str]:
+    """Object metadata that are not ours."""
+    ours = (META_MTIME, META_MODE)
+    return {key: value for key, value in (items or {}).items() if key not in ours and not key.startswith(META_XATTRS)}
 
 
 def mtime_of(modified_us: int) -> int | None:

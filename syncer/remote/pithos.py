@@ -119,8 +119,11 @@ class PithosClient:
             while count >= full:
                 # Where deletions can be left half done, their remains are looked for in the whole container.
                 request = self._session.make.list_page(pages.last, whole=not info.atomic)
+                first = not pages.last
                 reply = await self._session.ask(request, 200)
                 count = await trio.to_thread.run_sync(pages.take, self._session.judge, reply)
+                if first and not info.atomic and self._session.judge.objects(reply) == pages.rows:
+                    break  # the same reply says that the container has no more than that
             lacking = self._may_tell_all(info) and pages.rows < before.objects
             if (pages.count > 1 or lacking) and (await self._session.look_at_container())[1] != before:
                 continue

@@ -19,6 +19,7 @@ from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ObjectRow
 from syncer.remote.client import PutResult
 from syncer.remote.conditions import describe, require
+from syncer.remote.http import Request
 from syncer.remote.pithos_replies import tag_of
 from syncer.remote.pithos_requests import etag_guard, object_name, parse_trash_name, trash_name
 from syncer.remote.pithos_session import Session
@@ -64,9 +65,13 @@ class PlainServer:
         """Rename; see CloudClient.move."""
         from_name, to_name = object_name(source), object_name(target)
         before = await self._versions(to_name)
+        lost: Request | None = None
 
         async def attempt() -> bool:
+            nonlocal lost
             current = await self._session.current(from_name)
+            if current is not None and (current.sharing or current.public):
+                lost = self._session.make.share(to_name, current.sharing, public=current.public)
             require(source, expect, None if current is None else tag_of(current.state))
             taken = await self._session.current(to_name)
             require(target, None, None if taken is None else tag_of(taken.state))
@@ -85,6 +90,8 @@ class PlainServer:
         if ours is None:
             # It moved as somebody had just changed it. Nothing is lost; the next cycle sees it as it is.
             raise ConflictOnRemoteError(source, describe(expect), "another one, which was moved")
+        if lost is not None:  # a MOVE drops both; a public link is another one then
+            await self._session.ask(lost, 202, 403, 404)
         write = Overwrite(
             path=target,
             kind=wire.kind_of(ours.content_type),

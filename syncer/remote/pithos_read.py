@@ -32,6 +32,9 @@ RUN_BYTES: Final = 4 << 20
 _TRIES: Final = 3
 """How often wrong bytes are fetched again: damage on the way is rare, and on the server's disk it stays."""
 
+_WITH_META_BYTES: Final = 4096  # a content so short costs less than the round trip that it saves
+_KEPT: Final = 4096  # contents in memory: 16 MiB; the oldest are fetched again
+
 _EARLIER: Final = 8  # versions that are looked at for the whole of a cut block; the one before has it, mostly
 
 _THREAD_BYTES: Final = 1 << 18
@@ -45,6 +48,7 @@ class Reader:
         self._session = session
         self._several = True  # the server serves several ranges at once
         self._batcher = ReadBatcher(self._read_many)
+        self._kept: dict[tuple[str, int], bytes] = {}  # canonical contents by name and version
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient.head."""
@@ -53,10 +57,23 @@ class Reader:
 
     async def resolve(self, stat: RemoteStat) -> RemoteStat:
         """See CloudClient.resolve."""
-        if stat.meta is None:
+        if stat.meta is None and stat.kind is not Kind.DIRECTORY and 0 < stat.tag.size_bytes <= _WITH_META_BYTES:
+            stat = await self._read_with_meta(stat)
+        elif stat.meta is None:
             full = await self._session.pinned(stat.path, object_name(stat.path), stat.tag, stat.modified_us)
             stat = replace(stat, meta=full.meta)
         return await self._with_target(stat)
+
+    async def _read_with_meta(self, stat: RemoteStat) -> RemoteStat:
+        """A GET tells what a HEAD does, and what will be asked for next; kept until then."""
+        name, tag = object_name(stat.path), stat.tag
+        reply = self._of_version(stat.path, tag, await self._session.ask(self._session.make.read(name, tag), 200, 404))
+        state = self._session.judge.state(reply)
+        if len(reply.body) == tag.size_bytes and block_id(reply.body).hex() == tag.etag:
+            self._kept[name, tag.version] = canonical(reply.body)
+            while len(self._kept) > _KEPT:
+                del self._kept[next(iter(self._kept))]
+        return stat_of(stat.path, replace(state, modified_us=stat.modified_us or state.modified_us))
 
     async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
         """See CloudClient.block_list."""
@@ -125,7 +142,10 @@ class Reader:
             await for_each(iter(jobs), fetch, min(self._session.workers, len(jobs)))
 
     async def _in_company(self, path: RelPath, tag: RemoteTag, blocks: BlockList) -> bytes | None:
-        """A content of one block, together with others, verified; None: ask for it alone."""
+        """A content of one block, as it is here already, or together with others, verified; None: ask for it alone."""
+        kept = self._kept.pop((object_name(path), tag.version), None)
+        if kept is not None:
+            return kept
         if wire.EXTENSION_BULK_READ not in (await self._session.info()).extensions:
             return None
         data = await self._batcher.read((object_name(path), tag.version), blocks.size_bytes)

@@ -16,6 +16,7 @@ from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
     AuthError,
     CorruptionError,
+    ForbiddenError,
     NoSpaceError,
     NotFoundError,
     OverQuotaError,
@@ -140,12 +141,17 @@ class Judge:
         if reply.status in _LOST:
             return ReplyLostError(what)
         if reply.status in {401, 403}:
-            return AuthError(self._refusal(reply.status, said))
+            kind = ForbiddenError if reply.status == 403 and self._is_object(request) else AuthError
+            return kind(self._refusal(reply.status, said))
         if reply.status == 404:
             return NotFoundError(f"{self.container} does not exist ({request.method} {request.target}){said}")
         if reply.status in {413, 507}:
             return self._no_room(request, reply, said)
         return BadReplyError(what)
+
+    def _is_object(self, request: Request) -> bool:
+        """Whether a request is on an object, and not on the container."""
+        return request.target.partition("?")[0].startswith(f"{parse_url(self.container).container_path}/")
 
     def _refusal(self, status: int, said: str) -> str:
         if status == 401:
@@ -242,6 +248,10 @@ class Judge:
             return decode_objects(reply.body)
         except ListingError as error:
             self.bad(f"{self.container}: {error}")
+
+    def objects(self, reply: Reply) -> int | None:
+        """How many objects the container has, as the headers of a listing say; None if they do not."""
+        return _serial(reply.headers.get(wire.CONTAINER_OBJECT_COUNT.lower(), ""))
 
     def versions(self, reply: Reply) -> list[int]:
         """Read a version list."""

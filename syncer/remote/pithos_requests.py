@@ -45,7 +45,7 @@ TRASH_FOLDER: Final = ".blocksync/trash"
 """Where plain Pithos objects go before they are deleted: their name here says what they must be."""
 
 Guard = Mapping[str, str]
-"""Condition headers."""
+"""Condition headers; and metadata of others that a write would drop, if they are not sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,11 @@ class Requests:
             target=self._object(name, query),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * count,
         )
+
+    def read(self, name: str, tag: RemoteTag) -> Request:
+        """A whole version, with what a HEAD says of it."""
+        target = self._object(name, _pin(tag.version))
+        return Request(method="GET", target=target, max_reply_bytes=tag.size_bytes)
 
     def read_run(self, name: str, version: int, run: Run) -> Request:
         """Adjacent blocks of one version, as one byte range."""
@@ -235,6 +240,12 @@ class Requests:
             target=self._object(source, {}),
             headers={wire.DESTINATION: self.url.object_reference(target), **guard},
         )
+
+    def share(self, name: str, sharing: str, *, public: bool) -> Request:
+        """Give an object the sharing, and a public link, that it lost."""
+        headers = {wire.OBJECT_SHARING: sharing} if sharing else {}
+        headers |= {wire.OBJECT_PUBLIC: "true"} if public else {}
+        return Request(method="POST", target=self._object(name, {"update": ""}), headers=headers)
 
     def move_subtree(self, source: str, target: str, guard: SubtreeGuard) -> Request:
         """Rename an object and all below it, if that is exactly what we think it is."""

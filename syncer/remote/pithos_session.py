@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError
+from syncer.protocol import headers as wire
 from syncer.protocol.headers import ObjectState
 from syncer.remote.client import ContainerInfo, Counters
 from syncer.remote.conditions import describe
@@ -22,10 +23,14 @@ class Current:
     Attributes:
         state: What it is.
         etag: As conditions compare it: not always the object hash.
+        sharing: Of the object itself, not of a directory above; "" for none.
+        public: It has a public link.
     """
 
     state: ObjectState
     etag: str
+    sharing: str = ""
+    public: bool = False
 
 
 class Session:
@@ -91,7 +96,13 @@ class Session:
         if reply.status == 404:
             return None
         state = self.judge.state(reply)
-        return Current(state=state, etag=reply.headers.get("etag", state.etag).strip('"'))
+        inherited = wire.OBJECT_SHARED_BY.lower() in reply.headers
+        return Current(
+            state=state,
+            etag=reply.headers.get("etag", state.etag).strip('"'),
+            sharing="" if inherited else reply.headers.get(wire.OBJECT_SHARING.lower(), ""),
+            public=wire.OBJECT_PUBLIC.lower() in reply.headers,
+        )
 
     async def pinned(self, path: RelPath, name: str, tag: RemoteTag, modified_us: int) -> RemoteStat:
         """One version of an object.

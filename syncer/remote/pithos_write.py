@@ -457,7 +457,9 @@ class Writer:
         async def attempt() -> Written | RemoteTag | T:
             if atomic:
                 return await send(version_guard(expect))
-            return await send(etag_guard(None) if expect is None else await self._look_before(path, name, expect))
+            return await send(
+                etag_guard(None) if expect is None else await self._look_before(path, name, expect, payload.meta)
+            )
 
         async def look() -> RemoteTag | None:
             current = await self._session.current(name)
@@ -486,14 +488,20 @@ class Writer:
         )
         return PutResult(tag=done, foreign=tuple(await self._plain.foreign(name, write, done)))
 
-    async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None) -> Guard:
+    async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None, meta: Meta) -> Guard:
         """Plain Pithos: compare everything first, then send the condition that it knows.
 
         Not for what must not exist: of that, a condition says all that a look would.
         """
         current = await self._session.current(name)
         require(path, expect, None if current is None else tag_of(current.state))
-        return etag_guard(None if current is None else current.etag)
+        guard = etag_guard(None if current is None else current.etag)
+        if current is None:
+            return guard
+        # A PUT drops what it does not name (protocol note 0.9): what others keep there is sent again, if it fits.
+        room = wire.MAX_META_ITEMS - len(wire.encode_meta(meta))
+        foreign = sorted(wire.foreign_meta(current.state.meta).items())[:room]
+        return {**guard, **wire.meta_headers(dict(foreign))}
 
     async def _tag(  # the reply and what it should say
         self,

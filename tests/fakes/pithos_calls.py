@@ -36,6 +36,7 @@ from tests.fakes.pithos_wire import (
     container_meta,
     meta_in,
     object_headers,
+    quoted,
     ranges_in,
     row_of,
     several,
@@ -336,7 +337,7 @@ class ObjectCall(Call):
                 "bytes": version.size,
             }
             return Answer(200, headers, json.dumps(form).encode())
-        headers.setdefault("Content-Disposition", f'inline; filename="{self.name}"')
+        headers.setdefault("Content-Disposition", f'inline; filename="{quoted(self.name)}"')
         return self.part(headers, self.store.read(version))
 
     def part(self, headers: dict[str, str], data: bytes) -> Answer:

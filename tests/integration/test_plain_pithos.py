@@ -121,3 +121,70 @@ def test_an_object_whose_block_is_damaged_is_not_taken_for_a_cut_one(sync: Sync,
     pithos.store.blocks[last] = b"x" + pithos.store.blocks[last][1:]
     sync.reconcile(root, expect=15)
     assert content(root) == {}
+
+
+def requests(sync: Sync, pithos: FakePithos, root: Path) -> list[str]:
+    pithos.requests.clear()
+    sync.reconcile(root)
+    return [f"{method} {target.rpartition('/vms')[2]}" for method, target in pithos.requests]
+
+
+def test_a_cycle_without_changes_lists_once_and_a_small_file_is_asked_for_once(sync: Sync, pithos: FakePithos) -> None:
+    """It asked for a second page, and for each small file with HEAD and GET (12.29)."""
+    first, second = linked(sync, pithos, "first"), linked(sync, pithos, "second")
+    for number in range(20):
+        (first / f"f{number}").write_bytes(b"%d" % number)
+    (first / "empty").write_bytes(b"")
+    (first / "link").symlink_to("f1")
+    sync.reconcile(first)
+    pulled = requests(sync, pithos, second)
+    assert content(second) == content(first)
+    assert sum("/f" in each for each in pulled) == 20
+    assert sum("/link" in each for each in pulled) == 1
+    for root in (first, second):
+        assert requests(sync, pithos, root) == ["HEAD ", "GET ?format=json&limit=10000"]
+
+
+def test_what_others_keep_with_an_object_stays_over_an_edit_and_a_rename(sync: Sync, pithos: FakePithos) -> None:
+    """An edit dropped foreign metadata, a rename sharing and public links (12.28)."""
+    root, box = linked(sync, pithos, "first"), pithos.container
+    (root / "d").mkdir()
+    (root / "d/file").write_bytes(b"base")
+    (root / "long").write_bytes(os.urandom(9000))
+    sync.reconcile(root)
+    for name in ("d/file", "long"):
+        pithos.store.change_meta(box(), name, {"x-object-meta-colour": "röt +1"}, update=True)
+        box().sharing[name] = "read=bob"
+        box().public[name] = "link"
+    sync.reconcile(root)
+    (root / "d/file").write_bytes(b"edited")
+    (root / "long").write_bytes(os.urandom(9001))
+    sync.reconcile(root)
+    (root / "d").rename(root / "moved")
+    (root / "long").rename(root / "longer")
+    sync.reconcile(root)
+    for name, size in (("moved/file", 6), ("longer", 9001)):
+        version = box().current(name)
+        assert version is not None
+        assert (version.size, version.meta["x-object-meta-colour"]) == (size, "röt +1")
+        assert box().sharing[name] == "read=bob"
+        assert name in box().public
+    sync.at_rest(root)
+
+
+def test_what_the_account_may_not_do_with_one_object_is_that_objects_failure(sync: Sync, pithos: FakePithos) -> None:
+    """A 403 on one folder ended the cycle with "refused the token" (12.28)."""
+    root = linked(sync, pithos, "first")
+    for name in ("allowed", "forbidden"):
+        (root / name).mkdir()
+        (root / name / "file").write_bytes(b"data")
+    pithos.inject(Fault(FaultKind.STATUS_BEFORE, method="PUT", containing="/forbidden", times=99, status=403))
+    sync.reconcile(root, expect=3)
+    assert "403" in sync.out
+    assert "allowed/file" in pithos.container().live()
+    pithos.clear_faults()
+    sync.reconcile(root)
+    sync.at_rest(root)
+    pithos.inject(Fault(FaultKind.STATUS_BEFORE, containing="/vms", times=99, status=403))
+    (sync.home / "other").mkdir()
+    sync("link", sync.home / "other", pithos.url(), expect=12)
