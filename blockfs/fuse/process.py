@@ -171,7 +171,7 @@ def _child(options: MountOptions, manager: ServiceManager, writer: int) -> int:
         log_to(open_log(os.path.join(options.volume, LOG_NAME)), level=options.log_level)
         _serve(options, manager, ready=ready)
     except EXPECTED as error:
-        log.error("mount.failed", reason=str(error))  # noqa: TRY400 - an expected failure has no use for a traceback
+        log.error("mount.failed", reason=said(error))  # noqa: TRY400 - an expected failure has no use for a traceback
         code = error.exit_code if isinstance(error, BlockfsError) else host_code(error)
         tell(Outcome(exit_code=code, message=said(error)))
         return code

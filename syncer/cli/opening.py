@@ -184,6 +184,8 @@ def read_token(token_file: str | None, environment: Mapping[str, str], account: 
             lines = [words for line in file if (words := line.split()) and not words[0].startswith("#")]
     except FileNotFoundError:
         raise NotFoundError(f"token file {token_file} does not exist") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"token file {token_file} is no text: expected lines TOKEN ACCOUNT") from None
     if not lines:
         raise UsageError(f"token file {token_file} holds no token: expected lines TOKEN ACCOUNT")
     return next((line[0] for line in lines if line[1:2] == [account]), lines[0][0])

@@ -126,6 +126,9 @@ def test_the_accounts_own_token_of_a_file_counts_then_the_first_then_the_environ
         read_token(None, {}, "alice")
     with pytest.raises(NotFoundError):
         read_token(str(tmp_path / "nothing"), {}, "alice")
+    file.write_bytes(b"\xff\xfe binary")
+    with pytest.raises(UsageError, match="is no text"):
+        read_token(str(file), {}, "alice")
     file.write_text("\n")
     with pytest.raises(UsageError):
         read_token(str(file), {}, "alice")
