@@ -1,0 +1,36 @@
+"""What every page keeps to: lines that a reader can hold, and links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "benchmarks").glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
+MAX_CHARACTERS = 180
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_no_line_is_longer_than_180_characters(page: Path) -> None:
+    """Table rows are lines: what needs more than that is a list or a section, not a cell."""
+    long = {
+        number: len(line) for number, line in enumerate(page.read_text().splitlines(), 1) if len(line) > MAX_CHARACTERS
+    }
+    assert not long, f"{page}: line → characters"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_every_link_to_a_file_of_the_project_leads_to_one(page: Path) -> None:
+    targets = [
+        target for target in LINK.findall(page.read_text()) if "://" not in target and not target.startswith("mailto:")
+    ]
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+def test_the_readme_names_no_page_without_a_link() -> None:
+    text = (PROJECT / "README.md").read_text()
+    bare = re.findall(r"(?<![(\w/])docs/[\w/-]+\.md", text)
+    assert not bare
