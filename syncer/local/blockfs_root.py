@@ -164,7 +164,6 @@ class BlockfsRoot:
         self._patterns = patterns
         self._journal: Journal | None = None
         self._part: VolumePart | None = None
-        self._snapshot = SNAPSHOT if from_snapshot else None
         self._regrid: Regrid | None = None
         if remote is not None and remote.block_size != self._block_size:
             self._regrid = Regrid(self._blocks, remote.lists, self._block_size, remote.block_size)
@@ -177,7 +176,7 @@ class BlockfsRoot:
             self._root,
             self._connection,
             self._block_size,
-            self._snapshot,
+            SNAPSHOT if from_snapshot else None,
             patterns,
             name,
         )
@@ -270,7 +269,9 @@ class BlockfsRoot:
         known = self._memory.known(tag)
         if known is not None:
             return known
-        near = self._ask(self._control.block_list, row.ino, row.content_version, self._block_size, self._snapshot)
+        near = self._ask(
+            self._control.block_list, row.ino, row.content_version, self._block_size, self._observer.snapshot
+        )
         if near is None:
             return None
         try:
@@ -305,7 +306,7 @@ class BlockfsRoot:
 
     def _block_list(self, path: RelPath, tag: LocalTag) -> BlockList:
         assert tag.version is not None
-        blocks = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size, self._snapshot)
+        blocks = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size, self._observer.snapshot)
         if blocks is None:
             raise LocalChangedError(path, REASONS["changed"])
         return blocks
@@ -561,7 +562,7 @@ class BlockfsRoot:
         """Drop the snapshot and the connection, and with it files that were not installed."""
         if not self._closed:
             self._closed = True
-            if self._snapshot is not None:
+            if self._observer.snapshot is not None:
                 # Without a thread: nothing else runs any more, and it must also be done when the cycle was cancelled.
                 with suppress(BlockfsError):  # what stays behind is removed by the next cycle that uses one
                     self._observer.drop_snapshot()

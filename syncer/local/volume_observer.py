@@ -91,6 +91,7 @@ class VolumeObserver:
     """Observes one mounted volume.
 
     Attributes:
+        snapshot: The one that is looked at; None: what is live, also if none can be taken.
         folders: Inodes of the private folders, by path; known after the first observation.
         parts: What the root takes part in.
     """
@@ -119,7 +120,7 @@ class VolumeObserver:
         self.parts = NO_PARTS
         self._patterns = patterns
         self._name = name
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self.folders: dict[bytes, int] = {}
         self._reached: CursorMsg | None = None
         self._path = path
@@ -184,11 +185,11 @@ class VolumeObserver:
         # The kernel holds pages and times that the mount has not seen, the mount holds what it has not committed, and
         # the journal speaks of commits only: so in this order.
         syncfs(self._path)
-        if self._snapshot is None:
+        if self.snapshot is None:
             self._flush()
         else:
             self.drop_snapshot()
-            self._connection.ask(self._connection.client.create_snapshot, b"", self._snapshot)
+            self._take_snapshot()
         found = self._changes(cursor)
         for _ in range(_RELEASE_TRIES):
             if not any(row.writers and not is_known(row) for row in found[1]):
@@ -206,6 +207,17 @@ class VolumeObserver:
         except RequestError as error:
             if error.exit_code != ExitCode.CORRUPTION:
                 raise
+
+    def _take_snapshot(self) -> None:
+        """Fix the instant. A file of which a part is lost can't be in a snapshot: then what is live is looked at."""
+        assert self.snapshot is not None
+        try:
+            self._connection.ask(self._connection.client.create_snapshot, b"", self.snapshot)
+        except RequestError as error:
+            if error.exit_code != ExitCode.CORRUPTION:
+                raise
+            self.snapshot = None
+            self._flush()
 
     def _observe(self, base: BaseIndex, mark: _Mark | None) -> Observation:
         cursor = mark.cursor if mark is not None else None
@@ -230,7 +242,7 @@ class VolumeObserver:
 
     def _changes(self, cursor: CursorMsg | None) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
         xattr_bytes = MAX_BYTES if self.parts.xattrs else None
-        return self._connection.ask(self._connection.client.changes, cursor, self._snapshot, xattr_bytes)
+        return self._connection.ask(self._connection.client.changes, cursor, self.snapshot, xattr_bytes)
 
     def _observation(
         self,
@@ -310,7 +322,7 @@ class VolumeObserver:
         if self._name is not None:
             return [self._name(row, before.get(row.ino)) for row in rows]
         items = [(row.ino, row.content_version) for row in rows]
-        hashes = self._connection.ask(self._connection.client.hashes, items, self._snapshot)
+        hashes = self._connection.ask(self._connection.client.hashes, items, self.snapshot)
         return [
             None if found is None else Content(size_bytes=row.size_bytes, object_hash=ObjectHash(found))
             for row, found in zip(rows, hashes, strict=True)
@@ -318,9 +330,9 @@ class VolumeObserver:
 
     def drop_snapshot(self) -> None:
         """Remove the snapshot: ours, or one that a killed cycle has left."""
-        assert self._snapshot is not None
+        assert self.snapshot is not None
         try:
-            self._connection.ask(self._connection.client.delete_snapshot, self._snapshot)
+            self._connection.ask(self._connection.client.delete_snapshot, self.snapshot)
         except RequestError as error:
             if error.exit_code != ExitCode.NOT_FOUND:
                 raise

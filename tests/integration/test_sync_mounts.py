@@ -53,14 +53,15 @@ def pair(sync: Sync, mounts: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
 def test_a_file_of_which_something_was_lost_is_named_and_all_others_are_synced(sync: Sync, tmp_path: Path) -> None:
     """The host below the volume failed to write a part of it: neither NUL nor old bytes go to the server."""
     root, volume, trigger = tmp_path / "m", tmp_path / "volume", tmp_path / "trigger"
+    noise = os.urandom(40 * BLOCK)  # the server must not know it, nor after this test what others send
     root.mkdir()
     command("init", volume)
     blocksync("mount", volume, root, before=FAIL_ONE_FLUSH.format(trigger=os.fspath(trigger)))
     try:
         sync("link", root, sync.url, "--token-file", sync.token_file)
-        (root / "bad").write_bytes(NOISE)
+        (root / "bad").write_bytes(noise)
         sync.reconcile(root)
-        (root / "good").write_bytes(NOISE[::-1])
+        (root / "good").write_bytes(noise[::-1])
         with (root / "bad").open("r+b") as bad:
             bad.write(b"new")
             bad.flush()
@@ -70,14 +71,18 @@ def test_a_file_of_which_something_was_lost_is_named_and_all_others_are_synced(s
         for pushed in (1, 0):
             assert sync.reconcile(root, expect=3)["pushed"] == pushed
             assert "4096 bytes of it could not be written to the disk below the volume" in sync.out + sync.err
+        (root / "more").write_bytes(b"more")
+        assert sync.reconcile(root, "--snapshot", expect=3)["pushed"] == 1
+        assert "4096 bytes of it could not be written" in sync.out + sync.err
         other = sync.folder("other")
         sync.reconcile(other)
-        assert (other / "bad").read_bytes() == NOISE
-        assert (other / "good").read_bytes() == NOISE[::-1]
-        (root / "bad").write_bytes(b"new" + NOISE[3:])
+        assert (other / "bad").read_bytes() == noise
+        assert (other / "good").read_bytes() == noise[::-1]
+        assert (other / "more").read_bytes() == b"more"
+        (root / "bad").write_bytes(b"new" + noise[3:])
         assert sync.reconcile(root)["pushed"] == 1
         sync.reconcile(other)
-        assert (other / "bad").read_bytes() == b"new" + NOISE[3:]
+        assert (other / "bad").read_bytes() == b"new" + noise[3:]
     finally:
         sync("unlink", root)
         command("umount", root)
