@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
+from urllib.parse import unquote_to_bytes
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
@@ -50,6 +51,8 @@ _LOST: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _SETTLED_S: Final = 2  # one for the full second, one for clocks of a server's parts that are not quite the same
 
 _SERIAL_DIGITS: Final = 20  # of 64 bits
+
+_LONG_TARGET: Final = 2000  # bytes of a URL from which on servers may refuse it; gunicorn does so from 4,094 on
 
 _TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
 
@@ -147,7 +150,15 @@ class Judge:
             return NotFoundError(f"{self.container} does not exist ({request.method} {request.target}){said}")
         if reply.status in {413, 507}:
             return self._no_room(request, reply, said)
-        return BadReplyError(what)
+        return self._too_long(request, reply) or BadReplyError(what)
+
+    def _too_long(self, request: Request, reply: Reply) -> SyncerError | None:
+        """What a web server before Pithos says, as HTML, of a URL that it does not take: one name can't be held."""
+        bounded = reply.status in {400, 414} and len(request.target) > _LONG_TARGET and self._is_object(request)
+        if not bounded or decode_fault(reply.status, reply.body) is not None:
+            return None
+        name = unquote_to_bytes(request.target.partition("?")[0])[len(parse_url(self.container).container_path) + 1 :]
+        return UnsafeNameError(name, f"the server takes no URL of {len(request.target)} bytes ({reply.status})")
 
     def _is_object(self, request: Request) -> bool:
         """Whether a request is on an object, and not on the container."""

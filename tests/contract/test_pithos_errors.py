@@ -58,6 +58,26 @@ def test_a_status_becomes_its_error_with_the_server_named(
     play(synnefo, scenario)
 
 
+def test_a_token_that_is_refused_before_a_large_body_is_read_is_no_lost_reply() -> None:
+    """Sending breaks there, and the status can be read afterwards (12.29)."""
+    with FakePithos(block_size=4 << 20) as server:
+        server.store.make_container("alice", "vms")
+
+        async def main(token: str) -> None:
+            client = open_pithos(server.url(), token, policy=QUICK)
+            await client.container_info()
+            server.token = "another"
+            server.unread = 1 << 20
+            with pytest.raises(AuthError, match="401"):
+                await client.put_blocks([content(1, 4 << 20)])
+            await client.close()
+
+        token = server.token
+        for _ in range(8):
+            server.token, server.unread = token, 1 << 62
+            trio.run(main, token)
+
+
 def test_a_quota_of_the_server_is_no_space(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         with pytest.raises(NoSpaceError, match="quota exceeded"):

@@ -73,6 +73,7 @@ class FakePithos:
         self.token = "fake-token"
         self.others: dict[str, str] = {}  # tokens of other accounts than alice's
         self.closes = closes
+        self.unread = 1 << 62  # bytes of a body from which on it is not read before a refusal by its head alone
         self.listing_limit = listing_limit
         self.rests_s = 60  # how long ago every container changed, as its HEAD tells it
         self.lock = self.store.lock
@@ -134,11 +135,9 @@ class FakePithos:
     def answer(self, method: str, target: str, headers: dict[str, str], body: bytes, stale: object = None) -> Answer:
         """Serve one request. Raises RefusedError for error replies."""
         token = headers.get("x-auth-token")
-        if token is None:
-            raise RefusedError(401, "unauthorized", "Access denied. No authentication token")
-        if token not in {self.token, *self.others}:
-            details = json.dumps({"unauthorized": {"message": "Invalid token", "code": 401, "details": ""}})
-            raise RefusedError(401, "fault", "Unauthorized", details)
+        refused = self.refusal(token)
+        if token is None or refused is not None:
+            raise refused or AssertionError
         path, _, query_text = target.partition("?")
         query = dict(parse_qsl(query_text, keep_blank_values=True))
         if not path.startswith(BASE + "/"):
@@ -161,6 +160,15 @@ class FakePithos:
                 stale=old,
             )
             return call.answer(method)
+
+    def refusal(self, token: str | None) -> RefusedError | None:
+        """Why a token is refused."""
+        if token is None:
+            return RefusedError(401, "unauthorized", "Access denied. No authentication token")
+        if token not in {self.token, *self.others}:
+            details = json.dumps({"unauthorized": {"message": "Invalid token", "code": 401, "details": ""}})
+            return RefusedError(401, "fault", "Unauthorized", details)
+        return None
 
     def dates(self, method: str, path: str) -> dict[str, str]:
         """What Django and gunicorn add to each reply."""
@@ -199,8 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_any(self) -> None:
         self.close_connection = self.close_connection or self.fake.closes
-        if len(self.raw_requestline) > MAX_LINE + 2:
-            return self.reply(_too_long(len(self.raw_requestline) - 2))
+        early = self.early()
+        if early is not None:
+            return self.reply(early)
         body = self.chunks() if "Transfer-Encoding" in self.headers else self.whole()
         headers = {name.lower(): value for name, value in self.headers.items()}
         fault, snapshot = self.fake.take_fault(self.command, self.path)
@@ -220,6 +229,16 @@ class _Handler(BaseHTTPRequestHandler):
         return self.reply(_damaged(answer, kind), cut=kind is FaultKind.TRUNCATE)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_MOVE = do_COPY = do_DELETE = do_PATCH = handle_any  # noqa: N815 - names of http.server
+
+    def early(self) -> Answer | None:
+        """What is answered before the body is read."""
+        if len(self.raw_requestline) > MAX_LINE + 2:
+            return _too_long(len(self.raw_requestline) - 2)
+        refused = self.fake.refusal(self.headers.get("X-Auth-Token"))
+        if refused is None or int(self.headers.get("Content-Length") or 0) < self.fake.unread:
+            return None
+        self.close_connection = True
+        return as_json(refused.status, refused.body)
 
     def whole(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))

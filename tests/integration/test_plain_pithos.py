@@ -188,3 +188,31 @@ def test_what_the_account_may_not_do_with_one_object_is_that_objects_failure(syn
     pithos.inject(Fault(FaultKind.STATUS_BEFORE, containing="/vms", times=99, status=403))
     (sync.home / "other").mkdir()
     sync("link", sync.home / "other", pithos.url(), expect=12)
+
+
+def test_a_name_whose_url_the_server_does_not_take_is_that_files_failure(sync: Sync, pithos: FakePithos) -> None:
+    """Its 400 is HTML, and ended every cycle with 13 (12.29)."""
+    root = linked(sync, pithos, "first")
+    deep = root.joinpath(*["ü" * 120] * 6)
+    deep.mkdir(parents=True)
+    (root / "file").write_bytes(b"data")
+    sync.reconcile(root, expect=3)
+    assert "takes no URL of" in sync.out
+    assert "file" in pithos.container().live()
+    assert len(pithos.container().live()) == 6
+
+
+def test_a_copy_onto_a_name_of_ours_is_a_change_of_that_file(sync: Sync, pithos: FakePithos) -> None:
+    """COPY gives the name another uuid (12.29)."""
+    first, second = linked(sync, pithos, "first"), linked(sync, pithos, "second")
+    (first / "file").write_bytes(b"base")
+    (first / "source").write_bytes(b"source")
+    sync.reconcile(first)
+    sync.reconcile(second)
+    box = pithos.container()
+    pithos.store.copy(box, box.history["source"][-1], "file", {})
+    (second / "source").rename(second / "renamed")
+    for root in (first, second, first, second):
+        sync.reconcile(root)
+    assert content(first) == content(second) == {"file": b"source", "renamed": b"source"}
+    sync.at_rest(first, second)
