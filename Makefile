@@ -45,4 +45,4 @@ interop:
 	@.venv/bin/python -m tests.interop
 
 clean:
-	rm -rf .venv .guest .interop build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf .venv .pycache .guest .interop build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

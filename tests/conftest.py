@@ -17,6 +17,12 @@ from blockfs.runtime.mountinfo import is_below, read_mounts
 from tests import effort
 from tests.system.machines import Ended, Machines
 
+PROJECT = Path(__file__).parents[1]
+
+# What the tests start keeps its byte code, wherever pytest was started from: else most of its start is compiling.
+os.environ.setdefault("PYTHONPYCACHEPREFIX", str(PROJECT / ".pycache"))
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 settings.register_profile("effort", max_examples=effort.count("properties"))
 settings.load_profile("effort")
 

@@ -26,7 +26,7 @@ from syncer.errors import CorruptionError, NotFoundError, UsageError
 from syncer.local.identity import Folder, look_at_folder, read_marker, write_marker
 from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.private import PrivateFolder
-from syncer.local.trash import KEEP_S
+from syncer.local.retention import KEEP_S
 from syncer.local.volume_mount import find_mount
 from syncer.remote.client import ContainerInfo
 from syncer.remote.discovery import Storage

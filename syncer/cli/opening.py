@@ -21,9 +21,7 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.neighbours import Neighbours
 from syncer.local.root import ContentMemory, CopyName, NoMemory
-from syncer.local.volume_mount import find_mount
 from syncer.state.statedb import StateDB
-from syncer.watch import control
 
 if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
     from syncer.local.blockfs_root import BlockfsRoot
@@ -51,6 +49,8 @@ def open_state_of(path: bytes, state: str) -> StateDB:
     """
 
     def is_the_daemon(holder: int | None) -> bool:
+        from syncer.watch import control  # noqa: PLC0415 - where somebody else has it
+
         live = control.live(Registry(os.environ).socket)
         if live is None or live.pid != holder:
             return False
@@ -145,6 +145,8 @@ def _neighbours(root: LinkedRoot) -> Neighbours:
     """
 
     def paths() -> Iterator[str]:
+        from syncer.local.volume_mount import find_mount  # noqa: PLC0415 - where something is to be fetched
+
         for other in Registry(os.environ).look().roots:
             if other.record.url == root.record.url:
                 continue

@@ -19,7 +19,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import click
@@ -40,10 +40,12 @@ from syncer.errors import (
     UsageError,
 )
 from syncer.local.identity import Folder
-from syncer.local.trash import KEEP_S
+from syncer.local.retention import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
-from syncer.remote.http import HttpSettings
 from syncer.state.statedb import exclusive
+
+if TYPE_CHECKING:  # imported where a server is concerned: a tenth of a second
+    from syncer.remote.http import HttpSettings
 
 PATH: Final = click.Path(path_type=bytes)
 """Arguments that are paths: names need not be UTF-8."""
@@ -101,6 +103,8 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> HttpSettings:
         """How to talk to the server."""
+        from syncer.remote.http import HttpSettings  # noqa: PLC0415 - see above
+
         return HttpSettings(
             ca_file=self.ca_file,
             ignore_certificates=self.ignore_certificates,

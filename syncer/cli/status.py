@@ -8,14 +8,11 @@ from datetime import UTC, datetime
 
 import click
 import msgspec
-import trio
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli import columns
-from syncer.cli.following import follow as show_live
-from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.core.conflict import CONFLICT_MARK
@@ -24,6 +21,7 @@ from syncer.core.model import RelPath
 from syncer.core.paths import join
 from syncer.engine.books import Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
+from syncer.local.identity import open_folder
 from syncer.state.schema import Problem
 from syncer.state.statedb import StateDB
 from syncer.watch import control
@@ -62,6 +60,8 @@ def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
     if not chosen.roots and not chosen.bad:
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
     if follow:
+        from syncer.cli.following import follow as show_live  # noqa: PLC0415 - with all that draws tables
+
         show_live(registry.socket, set() if root is None else {chosen.roots[0].record.uuid}, as_json=as_json)
         return None
     daemon = control.live(registry.socket)
@@ -112,7 +112,7 @@ def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
     if holder is not None:
         return "running", f"process {holder}"
     try:
-        trio.run(_open_and_close, linked)
+        _look_for(linked)
     except RootIdentityError as error:
         return "away", str(error)
     except (SyncerError, BlockfsError, OSError) as error:
@@ -149,8 +149,20 @@ def holder_of(path: str) -> int | None:
     return None
 
 
-async def _open_and_close(linked: LinkedRoot) -> None:
-    await open_local(linked, policy_now()).close()
+def _look_for(linked: LinkedRoot) -> None:
+    """Make sure that the root is there; nothing is made in it, and nothing waits.
+
+    Raises:
+        RootIdentityError: It is not, or it is another one.
+    """
+    record = linked.record
+    if record.folder is not None:
+        os.close(open_folder(linked.path, record.folder))
+        return
+    from syncer.local.volume_mount import check_mount  # noqa: PLC0415 - what talks to a mount, for who has one
+
+    assert record.volume_uuid is not None
+    check_mount(linked.path, record.volume_uuid)
 
 
 def _fields(status: RootStatus) -> dict[str, JsonValue]:

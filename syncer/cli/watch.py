@@ -19,7 +19,7 @@ from blockfs.runtime.notify import ServiceManager
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.watching import Ports, Watcher
 from syncer.remote.parallel import first_error
-from syncer.watch import control
+from syncer.watch import answers
 from syncer.watch.daemon import Daemon, Damaged, Wanted
 from syncer.watch.root_task import Surroundings
 
@@ -66,7 +66,7 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, verbose: bool) -> None:
             trio.run(
                 daemon.run,
                 lambda: trio.open_signal_receiver(*_SIGNALS),
-                partial(control.serve, registry.socket),
+                partial(answers.serve, registry.socket),
                 watchdog_s,
             )
         except BaseExceptionGroup as group:

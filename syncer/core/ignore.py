@@ -13,16 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pathspec import GitIgnoreSpec
-from pathspec.patterns.gitignore import GitIgnorePatternError
-from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import Action, FileStat, Kind, Move, Nid, Park, RelPath, RemoteStat
 from syncer.core.paths import ancestors, is_private, join, split
+
+if TYPE_CHECKING:  # imported where there is a pattern: most roots have none, and it is a tenth of a command's start
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 IGNORE_FILE: Final = b".blocksyncignore"
 """A file of rules for its directory and everything below. It is synced like any other file."""
@@ -238,8 +238,15 @@ def objection(pattern: bytes) -> str | None:
 
 
 def _compile(lines: Iterable[bytes]) -> list[_Pattern]:
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        return []
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 - see above
+    from pathspec.patterns.gitignore import GitIgnorePatternError  # noqa: PLC0415
+    from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415
+
     patterns: list[_Pattern] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in numbered:
         text = line.removesuffix(b"\r")
         try:
             spec = GitIgnoreSpec.from_lines([_plain(text).decode("latin-1")])

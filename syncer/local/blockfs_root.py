@@ -36,6 +36,7 @@ from syncer.local.each import OWN, create_each, fetch_missing
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.regrid import Pair, Regrid
+from syncer.local.retention import KEEP_S
 from syncer.local.root import (
     Applied,
     ContentMemory,
@@ -46,7 +47,6 @@ from syncer.local.root import (
     Wanted,
     no_patterns,
 )
-from syncer.local.trash import KEEP_S
 from syncer.local.trashcan import TrashCan
 from syncer.local.volume_changes import REASONS, VolumeChanges, changed_runs
 from syncer.local.volume_mount import find_mount, verified

@@ -26,16 +26,15 @@ from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.scope import Rows
-from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
+from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.assembly import Assembly, Sources, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
 from syncer.local.each import fetch_missing
 from syncer.local.filehash import read_exactly
-from syncer.local.identity import Folder, verify_folder
+from syncer.local.identity import Folder, open_folder
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import (
-    DIRECTORY_FLAGS,
     Opener,
     look,
     open_file,
@@ -45,6 +44,7 @@ from syncer.local.portion import Portion, told
 from syncer.local.private import PrivateFolder
 from syncer.local.probe import probe_folding
 from syncer.local.reading import Reading
+from syncer.local.retention import KEEP_S
 from syncer.local.root import (
     Applied,
     ContentMemory,
@@ -61,7 +61,7 @@ from syncer.local.root import (
 from syncer.local.scan import scan
 from syncer.local.survey import Surveyor
 from syncer.local.syscalls import status
-from syncer.local.trash import KEEP_S, Trash
+from syncer.local.trash import Trash
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,13 +122,8 @@ class LocalDirectory:
         self._parts = NO_PARTS
         self._lists = lists
         self._blocks: BlockDirectory | None = None
+        self._root = open_folder(path, identity)
         try:
-            self._root = os.open(path, DIRECTORY_FLAGS)
-        except OSError as error:
-            what = f"the folder {os.fsdecode(path)}"
-            raise RootIdentityError(what, f"root {identity.uuid}", f"{error.strerror} (not mounted?)") from error
-        try:
-            verify_folder(self._root, path, identity)
             self._private = PrivateFolder(self._root)
             try:
                 self._folding = probe_folding(self._private.tmp)

@@ -15,7 +15,7 @@ import msgspec
 from syncer.core.paths import PRIVATE
 from syncer.core.safety import RootIdentity, check_root
 from syncer.errors import RootIdentityError
-from syncer.local.places import FILE_FLAGS
+from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS
 from syncer.local.syscalls import status
 from syncer.protocol.jsontext import MALFORMED
 
@@ -85,6 +85,32 @@ def write_marker(private: int, uuid: str) -> None:
         os.close(descriptor)
     os.rename(temporary, MARKER, src_dir_fd=private, dst_dir_fd=private)
     os.fsync(private)
+
+
+def open_folder(path: bytes, linked: Folder) -> int:
+    """Open a root's folder, if it is the one that was linked.
+
+    Args:
+        path: Absolute path.
+        linked: As recorded by `link`.
+
+    Returns:
+        A descriptor, the caller's to close.
+
+    Raises:
+        RootIdentityError: It is another folder, or not mounted.
+    """
+    try:
+        root = os.open(path, DIRECTORY_FLAGS)
+    except OSError as error:
+        what = f"the folder {os.fsdecode(path)}"
+        raise RootIdentityError(what, f"root {linked.uuid}", f"{error.strerror} (not mounted?)") from error
+    try:
+        verify_folder(root, path, linked)
+    except BaseException:
+        os.close(root)
+        raise
+    return root
 
 
 def verify_folder(root: int, path: bytes, linked: Folder) -> None:

@@ -15,11 +15,13 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import RelPath
+
+if TYPE_CHECKING:  # imported where a worker is wanted, which few trees are large enough for
+    from multiprocessing.connection import Connection
 
 Found: TypeAlias = tuple[bool, int, list[RelPath]]
 """Of one directory: whether it is dirty, how many entries it has, and the directories among them."""
@@ -86,6 +88,8 @@ def working(root: int, known: bytes, rules: IgnoreRules) -> Iterator[Worker | No
         known: The digests.
         rules: What is ignored.
     """
+    from multiprocessing.connection import Connection  # noqa: PLC0415 - see above
+
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "syncer.local.survey_child", str(root), str(theirs.fileno())]
     try:

@@ -35,11 +35,11 @@ from syncer.core.paths import join
 from syncer.errors import LocalChangedError
 from syncer.local.filehash import hash_file
 from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
+from syncer.local.retention import KEEP_S
 from syncer.local.root import CopyName, content_of
 from syncer.local.syscalls import rename_noreplace, status
 
 QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go
-KEEP_S: Final = 30 * 24 * 3600.0  # retention of settled entries, unless the root says otherwise
 ITEM: Final = b"item"
 ORIGIN: Final = b"origin"
 _NO_INODE: Final = 0

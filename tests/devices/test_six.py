@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,8 @@ def test_six_devices_converge_and_no_version_that_was_ever_closed_is_lost(tmp_pa
     """In a process of its own, without threads: it forks one for each cycle."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.devices", str(SECONDS), str(SEED)],
-        cwd=Path(__file__).parents[2], env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
