@@ -59,7 +59,6 @@ def test_help_imports_no_verb() -> None:
         (["recconcile"], "Did you mean reconcile?"),
         (["stauts"], "Did you mean stats or status?"),
         (["trash", "restor"], "Did you mean restore?"),
-        (["snapshot", "lst"], "Did you mean list?"),
     ],
 )
 def test_an_unknown_verb_is_answered_with_the_likeliest_ones(
