@@ -21,6 +21,9 @@ from tests.real.guest import KERNEL, PROJECT, SYSTEM_PATH, make_initramfs
 
 MODULES: Final = ("nls_cp437", "nls_ascii", "fat", "vfat")  # in the order of their needs
 MEMORY_MB: Final = 1024
+SCRATCH: Final = Path("/blocksync-guest")
+"""In memory, empty. Of a name of its own: the project lies at the path it has here, which may be below /tmp or /mnt."""
+
 _DONE: Final = "guest: exit code "
 
 # What no test in a guest wants, and is large.
@@ -38,10 +41,10 @@ busybox mount -t devtmpfs dev /dev
 busybox mkdir -p /dev/shm
 busybox mount -t proc proc /proc
 busybox mount -t sysfs sys /sys
-busybox mount -t tmpfs tmpfs /tmp
+busybox mount -t tmpfs tmpfs {scratch}
 busybox mount -t tmpfs tmpfs /dev/shm
 busybox ip link set lo up
-export HOME=/tmp PATH=/bin PYTHONDONTWRITEBYTECODE=1 LC_ALL=C.UTF-8
+export HOME={scratch} TMPDIR={scratch} PATH=/bin PYTHONDONTWRITEBYTECODE=1 LC_ALL=C.UTF-8
 cd {project}
 ({command})
 busybox echo "{done}$?"
@@ -89,15 +92,16 @@ def run_in_guest(folder: Path, command: str, disks: tuple[Path, ...]) -> Ended:
 
 def _make_root(path: Path, scratch: Path, command: str) -> None:
     tree = scratch / "root-tree"
-    for name in ("bin", "dev", "proc", "sys", "tmp", "mnt", "data"):
+    for name in ("bin", "dev", "proc", "sys", "tmp", SCRATCH.name):
         (tree / name).mkdir(parents=True)
     shutil.copy("/bin/busybox", tree / "bin/busybox")
     (tree / "bin/sh").symlink_to("busybox")
-    (tree / "init").write_text(_INIT.format(project=PROJECT, command=command, done=_DONE))
+    (tree / "init").write_text(_INIT.format(project=PROJECT, command=command, done=_DONE, scratch=SCRATCH))
     stdlib = Path(sysconfig.get_path("stdlib"))
     _copy(stdlib, tree, _NOT_STDLIB.__contains__)
     for part in _PROJECT:
         _copy(PROJECT / part, tree, lambda _: False)
+    _compile(tree)
     _copy(Path(sys.prefix), tree, lambda name: _NOT_VENV.fullmatch(name) is not None)
     for link in _links(Path(sys.executable)):
         _copy(link, tree, lambda _: False)
@@ -110,6 +114,13 @@ def _make_root(path: Path, scratch: Path, command: str) -> None:
     arguments = ["mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-d", str(tree), str(path), f"{size_mb}M"]
     subprocess.run(arguments, check=True, env={**os.environ, "PATH": SYSTEM_PATH})
     shutil.rmtree(tree)
+
+
+def _compile(tree: Path) -> None:
+    """Byte code of the project, beside its sources: emulated, compiling it takes longer than the tests."""
+    command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", tree, "-p", "/"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
+    subprocess.run([*command, tree / PROJECT.relative_to("/")], check=True, env=environment)
 
 
 def _copy(source: Path, tree: Path, leave_out: Callable[[str], bool]) -> None:

@@ -12,23 +12,24 @@ import pytest
 
 from tests.real import folding_cases
 from tests.real.guest import SYSTEM_PATH
-from tests.real.python_guest import run_in_guest
+from tests.real.python_guest import SCRATCH, run_in_guest
 
 # `chattr +F` of an empty directory: FS_IOC_SETFLAGS, FS_CASEFOLD_FL beside FS_EXTENT_FL. New ones below do as it does.
 CASEFOLD = (
-    "import fcntl, os; descriptor = os.open('/mnt/casefold', os.O_RDONLY); "
+    f"import fcntl, os; descriptor = os.open('{SCRATCH}/casefold', os.O_RDONLY); "
     "fcntl.ioctl(descriptor, 0x40086602, (0x40000000 | 0x80000).to_bytes(8, 'little'))"
 )
 PLUGINS = "-p no:cacheprovider --noconftest --import-mode=importlib -p no:warnings"
 COMMAND = f"""
 set -e
-busybox mkdir /mnt/vfat /mnt/disk
-busybox mount -t vfat /dev/vdb /mnt/vfat
-busybox mount -t ext4 /dev/vdc /mnt/disk
-busybox mkdir /mnt/disk/casefold
-busybox ln -s disk/casefold /mnt/casefold
+busybox mkdir {SCRATCH}/vfat {SCRATCH}/disk
+busybox mount -t vfat /dev/vdb {SCRATCH}/vfat
+busybox mount -t ext4 /dev/vdc {SCRATCH}/disk
+busybox mkdir {SCRATCH}/disk/casefold
+busybox ln -s disk/casefold {SCRATCH}/casefold
 {sys.executable} -c "{CASEFOLD}"
 set +e
+export BLOCKSYNC_FOLDS={SCRATCH}
 export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1
 {sys.executable} -m pytest -c /dev/null --rootdir=$PWD --color=no -q {PLUGINS} tests/real/folding_cases.py
 """
