@@ -13,11 +13,11 @@ import os
 import uuid as uuids
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Self
 
 import lmdb
+import msgspec
 
 from blockfs.blocks.appender import Appender
 from blockfs.blocks.codec import Compression, encode
@@ -43,8 +43,7 @@ from blockfs.runtime.atomic import space_errors, sync_directory, write_atomicall
 _LOOKUPS: Final = 4096  # ids looked up in one read transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockStatistics:
+class BlockStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a block directory; pending blocks don't count.
 
     Attributes:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.segment import segment_name, sidecar_name
@@ -29,8 +30,7 @@ DEFAULT_MAP_SIZE_BYTES: Final = 1 << 40  # address space, not disk: 256 TiB of 6
 REPAIR_ADVICE: Final = "run `blocksync fsck --repair` to rebuild it from the segments"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(msgspec.Struct, frozen=True, kw_only=True):
     """What is fixed when a block directory is created.
 
     Attributes:

@@ -10,11 +10,12 @@ import errno
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
@@ -43,8 +44,7 @@ _WASTE_BYTES: Final = 64 << 10
 of the payloads dead, 7/8 of their bytes are back then; below, each byte gained would cost 8 copied ones and more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """What `Reclaimer.settle` did.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 FILESYSTEM_TYPE: Final = "fuse.blocksync"
 """Type of our mounts; their source is the absolute path of the volume."""
@@ -19,8 +20,7 @@ _DEVICE: Final = re.compile(rb"[0-9]+:[0-9]+")
 _OCTAL: Final = re.compile(rb"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
+class Mount(msgspec.Struct, frozen=True, kw_only=True):
     """One line of mountinfo.
 
     Attributes:

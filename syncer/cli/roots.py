@@ -18,7 +18,6 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
@@ -118,8 +117,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         return Limits(up=self.limit_up, down=self.limit_down)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkedRoot:
+class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
     """One linked root.
 
     Attributes:
@@ -189,8 +187,7 @@ class LinkedRoot:
             raise NotFoundError(f"{path} is gone; run `blocksync link` again") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadRecord:
+class BadRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A root of which only the record's place is known.
 
     Attributes:
@@ -204,8 +201,7 @@ class BadRecord:
     error: SyncerError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linked:
+class Linked(msgspec.Struct, frozen=True, kw_only=True):
     """What is linked.
 
     Attributes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Container
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.model import Kind, Node
 from syncer.core.paths import NAME_BYTES, cut_name
@@ -25,8 +26,7 @@ _WHOLE_TAIL: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConflictName:
+class ConflictName(msgspec.Struct, frozen=True, kw_only=True):
     """What the name of a conflict copy says.
 
     Attributes:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from syncer.core import xattrs
 from syncer.core.model import (
@@ -38,8 +40,7 @@ from syncer.core.paths import park_name, path_in
 _OWNER_WRITES: Final = 0o300  # w and x for the owner: what it takes to create in a directory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiffContext:
+class DiffContext(msgspec.Struct, frozen=True, kw_only=True):
     """What `diff` is told beside the two trees.
 
     Attributes:

@@ -7,7 +7,8 @@ each side gets a target of its own: the merged one, with the frozen nodes as thi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from syncer.core.folding import Fold
 from syncer.core.merge import Merged, Policy
@@ -17,8 +18,7 @@ from syncer.core.paths import shown, target_objection
 UnfoldedSlot = tuple[Nid, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
+class Targets(msgspec.Struct, frozen=True, kw_only=True):
     """What each side should have in this cycle.
 
     Attributes:

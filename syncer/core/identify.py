@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
 
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Fold
@@ -51,8 +53,7 @@ _Stat = TypeVar("_Stat", FileStat, RemoteStat)
 _Seen_contra = TypeVar("_Seen_contra", contravariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blind:
+class Blind(msgspec.Struct, frozen=True, kw_only=True):
     """What an observation of the local side does not show.
 
     Attributes:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -34,8 +33,7 @@ _THROUGH_DIRECTORY: Final = "ps_d"
 """pathspec's group for the slash after what a pattern matched: inside a path, an ancestor was matched."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The pattern that decided.
 
     Attributes:
@@ -51,8 +49,7 @@ class Verdict:
     pattern: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(msgspec.Struct, frozen=True):
     line: int
     text: bytes
     compiled: GitIgnoreSpecPattern

@@ -7,8 +7,10 @@ gets back. StateDB rule A lives here: a row is written only when both sides are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+import msgspec
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
@@ -41,8 +43,7 @@ from syncer.core.paths import join, path_in, split
 from syncer.core.subtrees import Retagged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgotten:
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     """A base row to remove: neither side has the node any more."""
 
     nid: Nid

@@ -13,6 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
+
 from syncer.core import xattrs
 from syncer.core.conflict import CONFLICT_MARK, conflict_name, host_label, is_copy_of, parse_conflict_name
 from syncer.core.identify import Fresh
@@ -43,8 +45,7 @@ class Policy:
     fold_local: Callable[[bytes], bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """The target, and how the sides' nodes map to it.
 
     Attributes:

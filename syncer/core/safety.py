@@ -7,8 +7,9 @@ folder under the same name, or a server restored from an old backup.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.model import BaseRow, Deletions, Plan, RemoteStat
 from syncer.errors import RootIdentityError, SafetyStopError
@@ -22,8 +23,7 @@ MIN_FOR_SHARE: Final = 10
 """From this many deletions on, half of a side's nodes needs consent: in a small folder a half is an everyday change."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootIdentity:
+class RootIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What a local root is recognised by.
 
     Attributes:
@@ -37,8 +37,7 @@ class RootIdentity:
     volume: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerIdentity:
+class ContainerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What a container is recognised by.
 
     Attributes:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
+
 from syncer.core.model import Nid, RelPath
 from syncer.core.paths import ancestors
 
@@ -28,8 +30,7 @@ _LENGTH: Final = struct.Struct(">I")
 _VERSION: Final = struct.Struct(">Q")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """What a subtree holds.
 
     Attributes:

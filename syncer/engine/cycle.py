@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import msgspec
 import trio
 
 from syncer.core.base import BaseIndex
@@ -87,8 +88,7 @@ class Options:
     root: str = "ROOT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides as they were seen: what a plan is made from.
 
     Attributes:
@@ -115,7 +115,7 @@ class Look:
     beside: int = 0
     directories: Sequence[RelPath] | None = None
     untracked: tuple[Nid, ...] = ()
-    whole: Whole = field(default_factory=lambda: Whole(subtrees={}))
+    whole: Whole = msgspec.field(default_factory=lambda: Whole(subtrees={}))
 
 
 class Cycle:

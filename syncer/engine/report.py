@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+import msgspec
+
 from blockfs.runtime.exitcodes import ExitCode
 from syncer.core.model import Action, Create, Mkdir, Move, Note, NoteKind, Plan, RelPath, SetMeta, Side, Trash, Update
 from syncer.local.root import Problem
@@ -16,8 +18,7 @@ TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_receive
 _CORRUPTION: Final = int(ExitCode.CORRUPTION)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was to be synced and is not, in this cycle.
 
     Attributes:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 
 from syncer.core.model import Action, Create, Kind, Mkdir, Move, Nid, Park, SetMeta, Trash, Update
@@ -24,8 +24,7 @@ _LEAST_SHARE: Final = 4  # so that the last ones come back together, and little 
 _FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class Together(msgspec.Struct, frozen=True, kw_only=True):
     """How many small things are made at once.
 
     Attributes:

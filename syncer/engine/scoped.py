@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from syncer.core.base import BaseIndex
@@ -136,8 +137,7 @@ class Scoping:
     brief: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle goes on with.
 
     Attributes:
@@ -155,8 +155,7 @@ class Part:
     whole: Whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True, kw_only=True):
     """A scope and what belongs to it; see `Part`."""
 
     scoped: Scoped

@@ -6,8 +6,10 @@ Every doubt is an `UnscopableError` or a no: then things are looked at, and move
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
+
+import msgspec
 
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
@@ -76,8 +78,7 @@ class SubtreeRows(Rows, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle goes on with.
 
     Attributes:

@@ -12,9 +12,11 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import SPECIAL_BITS, LocalTag, Meta, RelPath
@@ -45,8 +47,7 @@ def _no_step(name: str) -> None:
     """Production's fault points do nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewName:
+class NewName(msgspec.Struct, frozen=True, kw_only=True):
     """A temp file that is to get a free name.
 
     Attributes:

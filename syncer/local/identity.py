@@ -7,7 +7,6 @@ what was recorded when the root was linked. A blockfs root is the mount of a vol
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -23,8 +22,7 @@ MARKER: Final = b"root"
 _MARKER_LIMIT: Final = 4096  # bytes; ours has about 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folder:
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
     """What an ordinary root is recognised by, recorded when it is linked.
 
     Attributes:

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
@@ -36,8 +38,7 @@ CopyName = Callable[[bytes, Content | None, Container[bytes]], bytes]
 """Name of a conflict copy, from the name it lost, the content it keeps (None: no file) and the names that are taken."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the root that is not synced in this cycle, and why.
 
     Attributes:
@@ -87,8 +88,7 @@ def no_patterns() -> Sequence[bytes]:
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """A local file, as far as is known, that holds some content.
 
     Attributes:

@@ -17,8 +17,9 @@ import stat
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+import msgspec
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import PERMISSION_BITS, ROOT, SPECIAL_BITS, BaseRow, FileStat, Kind, Nid, RelPath
@@ -79,8 +80,7 @@ class Digests:
         return Digests(b"".join(key + records[key] for key in sorted(records)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """What a survey found.
 
     Attributes:

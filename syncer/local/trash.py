@@ -27,8 +27,9 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.model import Content, LocalTag, RelPath
 from syncer.core.paths import join
@@ -47,8 +48,7 @@ _NO_SYMLINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATH_BYTES: Final = 4096  # PATH_MAX
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A folder of the trash.
 
     Attributes:

@@ -6,7 +6,6 @@ with every command, whether or not its configuration names the storage's URL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -66,8 +65,7 @@ class AccessError(Exception):
     """The body is not an answer to a token request that names a storage."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class Access(msgspec.Struct, frozen=True, kw_only=True):
     """What a client learns from Astakos.
 
     Attributes:

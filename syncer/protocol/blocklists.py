@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -56,8 +55,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
 _HEAD: Final = msgspec.json.Decoder(_Head)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(msgspec.Struct, frozen=True, kw_only=True):
     """A block list as it came.
 
     Attributes:

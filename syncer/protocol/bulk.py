@@ -14,7 +14,6 @@ Versions are as in X-If-Object-Version: 0 is "no object"; without one, there is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import msgspec
@@ -40,8 +39,7 @@ class BulkError(ValueError):
     """A body that is not what it should be. The message fits into a fault."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
+class Put(msgspec.Struct, frozen=True, kw_only=True):
     """Make an object, or a new version of it, of at most one block."""
 
     name: str
@@ -51,16 +49,14 @@ class Put:
     if_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, kw_only=True):
     """Delete an object."""
 
     name: str
     if_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Move(msgspec.Struct, frozen=True, kw_only=True):
     """Move an object, its uuid goes along."""
 
     name: str
@@ -72,8 +68,7 @@ class Move:
 Operation: TypeAlias = Put | Delete | Move
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one operation.
 
     Attributes:

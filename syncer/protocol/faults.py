@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -35,8 +34,7 @@ CORRUPT_BLOCK: Final = "corruptBlock"
 """Name of ours, with 500: a stored block is damaged. Asking again does not help; other objects are not concerned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """What a server says when it refuses.
 
     Attributes:

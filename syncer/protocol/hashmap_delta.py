@@ -10,7 +10,6 @@ changed block is 200 bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -30,8 +29,7 @@ _LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _HOLES: Final = ZERO_BLOCK * LEAF_IDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
     """What makes a block list of an older one.
 
     Attributes:

@@ -45,8 +45,7 @@ class ObjectRow:
     sharing: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubdirectoryRow:
+class SubdirectoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """What a delimiter makes of all objects whose names begin so. The name ends with the delimiter; it is no object."""
 
     name: str
@@ -69,8 +68,7 @@ class ContainerRow:
     modified_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRow:
+class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
     """One version in the history of a name."""
 
     version: int

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
@@ -71,8 +73,7 @@ class Counters:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerInfo:
+class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the server says about the container.
 
     Attributes:
@@ -202,8 +203,7 @@ class PutResult:
     foreign: tuple[ForeignVersion, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MissingBlocks:
+class MissingBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """The server lacks blocks of a block list: nothing was written. Send them with `put_blocks`, then put again.
 
     Attributes:
@@ -213,8 +213,7 @@ class MissingBlocks:
     ids: tuple[BlockId, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OlderList:
+class OlderList(msgspec.Struct, frozen=True, kw_only=True):
     """A block list that we have of an older version of an object: only what differs from it need travel.
 
     Attributes:
@@ -226,8 +225,7 @@ class OlderList:
     blocks: BlockList
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownBase:
+class KnownBase(msgspec.Struct, frozen=True, kw_only=True):
     """What a writer knows that spares sending a whole block list. Wrong knowledge costs traffic, and does no harm.
 
     Attributes:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import msgspec
 import trio
 
 from syncer.errors import SyncerError
@@ -28,8 +29,7 @@ class Item:
 I = TypeVar("I", bound=Item)  # noqa: E741 - an item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How much shares a request.
 
     Attributes:

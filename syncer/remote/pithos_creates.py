@@ -12,8 +12,9 @@ which it would take anyway.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import RemoteTag
@@ -54,8 +55,7 @@ class OwnSerials:
         return 0 < since < version and all(serial in self._ours for serial in range(since + 1, version))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
+class _Sent(msgspec.Struct, frozen=True, kw_only=True):
     """An object that the server says it has made.
 
     Attributes:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
+import msgspec
+
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
@@ -57,8 +59,7 @@ _LONG_TARGET: Final = 2000  # bytes of a URL from which on servers may refuse it
 _TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowStats:
+class RowStats(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a listing, sorted out.
 
     Attributes:
@@ -97,8 +98,7 @@ class Stamp:
         return self.cursor or Cursor(identity="", version=self.version, modified_us=0, evidence=evidence)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """What the reply to a write says about the new version; None: not said.
 
     Attributes:

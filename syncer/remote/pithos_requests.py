@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
 from urllib.parse import urlencode
+
+import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count, block_length
@@ -48,8 +49,7 @@ Guard = Mapping[str, str]
 """Condition headers; and metadata of others that a write would drop, if they are not sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requests:
+class Requests(msgspec.Struct, frozen=True):
     """Builds requests for one container.
 
     Attributes:
@@ -283,8 +283,7 @@ class Requests:
         return f"{path}?{text}" if text else path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Adjacent blocks of one object, to be fetched by one range.
 
     Attributes:

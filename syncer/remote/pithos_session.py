@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError
@@ -16,8 +18,7 @@ from syncer.remote.pithos_requests import Requests
 from syncer.remote.retry import Retry
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Current:
+class Current(msgspec.Struct, frozen=True, kw_only=True):
     """An object as a HEAD shows it.
 
     Attributes:

@@ -8,10 +8,11 @@ after (`pithos_plain`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
+import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
@@ -51,8 +52,7 @@ T = TypeVar("T")
 _BULKS_AT_ONCE: Final = 3  # of one big rename: one is on its way while another is being done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Payload:
+class _Payload(msgspec.Struct, frozen=True, kw_only=True):
     """What a write makes of an object: enough to recognise it afterwards."""
 
     kind: Kind | None  # None: as it was

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import trio
 
 from syncer.errors import ConflictOnRemoteError, RemoteUnavailableError, SyncerError
@@ -55,8 +56,7 @@ def delay_s(policy: RetryPolicy, failures: int, draw: float) -> float:
     return float(full * (0.5 + draw / 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """A policy with its source of randomness.
 
     Attributes:

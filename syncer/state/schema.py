@@ -11,6 +11,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
 from syncer.core.overwrites import Overwrite
@@ -46,8 +48,7 @@ _HAS_XATTRS: Final = 128
 _HAS_TEXTS: Final = _HAS_XATTRS | _HAS_TARGET
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownContent:
+class KnownContent(msgspec.Struct, frozen=True, kw_only=True):
     """What a local file was found to contain.
 
     Attributes:
