@@ -122,10 +122,15 @@ class NotAllowedError(SyncerError):
 
 
 class RemoteUnavailableError(SyncerError):
-    """The server cannot be reached, answers 5xx, or ended the connection. Trying again may help."""
+    """The server cannot be reached, answers 5xx, or ended the connection. Trying again may help.
+
+    Attributes:
+        retry_after_s: So long the server asks us to wait (Retry-After); 0 if it does not.
+    """
 
     exit_code = 13
     retryable = True
+    retry_after_s: float = 0.0
 
 
 class FormatTooNewError(SyncerError):

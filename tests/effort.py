@@ -101,6 +101,8 @@ KNOB: Final = {
     "server's edits": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_updates.py"),
     "server's deltas": Counts("examples", 20, 80, 1000, "unit/syncer/server/test_deltas.py"),
     "server's grants": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_grants.py"),
+    "hashmaps at once": Counts("blocks each", 1 << 20, 10_000_000, 10_000_000, "integration/test_server_tenants.py"),
+    "a file as long as may be": Counts("blocks", 1 << 22, 1 << 24, 1 << 24, "integration/test_server_tenants.py"),
     "sync state": Counts("sequences", 10, 40, 1000, "unit/syncer/state/test_statedb_machine.py"),
     "sparse hashes": Counts("examples", 20, 60, 1000, "unit/syncer/local/test_filehash.py"),
     "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),

@@ -36,9 +36,9 @@ FORMAT: Final = "binary"
 TYPE: Final = "application/vnd.blocksync.ids"
 """Content-Type of replies: such a block list, or with 409 the ids of missing blocks, one behind the other."""
 
-_SPLICE: Final = struct.Struct(">QQ")
-_HEAD_BYTES: Final = 4096
-MAX_BYTES: Final = _HEAD_BYTES + (_SPLICE.size + ID_SIZE) * MAX_BLOCKS
+SPLICE: Final = struct.Struct(">QQ")
+HEAD_BYTES: Final = 4096
+MAX_BYTES: Final = HEAD_BYTES + (SPLICE.size + ID_SIZE) * MAX_BLOCKS
 """Longest body that is read: every second block a hole would take half of it."""
 
 
@@ -69,7 +69,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 def most_bytes(count: int) -> int:
     """How long the binary form of a list of so many blocks may be."""
-    return _HEAD_BYTES + (_SPLICE.size + ID_SIZE) * count
+    return HEAD_BYTES + (SPLICE.size + ID_SIZE) * count
 
 
 def chunks(
@@ -89,7 +89,7 @@ def chunks(
     )
     yield msgspec.json.encode(head) + b"\n"
     for first, run in splices:
-        yield _SPLICE.pack(first, len(run) // ID_SIZE) + run
+        yield SPLICE.pack(first, len(run) // ID_SIZE) + run
 
 
 def encode(delta: Delta, block_size: int, base_version: int | None = None) -> bytes:
@@ -108,7 +108,7 @@ def decode(body: bytes, block_size: int) -> Told:
         HashmapError: Not such a list; splices that are empty, out of order, overlap or lie beyond the object; an
             invalid id; another block size or hash.
     """
-    end = body.find(b"\n", 0, _HEAD_BYTES)
+    end = body.find(b"\n", 0, HEAD_BYTES)
     if end < 0:
         raise HashmapError("Invalid data formatting: expected one line of JSON before the ids")
     try:
@@ -126,10 +126,10 @@ def decode(body: bytes, block_size: int) -> Told:
 def _splices(body: bytes, at: int, blocks: int) -> Iterator[Splice]:
     reached = 0
     while at < len(body):
-        if at + _SPLICE.size > len(body):
+        if at + SPLICE.size > len(body):
             raise HashmapError("the last splice is cut off")
-        first, count = _SPLICE.unpack_from(body, at)
-        at += _SPLICE.size
+        first, count = SPLICE.unpack_from(body, at)
+        at += SPLICE.size
         if first < reached or count == 0:
             raise HashmapError(f"the splice at {first} is empty, overlaps the one before, or is out of order")
         reached = first + count

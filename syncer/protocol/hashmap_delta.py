@@ -25,6 +25,11 @@ from syncer.protocol.jsontext import MALFORMED
 Splice = tuple[int, bytes]
 """Index of the first id, and one or more concatenated ids."""
 
+MAX_DELTA_BYTES: Final = 16 << 20
+"""Longest request that our server reads; it reads it as a whole. Beyond, the whole hashmap is sent."""
+
+MAX_DELTA_IDS: Final = 1 << 17  # fit in, also as splices of one id each
+
 _LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _HOLES: Final = ZERO_BLOCK * LEAF_IDS
 

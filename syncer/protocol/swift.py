@@ -32,6 +32,7 @@ AUTH_PATHS: Final = frozenset({b"/auth/v1.0", b"/auth/v1", b"/auth", b"/v1.0", b
 INFO_PATH: Final = b"/info"
 STORAGE_PATH: Final = "/swift/v1"
 MAX_BULK_DELETIONS: Final = 10_000  # as in Swift
+_MAX_BULK_LINES: Final = 4 * MAX_BULK_DELETIONS  # empty ones are free
 _MAX_MANIFEST_CHARACTERS: Final = 1300  # a container and an object name
 
 
@@ -72,6 +73,8 @@ def parse_bulk_delete(body: bytes) -> list[bytes]:
     Raises:
         HeaderError: Too many.
     """
+    if body.count(b"\n") > _MAX_BULK_LINES:
+        raise HeaderError(f"at most {MAX_BULK_DELETIONS} deletions in one request")
     paths = [line.strip().removeprefix(b"/") for line in body.splitlines() if line.strip()]
     if len(paths) > MAX_BULK_DELETIONS:
         raise HeaderError(f"at most {MAX_BULK_DELETIONS} deletions in one request, not {len(paths)}")

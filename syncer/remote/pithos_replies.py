@@ -56,6 +56,8 @@ _SERIAL_DIGITS: Final = 20  # of 64 bits
 
 _LONG_TARGET: Final = 2000  # bytes of a URL from which on servers may refuse it; gunicorn does so from 4,094 on
 
+_MOST_RETRY_AFTER_S: Final = 60  # a server can't send us to sleep
+
 _TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
 
 
@@ -142,7 +144,9 @@ class Judge:
         if fault is not None and fault.name == CORRUPT_BLOCK:
             return CorruptionError(what)
         if reply.status in _LOST:
-            return ReplyLostError(what)
+            lost = ReplyLostError(what)
+            lost.retry_after_s = _retry_after_s(reply)
+            return lost
         if reply.status in {401, 403}:
             kind = ForbiddenError if reply.status == 403 and self._is_object(request) else AuthError
             return kind(self._refusal(reply.status, said))
@@ -368,6 +372,12 @@ class Judge:
 def is_binary(reply: Reply) -> bool:
     """Whether a reply is a block list, or ids, in our own form."""
     return reply.headers.get("content-type", "") == blocklists.TYPE
+
+
+def _retry_after_s(reply: Reply) -> float:
+    """How long the server asks us to wait; a date, or nonsense, counts as nothing."""
+    text = reply.headers.get("retry-after", "")
+    return float(min(int(text), _MOST_RETRY_AFTER_S)) if text.isascii() and text.isdecimal() and len(text) < 6 else 0.0
 
 
 def _serial(text: str) -> int | None:

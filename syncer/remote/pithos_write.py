@@ -34,7 +34,7 @@ from syncer.errors import (
 from syncer.protocol import bulk
 from syncer.protocol import headers as wire
 from syncer.protocol.faults import decode_fault
-from syncer.protocol.hashmap_delta import delta_between, delta_of
+from syncer.protocol.hashmap_delta import MAX_DELTA_IDS, delta_between, delta_of
 from syncer.protocol.headers import ObjectState
 from syncer.remote.batch import Batcher, reply_of
 from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
@@ -133,7 +133,7 @@ class Writer:
         if not known or not (binary or wire.EXTENSION_DELTA in info.extensions):
             return None
         delta = await trio.to_thread.run_sync(delta_between, base.blocks, blocks, base.object_hash)
-        if 2 * len(delta) > len(blocks):
+        if 2 * len(delta) > len(blocks) or len(delta) > MAX_DELTA_IDS:
             return None
         etag = base.object_hash.hex()
         payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)

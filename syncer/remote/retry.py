@@ -113,9 +113,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
                     if not error.retryable:
                         raise
                     last = error
+                    asked_s = error.retry_after_s if isinstance(error, RemoteUnavailableError) else 0.0
                     doubt = doubt or isinstance(error, ReplyLostError)
                 if failures < self.policy.attempts:
-                    await trio.sleep(delay_s(self.policy, failures, self.draw()))
+                    await trio.sleep(max(asked_s, delay_s(self.policy, failures, self.draw())))
         if last is None:
             raise GaveUpError(f"{self.host}: no answer within {self.policy.deadline_s:g} s")
         raise GaveUpError(str(last)) from last

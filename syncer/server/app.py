@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid as uuids
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
@@ -19,6 +19,7 @@ from syncer.protocol.faults import Fault
 from syncer.protocol.hashmap import HashmapError
 from syncer.protocol.headers import HeaderError
 from syncer.server import container_calls, foreign_calls, identity, object_calls, swift_bulk
+from syncer.server.budget import Budgets, Purse
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.commits import StoreClosedError
 from syncer.server.refusals import (
@@ -32,6 +33,7 @@ from syncer.server.refusals import (
     Refusal,
     Unauthorized,
 )
+from syncer.server.spool import IdSpool
 from syncer.server.store import Store
 from syncer.server.swift_auth import answer_login
 from syncer.server.target import SWIFT_PREFIX, Level, Target, parse_target
@@ -84,15 +86,22 @@ class App:
         tokens: Who may; replaced as a whole when they are read anew.
     """
 
-    def __init__(self, store: Store, tokens: Tokens) -> None:
+    def __init__(self, store: Store, tokens: Tokens, budgets: Budgets | None = None) -> None:
         self._store = store
+        self._budgets = budgets or Budgets()
         self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         assert scope["type"] == "http"
-        began = time.monotonic()
         request, visitor = Request(scope, receive), Visitor(self.tokens, scope)
+        try:
+            await self._serve(request, visitor, send)
+        finally:
+            visitor.close()
+
+    async def _serve(self, request: Request, visitor: Visitor, send: Send) -> None:
+        began, scope = time.monotonic(), request.scope
         try:
             response = await self._answer(request, visitor)
         except ClientDisconnect:
@@ -108,7 +117,7 @@ class App:
         )
         if scope["raw_path"].startswith(SWIFT_PREFIX):
             response.headers[swift.TRANSACTION] = f"tx{uuids.uuid4().hex}"
-        await response(scope, receive, send)
+        await response(scope, request.receive, send)
 
     async def _answer(self, request: Request, visitor: Visitor) -> Response:
         try:
@@ -141,7 +150,8 @@ class App:
             return await foreign_calls.list_sharers(request, self._store, account)
         target = parse_target(request.scope["raw_path"], request.scope["query_string"])
         _require_meaning(request.method, target)
-        call = Call(request=request, target=target, store=self._store, account=account)
+        visitor.purse = Purse(self._budgets, account)
+        call = Call(request=request, target=target, store=self._store, account=account, purse=visitor.purse)
         handlers = (foreign_calls.HANDLERS if call.is_foreign else HANDLERS)[target.level]
         if call.is_foreign and request.method in HANDLERS[target.level] and request.method not in handlers:
             raise Forbidden("This token is not for that account; what others share is only read")
@@ -189,6 +199,8 @@ def _require_meaning(method: str, target: Target) -> None:
 def _refused(refusal: Refusal) -> Response:
     """What a refusal says: mostly a fault."""
     if isinstance(refusal, MissingBlocks):
+        if isinstance(refusal.ids, IdSpool):
+            return StreamingResponse(_told_ids(refusal.ids), 409, {"Content-Type": JSON})
         return reply(409, hashmap.encode_ids(refusal.ids), content_type=JSON)
     if isinstance(refusal, NotModified):
         return reply(304, fields=refusal.headers)
@@ -196,6 +208,16 @@ def _refused(refusal: Refusal) -> Response:
         fault = Fault(code=refusal.status, message=refusal.message, details=refusal.details, name="fault")
         return reply(refusal.status, faults.encode_fault(fault), content_type=JSON)
     return _fault(refusal.status, refusal.message, refusal.headers)
+
+
+def _told_ids(spool: IdSpool) -> Iterator[bytes]:
+    """A list of many ids, piece by piece."""
+    with spool:
+        separator = b"["
+        for run in spool.runs():
+            yield separator + hashmap.encode_items(run)
+            separator = b","
+        yield b"]"
 
 
 def _failed(request: Request, visitor: Visitor, error: BlockfsError | SyncerError) -> Response:

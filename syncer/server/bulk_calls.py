@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anyio import to_thread
+from typing import Final
+
 from starlette.responses import Response
 
 from syncer.protocol import bulk, bulk_read
@@ -13,11 +14,15 @@ from syncer.server.calls import JSON, Call, reply
 from syncer.server.objects import Place
 from syncer.server.refusals import BadRequest
 
+_TIMES_BODY: Final = 3  # memory of a body while it is taken apart
+
 
 async def post_bulk(call: Call) -> Response:
     """POST /account/container?bulk: several small changes, each with its own answer."""
     at = Place(account=call.target.account, container=call.target.container, name="")
-    await to_thread.run_sync(call.store.container, at.account, at.container)  # no body is read for no container
+    await call.run(call.store.container, at.account, at.container)  # no body is read for no container
+    call.refuse_announced(bulk.MAX_BODY_BYTES)
+    await call.reserve(_TIMES_BODY * (bulk.MAX_BODY_BYTES if call.length is None else call.length))
     body = await call.body(bulk.MAX_BODY_BYTES)
 
     def work() -> list[Result]:
@@ -27,13 +32,16 @@ async def post_bulk(call: Call) -> Response:
             raise BadRequest(str(error)) from None
         return call.store.bulk(at, operations)
 
-    return reply(200, bulk.encode_results(await to_thread.run_sync(work)), content_type=JSON)
+    return reply(200, bulk.encode_results(await call.run(work)), content_type=JSON)
 
 
 async def post_bulk_read(call: Call) -> Response:
     """POST /account/container?bulk-read: several small contents."""
     at = Place(account=call.target.account, container=call.target.container, name="")
-    await to_thread.run_sync(call.store.container, at.account, at.container)
+    await call.run(call.store.container, at.account, at.container)
+    call.refuse_announced(bulk_read.MAX_REQUEST_BYTES)
+    asked = bulk_read.MAX_REQUEST_BYTES if call.length is None else call.length
+    await call.reserve(_TIMES_BODY * (asked + bulk_read.MAX_CONTENT_BYTES))
     body = await call.body(bulk_read.MAX_REQUEST_BYTES)
 
     def work() -> bytes:
@@ -43,4 +51,6 @@ async def post_bulk_read(call: Call) -> Response:
             raise BadRequest(str(error)) from None
         return bulk_read.encode_contents(call.store.small_contents(at, wanted, bulk_read.MAX_CONTENT_BYTES))
 
-    return reply(200, await to_thread.run_sync(work), content_type=FILE_TYPE)
+    told = await call.run(work)
+    call.purse.keep(2 * len(told))
+    return reply(200, told, content_type=FILE_TYPE)

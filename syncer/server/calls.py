@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from syncer.protocol import headers, swift
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.listing import MAX_ROWS
 from syncer.server.arriving import arriving, read_body, refuse_announced
+from syncer.server.budget import Purse
 from syncer.server.conditions import Conditions
 from syncer.server.incoming import Incoming
 from syncer.server.objects import Place
@@ -29,7 +31,11 @@ MAX_CONTENT_TYPE_CHARACTERS: Final = 256
 
 _PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs
 
+_PACE_BYTES: Final = 1 << 20  # of a reply, handed to the connection at once
+_PLAIN_BYTES: Final = 64 << 10  # what asyncio keeps of a connection without asking anybody to wait
+
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +47,22 @@ class Call:
         target: What its URL names.
         store: Where it is done.
         account: The caller's. Another one's objects are at most read, see `foreign_calls`.
+        purse: What it may use of the account's memory and threads.
     """
 
     request: Request
     target: Target
     store: Store
     account: str
+    purse: Purse
+
+    async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        """Do something that waits for the disk, in one of the account's threads."""
+        return await to_thread.run_sync(work, *arguments, limiter=self.purse.lane)
+
+    async def reserve(self, size_bytes: int) -> None:
+        """Have memory before it is needed; see `Purse.reserve`."""
+        await self.purse.reserve(size_bytes)
 
     @property
     def place(self) -> Place:
@@ -245,7 +261,7 @@ class Call:
             md5: Compute that of the body.
         """
         if check is not None and not self.is_short:
-            await to_thread.run_sync(check)
+            await self.run(check)
         incoming: Incoming | None = None
 
         def take(piece: bytes, last: bool) -> Result | None:
@@ -259,7 +275,7 @@ class Call:
 
         try:
             async for piece, last in self.pieces(limit_bytes):
-                result = await to_thread.run_sync(take, piece, last)
+                result = await self.run(take, piece, last)
                 if last:
                     assert result is not None
                     return result
@@ -269,11 +285,29 @@ class Call:
         raise AssertionError("a body ends with a last piece")
 
 
+class PacedResponse(Response):
+    """A reply of one piece that is over when the client has taken it, nearly: until then its memory counts.
+
+    uvicorn takes the last piece of any length and calls it sent.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        del scope, receive  # a client that goes is seen when it takes no more
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        view = memoryview(self.body)
+        for at in range(0, len(view), _PACE_BYTES):
+            piece = bytes(view[at : at + _PACE_BYTES])
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
 def reply(
     status: int, body: bytes = b"", *, content_type: str | None = None, fields: dict[str, str] | None = None
 ) -> Response:
     """A response. Values beyond latin-1 must be quoted already."""
-    response = Response(body, status_code=status, headers=fields)
+    kind = Response if len(body) <= _PLAIN_BYTES else PacedResponse
+    response = kind(body, status_code=status, headers=fields)
     if content_type is not None:
         response.headers["Content-Type"] = content_type
     return response

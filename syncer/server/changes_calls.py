@@ -8,7 +8,6 @@ import time
 from collections.abc import Coroutine
 
 import anyio
-from anyio import to_thread
 from starlette.requests import ClientDisconnect
 
 from syncer.protocol import changes, headers
@@ -46,7 +45,7 @@ async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -
 
 
 async def _look(call: Call, order: ChangesOrder) -> tuple[int, ChangesPage]:
-    return await to_thread.run_sync(call.store.changes, call.target.account, call.target.container, order)
+    return await call.run(call.store.changes, call.target.account, call.target.container, order)
 
 
 async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from anyio import to_thread
 from starlette.responses import Response
 
 from syncer.protocol import hashmap, headers, listing, swift
@@ -35,6 +34,11 @@ _EXTENSIONS: Final = ", ".join(
         }
     )
 )
+_POST_BYTES: Final = 8 << 20  # needed to take blocks: pieces of 1 MiB, or of a block, in several states
+
+LISTING_ROW_BYTES: Final = 4 << 10
+"""Memory of a row of a listing, and of its text."""
+
 _POLICY_PREFIX: Final = "x-container-policy-"
 _POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
 _VERSIONING: Final = {"auto": True, "none": False}
@@ -43,7 +47,7 @@ _GROUP_PREFIX: Final = "x-account-group-"
 
 async def head_account(call: Call) -> Response:
     """HEAD /account."""
-    found = await to_thread.run_sync(call.store.account, call.target.account)
+    found = await call.run(call.store.account, call.target.account)
     fields = {
         headers.ACCOUNT_CONTAINER_COUNT: str(found.containers),
         headers.ACCOUNT_OBJECT_COUNT: str(found.objects),
@@ -64,7 +68,7 @@ async def post_account(call: Call) -> Response:
     if names:
         raise BadRequest(f"This server does not support groups of accounts ({names[0]!r})")
     order = SettingsOrder(meta=call.meta(headers.ACCOUNT_META_PREFIX), replaces_meta=not call.is_update)
-    await to_thread.run_sync(call.store.set_account, call.target.account, order)
+    await call.run(call.store.set_account, call.target.account, order)
     return reply(202)
 
 
@@ -72,9 +76,7 @@ async def list_containers(call: Call) -> Response:
     """GET /account: its containers."""
     wants_json = call.wants_json
     marker, prefix, limit = call.page()
-    rows = await to_thread.run_sync(
-        lambda: call.store.containers(call.target.account, marker=marker, prefix=prefix, limit=limit)
-    )
+    rows = await call.run(lambda: call.store.containers(call.target.account, marker=marker, prefix=prefix, limit=limit))
     if wants_json:
         body = swift.encode_containers(rows) if call.is_swift else listing.encode_containers(rows)
         return reply(200, body, content_type=JSON)
@@ -83,7 +85,7 @@ async def list_containers(call: Call) -> Response:
 
 async def head_container(call: Call) -> Response:
     """HEAD /account/container."""
-    found = await to_thread.run_sync(call.store.container, call.target.account, call.target.container)
+    found = await call.run(call.store.container, call.target.account, call.target.container)
     return reply(204, fields=_container_fields(call, found))
 
 
@@ -91,11 +93,13 @@ async def list_objects(call: Call) -> Response:
     """GET /account/container: its objects."""
     if "changes" in call.target.parameters:
         page = await wanted_changes(call)
+        await call.reserve(LISTING_ROW_BYTES * (len(page.objects) + len(page.deleted)))
         return reply(200, encode_changes(page), content_type=JSON, fields=_lasting_fields(call, page.identity))
     wants_json = call.wants_json
     wanted = selection(call)
+    await call.reserve(LISTING_ROW_BYTES * wanted.limit)
     since = call.header("If-Modified-Since") if wanted.until_us is None else None
-    found, rows = await to_thread.run_sync(
+    found, rows = await call.run(
         lambda: call.store.listing(
             call.target.account,
             call.target.container,
@@ -106,6 +110,7 @@ async def list_objects(call: Call) -> Response:
     fields = _container_fields(call, found)
     if wants_json:
         body = swift.encode_objects(rows) if call.is_swift else listing.encode_objects(rows)
+        call.purse.keep(2 * len(body))
         return reply(200, body, content_type=JSON, fields=fields)
     return _text([row.name for row in rows], fields)
 
@@ -142,8 +147,8 @@ def _nothing(_name: str) -> bool:
 async def put_container(call: Call) -> Response:
     """PUT /account/container: 201 made, 202 there already."""
     order = _settings_order(call, replaces_meta=False)
-    made = await to_thread.run_sync(call.store.create_container, call.target.account, call.target.container, order)
-    found = await to_thread.run_sync(call.store.container, call.target.account, call.target.container)
+    made = await call.run(call.store.create_container, call.target.account, call.target.container, order)
+    found = await call.run(call.store.container, call.target.account, call.target.container)
     return reply(201 if made else 202, fields=_container_fields(call, found))
 
 
@@ -157,12 +162,12 @@ async def delete_container(call: Call) -> Response:
     if call.target.parameters.get("until", "").isdecimal():
         until_us = call.until_us
         assert until_us is not None
-        await to_thread.run_sync(call.store.purge, call.target.account, call.target.container, until_us)
+        await call.run(call.store.purge, call.target.account, call.target.container, until_us)
         return reply(204)
     if call.delimiter:
-        await to_thread.run_sync(call.store.empty_container, call.target.account, call.target.container)
+        await call.run(call.store.empty_container, call.target.account, call.target.container)
         return reply(204)
-    await to_thread.run_sync(call.store.delete_container, call.target.account, call.target.container)
+    await call.run(call.store.delete_container, call.target.account, call.target.container)
     return reply(204)
 
 
@@ -174,7 +179,7 @@ async def post_container(call: Call) -> Response:
         return await post_bulk_read(call)
     order = _settings_order(call, replaces_meta=not call.is_update)
     if call.is_empty and (call.header("Content-Type") != headers.FILE_TYPE or order != NO_SETTINGS):
-        await to_thread.run_sync(call.store.set_container, call.target.account, call.target.container, order)
+        await call.run(call.store.set_container, call.target.account, call.target.container, order)
         return reply(202)
     if order != NO_SETTINGS:
         raise BadRequest("To store blocks, POST with ?update&format=json and without metadata and policies")
@@ -203,7 +208,10 @@ async def _post_blocks(call: Call) -> Response:
         raise BadRequest(f"Content-Type: expected exactly {headers.FILE_TYPE}; nothing was stored")
     account = call.target.account
     wants_json = call.wants_json
-    await to_thread.run_sync(call.store.container, account, call.target.container)  # no blocks for no container
+    await call.run(call.store.container, account, call.target.container)  # no blocks for no container
+    call.refuse_announced(MAX_POST_BYTES)
+    most = _POST_BYTES + 2 * call.store.block_size
+    await call.reserve(most if call.length is None else min(most, 4 * call.length))
     ids = await call.receive(MAX_POST_BYTES, lambda incoming: call.store.upload(account, incoming))
     if wants_json:
         return reply(202, hashmap.encode_ids(ids), content_type=JSON)

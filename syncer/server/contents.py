@@ -13,7 +13,7 @@ two rows. The sweep finds the leaves that no version names (sweep.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +57,44 @@ class Prepared:
     uploaded: tuple[BlockId, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Some leaves of a block list.
+
+    Attributes:
+        keys: In order.
+        roots: Their Merkle roots.
+        new: Rows of those that the account has not used before.
+    """
+
+    keys: list[LeafKey]
+    roots: dict[LeafKey, bytes]
+    new: dict[LeafKey, bytes]
+
+
+def look_at_leaves(view: Reading, account: int | None, leaves: Iterable[bytes]) -> Leaves:
+    """Find out which leaves are new for an account.
+
+    Args:
+        view: A snapshot.
+        account: Who names them; None for an account that has never written.
+        leaves: Their ids.
+    """
+    keys: list[LeafKey] = []
+    roots: dict[LeafKey, bytes] = {}
+    new: dict[LeafKey, bytes] = {}
+    for ids in leaves:
+        key = leaf_key(ids)
+        keys.append(key)
+        if key in roots:
+            continue
+        row = view.get("leaves", key)
+        roots[key] = row[:ID_SIZE] if row is not None else leaf_root(ids)
+        if row is None or account is None or view.get("account_leaves", ID.pack(account) + key) is None:
+            new[key] = roots[key] + ids
+    return Leaves(keys, roots, new)
+
+
 def prepare(view: Reading, account: int | None, blocks: BlockList, uploaded: Sequence[BlockId] = ()) -> Prepared:
     """Find out which leaves of a block list are new for an account, and compute the object hash.
 
@@ -66,18 +104,8 @@ def prepare(view: Reading, account: int | None, blocks: BlockList, uploaded: Seq
         blocks: The block list.
         uploaded: Blocks that come with the request.
     """
-    keys: list[LeafKey] = []
-    roots: dict[LeafKey, bytes] = {}
-    new: dict[LeafKey, bytes] = {}
-    for ids in blocks.leaves():
-        key = leaf_key(ids)
-        keys.append(key)
-        if key in roots:
-            continue
-        row = view.get("leaves", key)
-        roots[key] = row[:ID_SIZE] if row is not None else leaf_root(ids)
-        if row is None or account is None or view.get("account_leaves", ID.pack(account) + key) is None:
-            new[key] = roots[key] + ids
+    found = look_at_leaves(view, account, blocks.leaves())
+    keys, roots, new = found.keys, found.roots, found.new
     if len(keys) > 1:
         root = root_of_level(b"".join([roots[key] for key in keys]), LEAF_LEVEL)
     else:
@@ -107,22 +135,44 @@ def require_possession(
     Raises:
         MissingBlocks: With those that are not.
     """
+    missing = missing_of(view, account, prepared.new.values(), prepared.uploaded, blocks, hold)
+    if missing:
+        raise MissingBlocks(missing)
+
+
+def missing_of(
+    view: Reading,
+    account: int | None,
+    rows: Iterable[bytes],
+    uploaded: Collection[BlockId],
+    blocks: BlockDirectory,
+    hold: EpochHold,
+) -> list[BlockId]:
+    """The ids in some leaves that an account may not name, or that are not stored: each once, in order.
+
+    Args:
+        view: A snapshot.
+        account: Who names them.
+        rows: Of the leaves.
+        uploaded: Those that come with the request.
+        blocks: Where they must be.
+        hold: Keeps them there until the commit.
+    """
     named: dict[BlockId, None] = {}
-    for row in prepared.new.values():
+    for row in rows:
         named.update(dict.fromkeys(BlockId(row[at : at + ID_SIZE]) for at in range(ID_SIZE, len(row), ID_SIZE)))
     named.pop(ZERO_BLOCK, None)
     missing: set[BlockId] = set(named)
     if account is not None:
         prefix = ID.pack(account)
-        brought = frozenset(prepared.uploaded)
+        brought = frozenset(uploaded)
         missing = {
             block_id
             for block_id in named
             if block_id not in brought and view.get("possessions", prefix + block_id) is None
         }
     missing.update(blocks.missing([block_id for block_id in named if block_id not in missing], hold))
-    if missing:
-        raise MissingBlocks([block_id for block_id in named if block_id in missing])
+    return [block_id for block_id in named if block_id in missing]
 
 
 def require_fit(size_bytes: int, last: BlockId | None, blocks: BlockDirectory) -> None:
@@ -165,10 +215,7 @@ def store(change: Change, account: int, prepared: Prepared) -> bytes:
         What a version record holds as content.
     """
     record_uploads(change, account, prepared.uploaded)
-    for key, row in prepared.new.items():
-        if change.get("leaves", key) is None:
-            change.put("leaves", key, row)
-        change.put("account_leaves", ID.pack(account) + key, b"")
+    store_leaves(change, account, prepared.new)
     if len(prepared.keys) <= 1:
         return prepared.keys[0] if prepared.keys else NO_CONTENT
     joined = b"".join(prepared.keys)
@@ -176,6 +223,14 @@ def store(change: Change, account: int, prepared: Prepared) -> bytes:
     if change.get("contents", content) is None:
         change.put("contents", content, joined)
     return content
+
+
+def store_leaves(change: Change, account: int, rows: Mapping[LeafKey, bytes]) -> None:
+    """Write leaves whose ids the account may name, and that they are its own."""
+    for key, row in rows.items():
+        if change.get("leaves", key) is None:
+            change.put("leaves", key, row)
+        change.put("account_leaves", ID.pack(account) + key, b"")
 
 
 def record_uploads(change: Change, account: int, ids: Sequence[BlockId]) -> None:

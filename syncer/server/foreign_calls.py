@@ -33,7 +33,7 @@ async def list_sharers(request: Request, store: Store, account: str) -> Response
 
 async def head_account(call: Call) -> Response:
     """HEAD /account: that it shares something, and nothing more."""
-    await to_thread.run_sync(call.store.shares.containers, call.account, call.target.account)
+    await call.run(call.store.shares.containers, call.account, call.target.account)
     return reply(204)
 
 
@@ -41,7 +41,7 @@ async def list_containers(call: Call) -> Response:
     """GET /account: its containers that have something shared."""
     wants_json = call.wants_json
     marker, prefix, limit = call.page()
-    found = await to_thread.run_sync(call.store.shares.containers, call.account, call.target.account)
+    found = await call.run(call.store.shares.containers, call.account, call.target.account)
     rows = [row for row in found if row.name > marker and row.name.startswith(prefix)][:limit]
     if wants_json:
         body = swift.encode_containers(rows) if call.is_swift else listing.encode_containers(rows)
@@ -63,9 +63,8 @@ async def list_objects(call: Call) -> Response:
         raise Forbidden("Only the current version of an object is shared")
     wants_json = call.wants_json
     wanted = container_calls.selection(call)
-    found = await to_thread.run_sync(
-        call.store.shares.listing, call.account, call.target.account, call.target.container, wanted
-    )
+    await call.reserve(container_calls.LISTING_ROW_BYTES * wanted.limit)
+    found = await call.run(call.store.shares.listing, call.account, call.target.account, call.target.container, wanted)
     if wants_json:
         body = swift.encode_objects(found) if call.is_swift else listing.encode_objects(found)
         return reply(200, body, content_type=JSON, fields=_container_fields(call))
@@ -93,7 +92,7 @@ HANDLERS: Final[dict[Level, dict[str, Callable[[Call], Awaitable[Response]]]]] =
 
 
 async def _require_something(call: Call) -> None:
-    rows = await to_thread.run_sync(call.store.shares.containers, call.account, call.target.account)
+    rows = await call.run(call.store.shares.containers, call.account, call.target.account)
     if call.target.container not in [row.name for row in rows]:
         raise Forbidden("Nothing in this container is shared with you")
 
@@ -106,7 +105,7 @@ async def _require_readable(call: Call) -> None:
         version = None if text is None else headers.parse_decimal("version", text)
     except headers.HeaderError as error:
         raise BadRequest(str(error)) from None
-    await to_thread.run_sync(call.store.shares.require_readable, call.account, call.place, version)
+    await call.run(call.store.shares.require_readable, call.account, call.place, version)
 
 
 def _container_fields(call: Call) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Self
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.ids import BlockId
+from syncer.server.spool import IdSpool
 
 
 class Incoming:
@@ -18,11 +18,11 @@ class Incoming:
         md5: Of that, if it was asked for.
     """
 
-    def __init__(self, blocks: BlockDirectory, *, md5: bool) -> None:
+    def __init__(self, blocks: BlockDirectory, *, md5: bool, folder: str) -> None:
         self._blocks = blocks
         self._hold = blocks.hold()
         self._rest = bytearray()
-        self._ids: list[BlockId] = []
+        self._ids = IdSpool(folder)
         self.size_bytes = 0
         self.md5 = hashlib.md5(usedforsecurity=False) if md5 else None
 
@@ -37,19 +37,25 @@ class Incoming:
             self._rest.clear()
         size = self._blocks.block_size
         whole = len(data) // size * size
-        self._ids += [self._blocks.put(data[at : at + size], self._hold) for at in range(0, whole, size)]
+        self._ids.append(b"".join([self._blocks.put(data[at : at + size], self._hold) for at in range(0, whole, size)]))
         self._rest += data[whole:]
 
-    def finish(self) -> BlockList:
-        """All of it, as a block list. The blocks are not durable yet."""
+    def finish(self) -> IdSpool:
+        """All of it, as the ids of its blocks, which stay until `close`. The blocks are not durable yet."""
         if self._rest:
             self._ids.append(self._blocks.put(bytes(self._rest), self._hold))
             self._rest.clear()
-        return BlockList(block_size=self._blocks.block_size, size_bytes=self.size_bytes, ids=b"".join(self._ids))
+        return self._ids
+
+    def block_list(self) -> BlockList:
+        """All of it after `finish`, if it is not long."""
+        ids = self._ids.ids(0, len(self._ids))
+        return BlockList(block_size=self._blocks.block_size, size_bytes=self.size_bytes, ids=ids)
 
     def close(self) -> None:
         """Let go of the blocks: after the commit, or when there will be none."""
         self._hold.release()
+        self._ids.close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
-from anyio import to_thread
 from starlette.responses import Response, StreamingResponse
 
 from syncer.protocol import blocklists, byteranges, hashmap, hashmap_delta, headers, listing, sharing, subtree, swift
 from syncer.protocol.byteranges import RangeError
-from syncer.protocol.hashmap_delta import Delta
 from syncer.protocol.headers import HeaderError, ObjectState
 from syncer.protocol.subtree import SubtreeError
+from syncer.server.blocklist_calls import put_block_list
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions, range_fits
 from syncer.server.incoming import Incoming
@@ -26,12 +25,12 @@ from syncer.server.refusals import (
     BadRequest,
     Forbidden,
     LengthRequired,
-    MissingBlocks,
     RangeNotSatisfiable,
     Unprocessable,
 )
 from syncer.server.target import parse_reference
 from syncer.server.updates import UpdateOrder
+from syncer.server.writing import MAX_PART_BLOCKS
 
 _REFUSED_ON_PUT: Final = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
 """Of a POST. On a PUT they would replace the whole object by a part of it."""
@@ -52,12 +51,19 @@ _HASHMAP_CHUNKS: Final = 4
 _WHOLE_BYTES: Final = 4 << 20
 """So much of a reply is read before its headers are sent."""
 
+_READ_BYTES: Final = 1 << 20  # a piece of a reply, or a block if that is more
+_HASHMAP_BYTES: Final = 4 << 20  # needed to send a hashmap, of any length
+_HISTORY_BYTES: Final = 32 << 20  # 100,000 versions
+_BODY_BYTES: Final = 8 << 20  # needed to take a content: pieces of 1 MiB, or of a block, in several states
+_ID_COPIES: Final = 6 * 32  # bytes of a block's id in a change of a part
+
 
 async def get_object(call: Call) -> Response:
     """GET /account/container/object, its hashmap, or its versions."""
     version = call.target.parameters.get("version")
     if version == "list":
-        rows = await to_thread.run_sync(call.store.history, call.place)
+        await call.reserve(_HISTORY_BYTES)
+        rows = await call.run(call.store.history, call.place)
         return reply(200, listing.encode_versions(rows), content_type=JSON)
     if "hashmap" in call.target.parameters:
         return await _get_hashmap(call)
@@ -71,7 +77,7 @@ async def head_object(call: Call) -> Response:
         opened = _open(call)
         return opened, _fields(call, opened)
 
-    opened, fields = await to_thread.run_sync(look)
+    opened, fields = await call.run(look)
     return reply(200, fields={**fields, "Content-Length": str(opened.state.size_bytes)})
 
 
@@ -82,9 +88,9 @@ async def put_object(call: Call) -> Response:
     if readers is None:
         return await _put(call)
     # Who must not see the new content loses sight before it is there; who may gets it afterwards.
-    await to_thread.run_sync(call.store.shares.narrow, call.place, readers)
+    await call.run(call.store.shares.narrow, call.place, readers)
     written = await _put(call)
-    await to_thread.run_sync(call.store.shares.share, call.place, readers)
+    await call.run(call.store.shares.share, call.place, readers)
     return written
 
 
@@ -105,10 +111,10 @@ async def post_object(call: Call) -> Response:
         return await _post_part(call)
     meta, conditions, update, readers = call.meta(), call.conditions(), call.is_update, _readers(call)
     if readers is not None:
-        await to_thread.run_sync(call.store.shares.share, call.place, readers)
+        await call.run(call.store.shares.share, call.place, readers)
         if update and not meta:  # no new version for that
             return reply(202)
-    state = await to_thread.run_sync(lambda: call.store.set_meta(call.place, meta, conditions, update=update))
+    state = await call.run(lambda: call.store.set_meta(call.place, meta, conditions, update=update))
     return _written(call, 202, state)
 
 
@@ -129,8 +135,9 @@ async def _post_part(call: Call) -> Response:
     source = call.header(headers.SOURCE_OBJECT)
     if source is not None:
         call.refuse_announced(0)
+        await call.reserve(_ID_COPIES * MAX_PART_BLOCKS)
         found = Source(place=_source_place(call, source), version=call.number(headers.SOURCE_VERSION))
-        state = await to_thread.run_sync(lambda: call.store.update_content(call.place, order, found))
+        state = await call.run(lambda: call.store.update_content(call.place, order, found))
         return _written(call, 204, state)
     length = call.length
     if length is not None and order.length not in {None, length}:
@@ -145,6 +152,7 @@ async def _post_part(call: Call) -> Response:
             raise BadRequest(f"The body has {incoming.size_bytes} bytes, but Content-Range {order.length}")
         return call.store.update_content(call.place, order, incoming)
 
+    await call.reserve(_body_bytes(call) + _ID_COPIES * _part_blocks(call))
     limit = hashmap.MAX_BLOCKS * call.store.block_size
     return _written(call, 204, await call.receive(limit, finish, check=check))
 
@@ -184,10 +192,10 @@ async def delete_object(call: Call) -> Response:
     if until_us is not None:
         if call.delimiter:
             raise BadRequest("until and delimiter don't go together")
-        await to_thread.run_sync(call.store.purge_object, call.place, until_us)
+        await call.run(call.store.purge_object, call.place, until_us)
         return reply(204)
     conditions, delimiter = call.conditions(), call.delimiter
-    serial = await to_thread.run_sync(lambda: call.store.delete(call.place, conditions, delimiter=delimiter))
+    serial = await call.run(lambda: call.store.delete(call.place, conditions, delimiter=delimiter))
     return reply(204, fields={headers.OBJECT_VERSION: str(serial)})
 
 
@@ -234,7 +242,7 @@ def _read(call: Call) -> ObjectView:
     """Open an object whose content, or hashmap, will be sent."""
     opened = _open(call)
     if call.is_foreign:
-        call.store.shares.possess(call.account, opened.state, opened.leaf_keys)
+        call.store.shares.possess(call.account, opened.state, call.store.leaf_keys(opened))
     return opened
 
 
@@ -260,11 +268,29 @@ async def _get_hashmap(call: Call) -> Response:
             chunks = hashmap.hashmap_chunks(block_size, state.size_bytes, call.store.id_runs(opened))
         return opened, list(islice(chunks, _HASHMAP_CHUNKS)), chunks
 
-    opened, first, rest = await to_thread.run_sync(begin)
+    await call.reserve(_HASHMAP_BYTES)
+    opened, first, rest = await call.run(begin)
     fields = {**call.object_fields(opened.state), "Content-Type": blocklists.TYPE if is_binary else JSON}
     if len(first) < _HASHMAP_CHUNKS:
         return reply(200, b"".join(first), fields=fields)
-    return StreamingResponse(chain(first, rest), headers=fields)
+    return StreamingResponse(_pieces(call, first, rest, _HASHMAP_BYTES), headers=fields)
+
+
+async def _pieces(call: Call, first: list[bytes], rest: Iterator[bytes], then_bytes: int) -> AsyncIterator[bytes]:
+    """A body: what is there already, which is let go as it is sent, then the rest as it is taken.
+
+    Args:
+        call: The request.
+        first: The beginning.
+        rest: Pieces; each `next` may wait for the disk.
+        then_bytes: What is needed when the beginning is sent.
+    """
+    first.reverse()
+    while first:
+        yield first.pop()
+    call.purse.keep(then_bytes)
+    while (piece := await call.run(next, rest, None)) is not None:
+        yield piece
 
 
 async def _get_content(call: Call) -> Response:
@@ -279,10 +305,14 @@ async def _get_content(call: Call) -> Response:
             body,
         )
 
-    status, fields, first, rest = await to_thread.run_sync(begin)
-    if len(first) == 1 and len(first[0]) == int(fields["Content-Length"]):
+    piece_bytes = max(_READ_BYTES, call.store.block_size)
+    await call.reserve(_WHOLE_BYTES + 2 * piece_bytes)
+    status, fields, first, rest = await call.run(begin)
+    length = int(fields["Content-Length"])
+    call.purse.keep(min(length, _WHOLE_BYTES + 2 * piece_bytes) + _READ_BYTES // 16)
+    if len(first) == 1 and len(first[0]) == length:
         return reply(status, first[0], fields=fields)
-    return StreamingResponse(chain(first, rest), status_code=status, headers=fields)
+    return StreamingResponse(_pieces(call, first, rest, 2 * piece_bytes), status_code=status, headers=fields)
 
 
 def _first_pieces(body: Iterator[bytes]) -> list[bytes]:
@@ -345,41 +375,28 @@ async def _put_content(call: Call) -> Response:
     limit = hashmap.MAX_BLOCKS * call.store.block_size
     length = call.length
     check = partial(call.store.check_write, place, conditions, length)
+    await call.reserve(_body_bytes(call))
     return _written(call, 201, await call.receive(limit, finish, check=check, md5=True))
 
 
+def _body_bytes(call: Call) -> int:
+    """Memory that a content needs on its way in."""
+    most = _BODY_BYTES + 2 * call.store.block_size
+    return most if call.length is None else min(most, 4 * call.length)
+
+
+def _part_blocks(call: Call) -> int:
+    """Blocks that a change of a part may touch."""
+    return MAX_PART_BLOCKS if call.length is None else min(MAX_PART_BLOCKS, call.length // call.store.block_size + 2)
+
+
 async def _put_hashmap(call: Call) -> Response:
-    place, conditions, meta, content_type = call.place, call.conditions(), call.own_meta(), call.content_type()
+    content_type = call.content_type()
     if content_type is None:
         raise LengthRequired("Missing Content-Type header: the object's type")
     _refuse_manifest(call)
-    is_binary = call.target.parameters.get("format") == blocklists.FORMAT
-    body = await call.body(blocklists.MAX_BYTES if is_binary else hashmap.MAX_HASHMAP_BYTES)
-    base_version = call.serial_parameter(_BASE_VERSION)
-
-    def put() -> ObjectState:
-        delta, base = _told(body, call.store.block_size, base_version, is_binary=is_binary)
-        return call.store.put_block_list(
-            place, delta, base, content_type=content_type, meta=meta, conditions=conditions
-        )
-
-    try:
-        return _written(call, 201, await to_thread.run_sync(put))
-    except MissingBlocks as refusal:
-        if not is_binary:
-            raise
-        return reply(409, b"".join(refusal.ids), content_type=blocklists.TYPE)
-
-
-def _told(body: bytes, block_size: int, base_version: int | None, *, is_binary: bool) -> tuple[Delta, int | None]:
-    """What is put into the block list of which version (None: into holes), in whichever form it came."""
-    if is_binary:
-        told = blocklists.decode(body, block_size)
-        return told.delta, told.base_version
-    if base_version is not None:
-        return hashmap_delta.decode_delta(body, block_size), base_version
-    blocks = hashmap.decode_hashmap(body, block_size)
-    return Delta(size_bytes=blocks.size_bytes, splices=((0, blocks.ids),) if blocks.ids else ()), None
+    made = await put_block_list(call, content_type)
+    return made if isinstance(made, Response) else _written(call, 201, made)
 
 
 async def _transfer_to(call: Call, transfer: Transfer) -> Response:
@@ -415,7 +432,7 @@ async def _move(call: Call, source: Place, destination: Place, order: TransferOr
     call.refuse_announced(0)
     if call.header(headers.IF_SUBTREE) is not None:
         return await _move_whole(call, source, destination, order)
-    state = await to_thread.run_sync(lambda: call.store.move(source, destination, order, delimiter=call.delimiter))
+    state = await call.run(lambda: call.store.move(source, destination, order, delimiter=call.delimiter))
     return _written(call, 201, state)
 
 
@@ -427,7 +444,7 @@ async def _move_whole(call: Call, source: Place, destination: Place, order: Tran
         raise BadRequest(f"{headers.IF_SUBTREE}: {error}") from None
     if call.delimiter != "/" or order != TransferOrder():
         raise BadRequest(f"{headers.IF_SUBTREE} goes with delimiter=/, without other conditions, type and metadata")
-    moved = await to_thread.run_sync(lambda: call.store.move_whole(source, destination, guard))
+    moved = await call.run(lambda: call.store.move_whole(source, destination, guard))
     written = _written(call, 201, moved.state)
     written.headers[headers.SUBTREE_FIRST] = str(moved.move.first)
     return written
@@ -439,7 +456,7 @@ async def _copy(call: Call, source: Place, destination: Place, order: TransferOr
         raise Forbidden("What another account shares is copied one by one")
     call.refuse_announced(0)
     version = call.number(headers.SOURCE_VERSION)
-    state = await to_thread.run_sync(
+    state = await call.run(
         lambda: call.store.copy(source, destination, order, version=version, delimiter=call.delimiter)
     )
     return _written(call, 201, state)

@@ -32,13 +32,13 @@ class ObjectView:
 
     Attributes:
         state: What replies tell; of a joined object, its size is that of all segments together.
-        leaf_keys: Concatenated keys of its leaves.
+        record: Its row. Leaves are looked up when they are read: a HEAD needs none, and a manifest may name thousands.
         manifest: Where its segments are, "" for an ordinary object.
         segments: Of a joined object: what its content is made of, in order.
     """
 
     state: ObjectState
-    leaf_keys: bytes
+    record: VersionRecord
     manifest: str = ""
     segments: tuple[ObjectView, ...] = ()
 
@@ -81,12 +81,13 @@ class ObjectReader:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
             if verdict is Verdict.NOT_MODIFIED:
                 raise NotModified("Not modified", {"ETag": f'"{conditions.tag_of(state)}"'})
-            opened = self._view(view, serial, record)
+            opened = _view(serial, record)
             return self._joined(view, place.account, opened) if joins and opened.manifest else opened
 
-    def _view(self, view: Reading, serial: int, record: VersionRecord) -> ObjectView:
-        keys = contents.leaf_keys(view, record, self.block_size)
-        return ObjectView(state=objects.state_of(serial, record), leaf_keys=keys, manifest=record.manifest)
+    def leaf_keys(self, opened: ObjectView) -> bytes:
+        """Concatenated keys of an object's leaves."""
+        with self._catalogue.reading() as view:
+            return contents.leaf_keys(view, opened.record, self.block_size)
 
     def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
         """An object with its segments; none if their container is gone."""
@@ -95,7 +96,8 @@ class ObjectReader:
             return opened
         _, record = containers.existing(view, account, container)
         rows = listings.names(view, record, Selection(prefix=prefix))
-        segments = tuple(self._view(view, row.newest, view.existing_version(row.newest)) for row in rows)
+        # Of a segment nothing is told but its bytes: thousands of them with their metadata would be some 100 MB.
+        segments = tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
         size = sum(segment.state.size_bytes for segment in segments)
         return replace(opened, state=replace(opened.state, size_bytes=size, md5=None), segments=segments)
 
@@ -115,7 +117,8 @@ class ObjectReader:
         first_leaf, skip = divmod(first, LEAF_IDS)
         last_leaf = -(-(first + count) // LEAF_IDS)
         with self._catalogue.reading() as view:
-            run = b"".join(contents.read_leaves(view, opened.leaf_keys[first_leaf * ID_SIZE : last_leaf * ID_SIZE]))
+            keys = contents.leaf_keys(view, opened.record, self.block_size)[first_leaf * ID_SIZE : last_leaf * ID_SIZE]
+            run = b"".join(contents.read_leaves(view, keys))
         return run[skip * ID_SIZE : (skip + count) * ID_SIZE]
 
     def id_runs(self, opened: ObjectView) -> Iterator[bytes]:
@@ -127,7 +130,7 @@ class ObjectReader:
 
     def filled(self, opened: ObjectView) -> Iterator[Splice]:
         """An object's block list without its holes; each `next` may wait for the disk."""
-        return deltas.splices(b"", opened.leaf_keys, self._leaf)
+        return deltas.splices(b"", self.leaf_keys(opened), self._leaf)
 
     def splices(self, opened: ObjectView, place: Place, since: int) -> Iterator[Splice] | None:
         """What differs from an older version of the object; each `next` may wait for the disk.
@@ -142,8 +145,9 @@ class ObjectReader:
             if uuid_text(older.uuid) != opened.state.uuid and (row is None or row.slot != older.slot):
                 return None
             old_keys = contents.leaf_keys(view, older, self.block_size)
+            new_keys = contents.leaf_keys(view, opened.record, self.block_size)
 
-        return deltas.splices(old_keys, opened.leaf_keys, self._leaf)
+        return deltas.splices(old_keys, new_keys, self._leaf)
 
     def _leaf(self, key: bytes) -> bytes:
         with self._catalogue.reading() as view:
@@ -212,3 +216,7 @@ class ObjectReader:
         """An object's block list as a whole."""
         ids = b"".join(self.id_runs(opened))
         return BlockList(block_size=self.block_size, size_bytes=opened.state.size_bytes, ids=ids)
+
+
+def _view(serial: int, record: VersionRecord) -> ObjectView:
+    return ObjectView(state=objects.state_of(serial, record), record=record, manifest=record.manifest)

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Protocol
 
 from blockfs.blocks.ids import BlockId
 from syncer.errors import SyncerError
+
+
+class Ids(Protocol):
+    """Block ids, however they are kept."""
+
+    def __iter__(self) -> Iterator[BlockId]:
+        """All of them."""
+        ...
+
+    def __len__(self) -> int:
+        """How many."""
+        ...
 
 
 class Refusal(SyncerError):  # noqa: N818 - refusals are replies, named like their statuses
@@ -64,12 +76,12 @@ class MissingBlocks(Refusal):
     """409 with a list: nothing was written, the account must send these blocks first.
 
     Attributes:
-        ids: Distinct, in the order of the hashmap. Never holes.
+        ids: In the order of the hashmap, never holes; distinct, but for a long one. With a length.
     """
 
     status = 409
 
-    def __init__(self, ids: list[BlockId]) -> None:
+    def __init__(self, ids: Ids) -> None:
         self.ids = ids
         super().__init__(f"{len(ids)} blocks are missing")
 

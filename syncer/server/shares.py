@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
+from blockfs.blocks.ids import ID_SIZE
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.server import containers, contents, grants, listings, objects
@@ -17,6 +19,8 @@ from syncer.server.commits import Commits
 from syncer.server.listings import Selection
 from syncer.server.objects import Place
 from syncer.server.refusals import Forbidden
+
+_GRANT_BYTES = 16 * ID_SIZE  # keys of leaves that become a reader's in one transaction
 
 _REMEMBERED = 10_000  # versions whose blocks a reader has already; some 1 MB
 
@@ -127,8 +131,12 @@ class Shares:
             return
         with self._catalogue.reading() as view:
             needed = contents.lacks(view, view.account(reader), leaf_keys)
-        if needed:
-            self._commits.run(lambda change: contents.grant(change, change.make_account(reader), leaf_keys))
+        for at in range(0, len(leaf_keys) if needed else 0, _GRANT_BYTES):  # short transactions: others write, too
+            self._commits.run(partial(_grant, reader, leaf_keys[at : at + _GRANT_BYTES]))
         if len(self._granted) >= _REMEMBERED:
             self._granted.clear()
         self._granted[reader, state.version] = None
+
+
+def _grant(reader: str, leaf_keys: bytes, change: Change) -> None:
+    contents.grant(change, change.make_account(reader), leaf_keys)

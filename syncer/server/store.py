@@ -12,29 +12,23 @@ import threading
 import time
 import uuid as uuids
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, Self
 
 from blockfs.blocks import gc
-from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.epochs import EpochHold
-from blockfs.blocks.extents import spans
 from blockfs.blocks.gc import GcResult
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from blockfs.blocks.ids import ID_SIZE
 from syncer.core.subtrees import Guard
 from syncer.protocol.bulk import Operation, Result
 from syncer.protocol.changes import ChangesPage
-from syncer.protocol.hashmap_delta import Delta
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.server import (
     bulk,
     containers,
-    contents,
-    deltas,
     history,
     listings,
     objects,
@@ -48,26 +42,22 @@ from syncer.server.bell import Bell
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits
 from syncer.server.conditions import (
-    UNCONDITIONAL,
     Conditions,
     listing_is_unchanged,
     settled_time,
 )
 from syncer.server.containers import AccountSummary
-from syncer.server.contents import LeafVanished, Prepared
+from syncer.server.contents import Prepared
 from syncer.server.folder import ServerFolder
 from syncer.server.history import ChangesOrder
-from syncer.server.incoming import Incoming
 from syncer.server.listings import Selection
-from syncer.server.objects import Draft, Overtaken, Place, Source, TransferOrder
-from syncer.server.reading import ObjectReader, ObjectView
-from syncer.server.refusals import NotModified, PreconditionFailed, Unprocessable
+from syncer.server.objects import Place, TransferOrder
+from syncer.server.refusals import NotModified
 from syncer.server.schema import ContainerRecord, Settings, uuid_text
-from syncer.server.settings import NO_SETTINGS, SettingsOrder, merged_meta
-from syncer.server.shares import Shares
+from syncer.server.settings import NO_SETTINGS, SettingsOrder
 from syncer.server.sweep import SweepResult
-from syncer.server.updates import Edit, Part, UpdateOrder
 from syncer.server.whole_moves import Moved
+from syncer.server.writing import ObjectWriter
 
 GRACE_US: Final = 24 * 3600 * 1_000_000
 """How long an uploaded block stays without a version that names it: an upload of 1 TiB takes a day at 100 Mbit/s."""
@@ -94,31 +84,6 @@ class ContainerView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
-    """A new version but for its content; see `Draft`."""
-
-    place: Place
-    conditions: Conditions
-    content_type: str
-    meta: Mapping[str, str]
-    md5: bytes | None = None
-    manifest: str = ""
-    based_on: int | None = None
-
-    def draft(self, content: Prepared, fresh_uuid: bytes) -> Draft:
-        """With the content."""
-        return Draft(
-            content=content,
-            content_type=self.content_type,
-            meta=self.meta,
-            fresh_uuid=fresh_uuid,
-            md5=self.md5,
-            manifest=self.manifest,
-            based_on=self.based_on,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """What a garbage collection did."""
 
@@ -130,7 +95,7 @@ def _clock_us() -> int:
     return time.time_ns() // 1000
 
 
-class Store(ObjectReader):
+class Store(ObjectWriter):
     """One open store. Closed by `close`; one process at a time (the folder's lock)."""
 
     def __init__(self, folder: ServerFolder, *, clock_us: Callable[[], int] = _clock_us) -> None:
@@ -144,15 +109,14 @@ class Store(ObjectReader):
         self._clock_us = clock_us
         blocks = BlockDirectory.open(folder.blocks)
         try:
-            super().__init__(Catalogue.open(folder.catalogue), blocks)
+            catalogue = Catalogue.open(folder.catalogue)
         except BaseException:
             blocks.close()
             raise
         self.bell: Final = Bell()
+        super().__init__(catalogue, blocks, Commits(catalogue, clock_us, self.bell.ring), folder.path)
         # LMDB lets go of Python's lock for each row: two bulks that hand it to and fro take longer than one by one.
         self._bulk_turn: Final = threading.Lock()  # not held while the disk is waited for
-        self._commits = Commits(self._catalogue, clock_us, self.bell.ring)
-        self.shares: Final = Shares(self._catalogue, self._commits)
         self.token_file: Final = folder.token
 
     def close(self) -> None:
@@ -243,213 +207,7 @@ class Store(ObjectReader):
         with self._catalogue.reading() as view:
             return history.changes(view, account, container, order)
 
-    # --- writing objects
-
-    def receive(self, *, md5: bool = False) -> Incoming:
-        """Begin to take the content of an object, or blocks. Close it when done or given up."""
-        return Incoming(self._blocks, md5=md5)
-
-    def upload(self, account: str, incoming: Incoming) -> list[BlockId]:
-        """Keep the blocks that were received for an account.
-
-        Returns:
-            Their ids, in order. From now on the account may name them; without a version that does, they stay 24 h.
-        """
-        ids = list(incoming.finish())
-        self._blocks.sync()  # before the commit that lets versions name them
-        distinct = [block_id for block_id in dict.fromkeys(ids) if block_id != ZERO_BLOCK]
-        if distinct:
-            self._commits.run(lambda change: contents.record_uploads(change, change.make_account(account), distinct))
-        return ids
-
-    def check_write(self, place: Place, conditions: Conditions, size_bytes: int | None) -> None:
-        """Refuse early what the commit would refuse, before a body is read or stored. The commit decides again.
-
-        Args:
-            place: What is to be written.
-            conditions: On it.
-            size_bytes: Of the new content; None if that is not known yet.
-
-        Raises:
-            NotFound: There is no such container.
-            PreconditionFailed: A condition doesn't hold.
-            OverQuota: There is no room for it.
-        """
-        with self._catalogue.reading() as view:
-            found = objects.look(view, place)
-            objects.require(conditions, found)
-            if size_bytes is not None:
-                objects.require_room_for(view, found, size_bytes)
-
-    def put_content(
-        self,
-        place: Place,
-        incoming: Incoming,
-        *,
-        content_type: str,
-        meta: Mapping[str, str],
-        conditions: Conditions,
-        manifest: str = "",
-    ) -> ObjectState:
-        """Make an object, or a new version, of content that was received.
-
-        Raises:
-            NotFound: There is no such container.
-            PreconditionFailed: A condition doesn't hold.
-            OverQuota: There is no room for it.
-        """
-        block_list = incoming.finish()
-        self._blocks.sync()  # before the commit that names them
-        md5 = None if incoming.md5 is None else incoming.md5.digest()
-        wanted = _Wanted(place=place, conditions=conditions, content_type=content_type, meta=meta)
-        return self._commit_content(
-            replace(wanted, md5=md5, manifest=manifest), block_list, uploaded=tuple(block_list), hold=None
-        )
-
-    def update_content(self, place: Place, order: UpdateOrder, source: Incoming | Source) -> ObjectState:
-        """Put new bytes over a part of an object, behind its end, or cut it.
-
-        If somebody else writes meanwhile, it is done again on what they wrote: of several appends all are there.
-
-        Args:
-            place: Which object.
-            order: Where, and under which conditions.
-            source: The new bytes: a body that was received, or another object.
-
-        Raises:
-            NotFound: There is no such container or object, or no such source.
-            PreconditionFailed: A condition doesn't hold.
-            OverQuota: There is no room for it.
-            RangeNotSatisfiable: The offset is behind the end, or the object has another size than was said.
-            BadRequest: The source is shorter than the range.
-        """
-        with self._blocks.hold() as hold:
-            new = source.finish() if isinstance(source, Incoming) else self._source(place.account, source, hold)
-            while True:
-                old = self.open_object(place, version=None, conditions=UNCONDITIONAL)
-                self._require(place, order.conditions)
-                edit = order.edit(old.state.size_bytes, new.size_bytes, self.block_size)
-                block_list, brought = self._composed(old, new, edit, hold)
-                self._blocks.sync()
-                uploaded = brought if not isinstance(source, Incoming) else [*brought, *new]
-                wanted = _Wanted(
-                    place=place,
-                    conditions=order.conditions,
-                    content_type=old.state.content_type,
-                    meta=merged_meta((old.state.meta or {}) if order.keeps_meta else {}, order.meta),
-                    based_on=old.state.version,
-                )
-                try:
-                    return self._commit_content(wanted, block_list, uploaded=uploaded, hold=hold)
-                except Overtaken:
-                    continue
-
-    def check_update(self, place: Place, order: UpdateOrder, available: int) -> None:
-        """Refuse early what `update_content` would refuse; like `check_write`.
-
-        Args:
-            place: Which object.
-            order: What is to be done.
-            available: New bytes that will come.
-        """
-        with self._catalogue.reading() as view:
-            found = objects.look(view, place)
-            objects.require(order.conditions, found)
-            _, current = found.existing()
-            objects.require_room_for(view, found, order.edit(current.size_bytes, available, self.block_size).size)
-
-    def _source(self, account: str, source: Source, hold: EpochHold) -> BlockList:
-        """Another object's block list. Its blocks stay while the hold lasts."""
-        if source.place.account != account:
-            self.shares.require_readable(account, source.place, source.version)
-        opened = self.open_object(source.place, version=source.version, conditions=UNCONDITIONAL)
-        if source.place.account != account:
-            self.shares.possess(account, opened.state, opened.leaf_keys)
-        found = self.block_list(opened)
-        self._blocks.missing(found, hold)
-        return found
-
-    def _composed(
-        self, old: ObjectView, new: BlockList, edit: Edit, hold: EpochHold
-    ) -> tuple[BlockList, list[BlockId]]:
-        """The block list after an edit, and the blocks that had to be composed for it."""
-        before = self.block_list(old)
-        ids = bytearray(before.ids[: edit.blocks * ID_SIZE].ljust(edit.blocks * ID_SIZE, b"\0"))
-        brought = []
-        for index in edit.changed():
-            parts = edit.parts(index)
-            whole = edit.whole_block(parts, new.size_bytes)
-            if whole is not None:
-                block_id = new[whole]
-            else:
-                data = b"".join(self._bytes(new if part.is_new else before, part) for part in parts)
-                block_id = self._blocks.put(data, hold)
-                brought.append(block_id)
-            ids[index * ID_SIZE : (index + 1) * ID_SIZE] = block_id
-        return BlockList(block_size=self.block_size, size_bytes=edit.size, ids=bytes(ids)), brought
-
-    def _bytes(self, blocks: BlockList, part: Part) -> bytes:
-        """Some bytes of one or two blocks."""
-        return b"".join(
-            self._blocks.read(blocks[span.index], span.start, span.length)
-            for span in spans(part.start, part.length, self.block_size)
-        )
-
-    def _require(self, place: Place, conditions: Conditions) -> None:
-        with self._catalogue.reading() as view:
-            objects.require(conditions, objects.look(view, place))
-
-    def put_block_list(
-        self,
-        place: Place,
-        delta: Delta,
-        base_version: int | None,
-        *,
-        content_type: str,
-        meta: Mapping[str, str],
-        conditions: Conditions,
-    ) -> ObjectState:
-        """Make an object, or a new version, of blocks that the account has sent before, or has in other objects.
-
-        Args:
-            place: Which.
-            delta: What is put into the block list of the base.
-            base_version: The current version, which the write requires; None: holes.
-            content_type: Its type.
-            meta: Its metadata.
-            conditions: On what it replaces.
-
-        Raises:
-            NotFound: There is no such container.
-            PreconditionFailed: A condition doesn't hold, or `base_version` is not the current version.
-            MissingBlocks: Blocks that the account has not sent; nothing was written.
-            OverQuota: There is no room for it.
-            BadRequest: The size cuts the last block short.
-            Unprocessable: The result is not what the client thinks.
-        """
-        on_base = conditions
-        if base_version is not None:
-            if conditions.if_version not in {None, base_version} or base_version == 0:
-                text = f"Precondition failed: it can't be at {base_version} and {conditions.if_version}"
-                raise PreconditionFailed(text)
-            on_base = replace(conditions, if_version=base_version)
-        wanted = _Wanted(place=place, conditions=on_base, content_type=content_type, meta=meta)
-
-        def prepare() -> Prepared:
-            with self._catalogue.reading() as view:
-                found = objects.look(view, place)
-                objects.require(on_base, found)
-                objects.require_room_for(view, found, delta.size_bytes)
-                base = None if base_version is None else found.existing()[1]
-                content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
-                if delta.object_hash not in {None, content.object_hash}:
-                    raise Unprocessable(f"The splices make an object with hash {content.object_hash.hex()}")
-                contents.require_possession(view, found.account_id, content, self._blocks, hold)
-                contents.require_fit(content.size_bytes, deltas.last_id(view, content), self._blocks)
-            return content
-
-        with self._blocks.hold() as hold:
-            return self._commit_prepared(wanted, prepare)
+    # --- changing objects
 
     def bulk(self, at: Place, operations: Sequence[Operation]) -> list[Result]:
         """Do several small changes of one container in one durable transaction; each succeeds or fails on its own.
@@ -475,36 +233,6 @@ class Store(ObjectReader):
     ) -> dict[int, Result]:
         with self._bulk_turn:
             return bulk.carry_out(change, at, operations, prepared)
-
-    def _commit_content(
-        self, wanted: _Wanted, block_list: BlockList, *, uploaded: Sequence[BlockId], hold: EpochHold | None
-    ) -> ObjectState:
-        return self._commit_prepared(wanted, partial(self._prepare, wanted, block_list, uploaded, hold))
-
-    def _commit_prepared(self, wanted: _Wanted, prepare: Callable[[], Prepared]) -> ObjectState:
-        fresh = uuids.uuid4().bytes
-        while True:
-            draft = wanted.draft(prepare(), fresh)
-            act = partial(objects.put, place=wanted.place, draft=draft, conditions=wanted.conditions)
-            try:
-                return self._commits.run(act)
-            except LeafVanished:
-                continue  # swept between our look and the commit: the next look finds it gone and checks its ids
-
-    def _prepare(
-        self, wanted: _Wanted, block_list: BlockList, uploaded: Sequence[BlockId], hold: EpochHold | None
-    ) -> Prepared:
-        """Look at a block list; with a hold, also at who may name its blocks."""
-        with self._catalogue.reading() as view:
-            found = objects.look(view, wanted.place)
-            objects.require(wanted.conditions, found)  # early: a 412 says more than a list of missing blocks
-            objects.require_room_for(view, found, block_list.size_bytes)  # before blocks are asked for
-            content = contents.prepare(view, found.account_id, block_list, uploaded)
-            if hold is not None:
-                contents.require_possession(view, found.account_id, content, self._blocks, hold)
-                last = BlockId(block_list.ids[-ID_SIZE:]) if block_list.ids else None
-                contents.require_fit(block_list.size_bytes, last, self._blocks)  # after it: only of own blocks
-        return content
 
     def set_meta(self, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool) -> ObjectState:
         """Change metadata; see `objects.set_meta`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from anyio import to_thread
 from starlette.responses import Response
 
 from syncer.protocol import swift
@@ -23,8 +22,9 @@ async def delete_many(call: Call) -> Response:
     if not call.is_swift or PARAMETER not in call.target.parameters:
         text = "An account is not deleted; ?bulk-delete is for OpenStack's clients, below /swift/v1"
         raise NotAllowed(text, {"Allow": "GET, HEAD, POST"})
+    await call.reserve(2 * _MAX_BODY_BYTES)
     paths = swift.parse_bulk_delete(await call.body(_MAX_BODY_BYTES))
-    counted = await to_thread.run_sync(_delete, call, paths)
+    counted = await call.run(_delete, call, paths)
     as_json = call.header("Accept") == "application/json"
     body = swift.encode_bulk_result(*counted, as_json=as_json)
     return reply(200, body, content_type=JSON if as_json else TEXT)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Final
 
 from starlette.types import Scope
 
 from syncer.server.bounded_protocol import RECEPTION_OF, Reception, guest_of
+from syncer.server.budget import RETRY_AFTER_S, Purse
 from syncer.server.refusals import TooMany
 from syncer.server.tokens import Tokens
-
-RETRY_AFTER_S: Final = 5
 
 
 class Visitor:
@@ -20,6 +18,7 @@ class Visitor:
     Attributes:
         address: Where from, as the log tells it: behind a proxy on this machine, what that says.
         shown: A token came with the request, known or not.
+        purse: What the request has of its account's memory.
     """
 
     def __init__(self, tokens: Tokens, scope: Scope) -> None:
@@ -29,6 +28,7 @@ class Visitor:
         client = scope.get("client")
         self.address: str = client[0] if client else ""
         self.shown = False
+        self.purse: Purse | None = None
 
     def account(self, token: bytes) -> str | None:
         """Whose token this is; None for nobody's.
@@ -45,6 +45,11 @@ class Visitor:
             text = f"This account has {most} connections; close some of them"
             raise TooMany(text, {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"})
         return account
+
+    def close(self) -> None:
+        """The reply is sent."""
+        if self.purse is not None:
+            self.purse.close()
 
     def warn(self, event: str, **fields: object) -> None:
         """Log something that anybody can cause."""

@@ -14,6 +14,7 @@ from blockfs.runtime import logs
 from syncer.server import arriving, process
 from syncer.server.app import App
 from syncer.server.bounded_protocol import Patience, Reception
+from syncer.server.budget import Budgets
 from syncer.server.folder import ServerFolder
 from syncer.server.guests import Bounds, Guests
 from syncer.server.process import Server
@@ -31,7 +32,7 @@ def main(folder: str) -> None:
     reception = Reception(guests=Guests(Bounds.within(500)), patience=PATIENCE)
     with Store(ServerFolder.open(folder, block_size=BLOCK)) as opened, process.bind("127.0.0.1:0") as listener:
         address = process.url(listener)
-        app = App(opened, parse_tokens(TOKENS, "t"))
+        app = App(opened, parse_tokens(TOKENS, "t"), Budgets(patience_s=0.2))
         Server(app, lambda: print(f"listening on {address}", flush=True), reception=reception).run([listener])
 
 

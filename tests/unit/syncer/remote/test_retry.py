@@ -154,3 +154,13 @@ def test_somebody_elses_change_after_a_lost_request_is_a_conflict() -> None:
 def test_a_conflict_without_a_doubt_is_raised_without_looking() -> None:
     with pytest.raises(ConflictOnRemoteError):
         under_mock_clock(lambda: retry().looking(Script(CONFLICT), never_look))
+
+
+def test_a_server_that_asks_for_a_pause_gets_it() -> None:
+    busy = ReplyLostError("h: 429")
+    busy.retry_after_s = 30.0
+    script = Script(busy, REFUSED, "done")
+    assert under_mock_clock(lambda: retry().idempotent(script)) == "done"
+    first, second, third = script.times
+    assert second - first == 30.0
+    assert third - second < 30.0

@@ -236,7 +236,7 @@ def test_what_was_read_of_others_stays_ones_own_for_a_day(store: Store, clock: C
     store.shares.share(at("f"), ["bob"])
     opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
     clock.now_us += 30 * HOUR_US
-    store.shares.possess("bob", opened.state, opened.leaf_keys)
+    store.shares.possess("bob", opened.state, store.leaf_keys(opened))
     store.delete(at("f"), UNCONDITIONAL)
     store.delete_container("alice", "c")
     store.collect_garbage()
