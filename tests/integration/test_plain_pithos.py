@@ -216,3 +216,26 @@ def test_a_copy_onto_a_name_of_ours_is_a_change_of_that_file(sync: Sync, pithos:
         sync.reconcile(root)
     assert content(first) == content(second) == {"file": b"source", "renamed": b"source"}
     sync.at_rest(first, second)
+
+
+def test_a_conflict_copy_that_is_reported_is_there_although_the_server_refuses_its_folder(
+    sync: Sync, pithos: FakePithos
+) -> None:
+    """The cycle ended before the copy was made, and counted it (12.28)."""
+    first, second = linked(sync, pithos, "first"), linked(sync, pithos, "second")
+    (first / "d").mkdir()
+    (first / "d/file").write_bytes(b"base")
+    sync.reconcile(first)
+    sync.reconcile(second)
+    (first / "d/file").write_bytes(b"first's")
+    (second / "d/file").write_bytes(b"second's")
+    sync.reconcile(first)
+    pithos.inject(Fault(FaultKind.STATUS_BEFORE, method="PUT", containing="/d/", times=99, status=403))
+    summary = sync.reconcile(second, expect=3)
+    made = [path for path in (second / "d").iterdir() if "(conflict " in path.name]
+    assert summary["conflicts"] == len(made) == 1
+    assert {path.read_bytes() for path in (second / "d").iterdir()} >= {b"second's"}
+    pithos.clear_faults()
+    for root in (second, first):
+        sync.reconcile(root)
+        assert sorted(path.read_bytes() for path in (root / "d").iterdir()) == [b"first's", b"second's"]
