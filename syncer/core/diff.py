@@ -137,11 +137,23 @@ class _Diff:
                 self._settle(nid)
                 if self.target[nid].kind is Kind.DIRECTORY:
                     queue.append(nid)
-        for nid in self.unmarked:
-            # Its name is that of an object until that is moved, or (then the next cycle does it) removed.
-            if self._key(self.target[nid]) not in self.occupants:
+        trash = self._mark(list(self._trash()))
+        return (*self.places, *self.updates, *trash, *reversed(self.modes))
+
+    def _mark(self, trash: list[Trash]) -> list[Trash]:
+        """Write the markers of directories whose names objects had, once those are moved, or removed before all else.
+
+        Returns:
+            What else is to be removed.
+        """
+        slots = {self.target[nid].slot: nid for nid in self.unmarked}
+        first = [action for action in trash if self.tree[action.nid].slot in slots]
+        self.places += first
+        gone = {action.nid for action in first}
+        for slot, nid in slots.items():
+            if self.occupants.get(slot, ROOT) in (ROOT, *gone):
                 self._mkdir(nid, self.target[nid])
-        return (*self.places, *self.updates, *self._trash(), *reversed(self.modes))
+        return [action for action in trash if action.nid not in gone]
 
     def _key(self, node: Node) -> tuple[Nid, bytes]:
         return node.slot if self.fold is None else (node.parent, self.fold(node.name))
@@ -266,7 +278,7 @@ class _Diff:
                 actions = self.modes if want.kind is Kind.DIRECTORY else self.updates
                 actions.append(SetMeta(side=self.side, nid=nid, path=self._path(nid), expected=expected, meta=meta))
 
-    def _trash(self) -> Iterable[Action]:
+    def _trash(self) -> Iterable[Trash]:
         gone = [nid for nid in self.tree if nid not in self.target]
         for _, nid in sorted(((self._depth(nid), nid) for nid in gone), key=lambda item: (-item[0], item[1])):
             path = path_in(self.state.tree, nid)

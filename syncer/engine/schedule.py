@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from syncer.core.model import Action, Create, Kind, Mkdir, Move, Nid, Park, SetMeta, Trash, Update
+from syncer.core.model import Action, Create, Kind, Mkdir, Move, Nid, Park, RelPath, SetMeta, Trash, Update
 from syncer.remote.parallel import for_each
 
 Perform = Callable[[Action], Awaitable[None]]
@@ -75,7 +75,10 @@ def portions(
     """
     uses = Counter(action.nid for action in batch)
     uses.update(action.after for action in batch if isinstance(action, Update) and action.after is not None)
-    small = [action for action in batch if uses[action.nid] == 1 and together.takes(action)]
+    freed = {action.path for action in batch if isinstance(action, Trash)}
+    small = [
+        action for action in batch if uses[action.nid] == 1 and together.takes(action) and action.path not in freed
+    ]
     levels: dict[int, list[Action]] = {}
     for action in small:
         if isinstance(action, Mkdir):
@@ -144,6 +147,7 @@ def is_barrier(action: Action, kind_of: Callable[[Nid], Kind | None]) -> bool:
 def dependencies(batch: Sequence[Action]) -> list[list[int]]:
     """For each action of a run the earlier ones that it needs, by position."""
     made_by: dict[Nid, int] = {}
+    freed: dict[RelPath, int] = {}  # on the server a directory may wait for the object that has its name
     needs: list[list[int]] = []
     for position, action in enumerate(batch):
         nids = [action.nid]
@@ -152,6 +156,10 @@ def dependencies(batch: Sequence[Action]) -> list[list[int]]:
         if isinstance(action, Update) and action.after is not None:
             nids.append(action.after)
         needs.append([made_by[nid] for nid in nids if nid in made_by])
+        if isinstance(action, Trash):
+            freed[action.path] = position
+        elif isinstance(action, Mkdir) and action.path in freed:
+            needs[-1].append(freed[action.path])
         made_by[action.nid] = position
     return needs
 

@@ -14,9 +14,8 @@ from collections.abc import Iterator
 import trio
 from trio.testing import MockClock
 
-from syncer.core.model import Meta, RelPath
 from tests.simulation import invariants
-from tests.simulation.disk import blocks_of, payloads
+from tests.simulation.disk import payloads
 from tests.simulation.engine_scenario import (
     MAX_CYCLES,
     QUIET,
@@ -24,108 +23,15 @@ from tests.simulation.engine_scenario import (
     Server,
     Trouble,
     _meaning,
-    _parts,
     deterministic,
 )
+from tests.simulation.neighbours import Neighbours, Stranger
 from tests.simulation.watched import Watcher
-from tests.simulation.world import DIRECTORY, FILE, ActionRefusedError, Replica, Users
+from tests.simulation.world import ActionRefusedError
 
 DEVICES = 4
-WIDE = ("ä" * 127 + "x").encode()
-WIDER = ("y" + "\N{GRINNING FACE}" * 63 + "yz").encode()
-NAMES = (b"a", b"b", b"c.x", WIDE, WIDER)
 CALM = Trouble(users=0.0, remote=0.0, local=0.0, state=0.0, crash=0.0, blind=0.0, stale=0.0, watcher=0.0)
 ROUGH = Trouble(users=0.02, remote=0.01, local=0.005, state=0.005, crash=0.006, blind=0.03, stale=0.0, watcher=0.0)
-
-
-class Neighbours(Users):
-    """Users who replace what is not empty, and fill folders that others are about to replace."""
-
-    def act(self, replica: Replica) -> None:
-        roll = self.rng.random()
-        if roll < 0.2:
-            self.swap(replica, self._any(replica))
-        elif roll < 0.4:
-            self.fill(replica, self._folder(replica))
-        elif roll < 0.48:
-            self._close(replica, self._folder(replica))
-        else:
-            super().act(replica)
-
-    def _any(self, replica: Replica) -> bytes | None:
-        paths = sorted(path for path in replica.entries if not path.startswith(b".blocksync"))
-        return self.rng.choice(paths) if paths else None
-
-    def swap(self, replica: Replica, path: bytes | None) -> None:
-        """Another kind of thing gets the name; what a folder held is deleted with it."""
-        if path is None or path not in replica.entries:
-            return
-        kind = replica.entries[path].kind
-        self._delete(replica, path)
-        new = self._entry(replica)
-        if new.kind is not kind and not replica.occupied(path) and replica.can_hold(path.rpartition(b"/")[0]):
-            self._note(replica, f"replace {path!r} by {new.kind.value} payload {new.payload}")
-            replica.put(path, new)
-            self._account(new)
-
-    def fill(self, replica: Replica, folder: bytes) -> None:
-        """Something new in a folder."""
-        path = folder + b"/" + self.rng.choice(self.names) if folder else self.rng.choice(self.names)
-        if not replica.occupied(path) and replica.can_hold(folder):
-            new = self._entry(replica)
-            self._note(replica, f"create {new.kind.value} {path!r} payload {new.payload}")
-            replica.put(path, new)
-            self._account(new)
-
-    def _close(self, replica: Replica, folder: bytes) -> None:
-        if folder in replica.entries:
-            entry = replica.entries[folder]
-            entry.mode, entry.version = self.rng.choice((0o700, 0o711, 0o750)), replica.tick()
-            self._note(replica, f"mode {entry.mode:o} of {folder!r}")
-
-
-class Stranger:
-    """Somebody with another client: an object store takes what no tree can hold, and markers that tell nothing."""
-
-    def __init__(self, server: Server, users: Users, rng: random.Random, log: list[str]) -> None:
-        self.server, self.users, self.rng, self.log = server, users, rng, log
-
-    def act(self) -> None:
-        """One request."""
-        box = self.server.container
-        markers = [path for path, version in sorted(box.objects.items()) if version.kind is DIRECTORY]
-        above = {path.rpartition(b"/")[0] for path in box.objects if b"/" in path}
-        mine = sorted({path for path in above if not path.startswith(b".blocksync")})
-        roll = self.rng.random()
-        if roll < 0.5 and (alone := [path for path in markers if path in above]):
-            path = self.rng.choice(alone)
-            self.log.append(f"stranger: removes the marker of {path!r}")
-            box.remove(path)
-        elif roll < 0.7 and mine:
-            path = RelPath(self.rng.choice(mine))
-            if path not in box.objects or box.objects[path].kind is DIRECTORY:
-                self.log.append(f"stranger: makes a marker of {path!r}")
-                box.put(path, kind=DIRECTORY, blocks=box.store_all(b""), meta=Meta())
-        elif roll < 0.85 and mine:
-            path = self.rng.choice(mine)
-            if RelPath(path) not in box.objects:
-                self._put(path)
-        else:
-            files = [path for path, version in sorted(box.objects.items()) if version.kind is not DIRECTORY]
-            files = [path for path in files if not path.startswith(b".blocksync")]
-            if files and len(path := self.rng.choice(files) + b"/" + self.rng.choice(NAMES[:3])) < 1000:
-                self._put(path)
-
-    def _put(self, path: bytes) -> None:
-        box, payload = self.server.container, self.users.new_payload()
-        if RelPath(path) in box.objects:
-            return
-        self.log.append(f"stranger: puts {path!r} payload {payload}")
-        for part in _parts(payload):
-            box.store(part)
-        box.put(RelPath(path), kind=FILE, blocks=blocks_of(payload), meta=Meta(mode=0o644, mtime_ns=payload))
-        if payload != 1 or self.users.copies_count:
-            self.users.must.add(payload)
 
 
 class Member(EngineScenario):
@@ -170,9 +76,8 @@ class Crowd:
         self.rng = random.Random(seed)
         self.log: list[str] = []
         self.users = Neighbours(self.rng, self.log)
-        self.users.names = NAMES
         self.server = Server(tells_changes=True)
-        self.stranger = Stranger(self.server, self.users, self.rng, self.log)
+        self.stranger = Stranger(self.server.container, self.users)
         self.members = [Member(self, number) for number in range(DEVICES)]
 
     def contents(self) -> set[int]:
@@ -197,14 +102,7 @@ class Crowd:
     def twist(self) -> None:
         """One replaces a folder; another one, who does not know, makes something in it."""
         one, two = self.rng.sample(self.members, 2)
-        folders = [path for path, entry in one.local.entries.items() if entry.kind is DIRECTORY]
-        common = sorted(path for path in folders if two.local.is_directory(path) and not path.startswith(b".blocksync"))
-        if not common:
-            return
-        path = self.rng.choice(common)
-        self.log.append(f"twist of {path!r}: {one.host} and {two.host}")
-        self.users.swap(one.local, path)
-        self.users.fill(two.local, path)
+        self.users.twist(one.local, two.local)
         one.root.changed_by_somebody()
         two.root.changed_by_somebody()
 

@@ -32,6 +32,12 @@ def data_of(payload: int) -> bytes:
     return head + b"content %d\n" % payload
 
 
+def parts_of(payload: int) -> list[bytes]:
+    """Its blocks."""
+    data = data_of(payload)
+    return [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+
+
 def blocks_of(payload: int) -> BlockList:
     """Its block list."""
     if payload not in _LIST:

@@ -39,7 +39,8 @@ from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.simulation import invariants
-from tests.simulation.disk import MemoryRoot, blocks_of, payload_of, payloads
+from tests.simulation.disk import MemoryRoot, blocks_of, parts_of, payload_of, payloads
+from tests.simulation.neighbours import Neighbours, Stranger
 from tests.simulation.scenario import check_marks
 from tests.simulation.watched import MemoryRows, PartialMemoryRoot, PartialMemoryState, Watcher, scoping
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
@@ -48,6 +49,7 @@ _EXTENSIONS = {EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES}
 
 MAX_CYCLES = 40
 MARKING = 7  # of so many scenarios one syncs extended attributes
+CROWDED = 8  # of so many one has users and clients that get in each other's way
 QUIET = 7  # from this cycle on nobody acts and nothing fails: now it must come to rest
 
 
@@ -70,9 +72,10 @@ class Trouble:
     steps: int = 4
     watched: bool = True
     marking: bool = True
+    crowded: bool = True
 
 
-KINDS = ("marking", "watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users")
+KINDS = ("crowded", "marking", "watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users")
 
 
 @dataclass
@@ -183,13 +186,13 @@ class Server:
             return payload_of(self.container.stat(RelPath(b""), version).content)  # type: ignore[arg-type] # a file's
         return int(self.container.content(version)) if version.kind is SYMLINK else 0
 
-    def act(self, users: Users) -> None:
+    def act(self, users: Users, deed: Callable[[Replica], None] | None = None) -> None:
         """A user of another device acts."""
         replica = self.view()
         uuids = {number: uuid for uuid, number in self.identities.items()}
         before = {path: (entry.identity, entry.state(), entry.marks) for path, entry in replica.entries.items()}
         try:
-            users.act(replica)
+            (deed or users.act)(replica)
         except ActionRefusedError:
             return  # an object store may hold what no tree can: nothing can be made there
         after = {path: (entry.identity, entry.state(), entry.marks) for path, entry in replica.entries.items()}
@@ -203,7 +206,7 @@ class Server:
         meta = Meta(mode=entry.mode, mtime_ns=entry.mtime if entry.kind is FILE else None, xattrs=entry.marks)
         if entry.kind is FILE:
             blocks = blocks_of(entry.payload)
-            for part in _parts(entry.payload):
+            for part in parts_of(entry.payload):
                 self.container.store(part)
         else:
             blocks = self.container.store_all(b"%d" % entry.payload if entry.kind is SYMLINK else b"")
@@ -217,26 +220,9 @@ class Server:
         )
         self.identities[made.uuid] = entry.identity
 
-    def clear_the_way(self) -> None:
-        """An object below one that is no directory can't be in a tree: somebody gives the upper one another name."""
-        for path in sorted(self.container.objects):
-            found = self.container.objects.get(path)
-            below = any(each.startswith(path + b"/") for each in self.container.objects)
-            if found is not None and found.kind is not DIRECTORY and below:
-                free = RelPath(path + b".%d" % self.container.last_version)
-                self.container.remove(path)
-                self.container.put(free, kind=found.kind, blocks=found.blocks, meta=found.meta, uuid=found.uuid)
-
     def versions(self) -> set[int]:
         """Payloads of all files' versions that ever were."""
         return {self._payload(version) for version in self.container.versions.values() if version.kind is FILE}
-
-
-def _parts(payload: int) -> list[bytes]:
-    from tests.simulation.disk import BLOCK, data_of  # noqa: PLC0415 - beside its only use
-
-    data = data_of(payload)
-    return [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
 
 
 class EngineScenario:
@@ -249,14 +235,16 @@ class EngineScenario:
         self.rng = random.Random(seed)
         self.trouble = trouble or Trouble()
         self.actions: list[str] = []
-        self.users = Users(self.rng, self.actions)
+        # By the seed, not by a drawn number: other scenarios stay what they are.
+        self.crowded = self.trouble.crowded and seed % CROWDED == 4
+        self.users = (Neighbours if self.crowded else Users)(self.rng, self.actions)
         self.local = Replica(Side.LOCAL)
         # Half of the roots are watched, as by the daemon: their cycles look at parts, and the server tells its changes.
         self.watched = self.trouble.watched and self.rng.random() < 0.5
         self.server = Server(tells_changes=self.watched)
         self.root = MemoryRoot(self.local, self._before_local)
         self.root.log = self.actions
-        # By the seed, not by a drawn number: other scenarios stay what they are.
+        self.stranger = Stranger(self.server.container, self.users)
         self.users.marking = self.root.marking = self.trouble.marking and seed % MARKING == 6
         self.state = MemoryState(self._state_fault)
         self.partial_root = PartialMemoryRoot(self.root, self._between)
@@ -284,9 +272,23 @@ class EngineScenario:
                 self.users.act(self.local)
                 self.root.changed_by_somebody()
             else:
-                self.server.act(self.users)
+                self._elsewhere()
         if self._chance(self.trouble.crash):
             self._die()
+
+    def _elsewhere(self) -> None:
+        """A user of another device acts, or one with another client."""
+        if self.crowded and self.rng.random() < 0.3:
+            self.stranger.act()
+        else:
+            self.server.act(self.users)
+
+    def _twist(self, number: int) -> None:
+        """A folder is replaced on one side, and gets something new on the other."""
+        if isinstance(self.users, Neighbours) and number < QUIET and self.rng.random() < 0.5:
+            users, here = self.users, self.rng.random() < 0.5
+            self.server.act(users, lambda there: users.twist(*((self.local, there) if here else (there, self.local))))
+            self.root.changed_by_somebody()
 
     def _stay_dead(self) -> None:
         """A killed process runs no `finally`: whatever it would still call does nothing."""
@@ -368,11 +370,10 @@ class EngineScenario:
                         self.users.act(self.local)
                         self.root.changed_by_somebody()
                     else:
-                        self.server.act(self.users)
+                        self._elsewhere()
+                self._twist(number)
                 self.root.barrier_now()
             self.quiet = number == 0 or number >= QUIET
-            if number >= QUIET:
-                self.server.clear_the_way()
             self.actions.append(f"cycle {number}")
             expected = self.settled
             at_rest = await self._cycle(number)

@@ -107,12 +107,15 @@ def check_clashes(local: Tree, remote: Tree, target: Tree) -> None:
     if not copies or any(node.parent == PARK for tree in (local, remote) for node in tree.values()):
         return
     slots = {node.slot: node for node in target.values()}
+    folders = {node.slot for node in remote.values() if node.kind is Kind.DIRECTORY}
     for nid, node in copies:
         here, there = local.get(nid), remote.get(nid)
         if any(known is not None and known.name == node.name for known in (here, there)):
             continue  # an older copy
         name = original_name(node.name)
-        require(there is None or there.slot != (node.parent, name), "I5 intent: a node lost its name on the server")
+        lost = there is not None and there.slot == (node.parent, name)
+        shared = there is not None and there.kind is not Kind.DIRECTORY and there.slot in folders
+        require(not lost or shared, "I5 intent: a node lost its name on the server")
         holder = slots.get((node.parent, name))
         require(holder is None or not holder.same_payload(node), "I10 minimality: a conflict between equals")
 

@@ -119,11 +119,8 @@ class Replica:
         return self.side is Side.REMOTE and bool(self.below(path))
 
     def can_hold(self, folder: bytes) -> bool:
-        """Locally a directory; an object store needs none, but takes nothing below an object that is none."""
-        if self.side is Side.LOCAL:
-            return self.is_directory(folder)
-        above = [entry for path, entry in self.entries.items() if path == folder or folder.startswith(path + b"/")]
-        return all(entry.kind is DIRECTORY for entry in above)
+        """Locally a directory; an object store needs none, and takes an object below another one, whatever that is."""
+        return self.side is Side.REMOTE or self.is_directory(folder)
 
     def occupied(self, path: bytes, *, mover: bytes | None = None) -> bool:
         if self.fold is not None:
@@ -149,19 +146,32 @@ class Replica:
 
     def put(self, path: bytes, entry: Entry) -> None:
         parent = path.rpartition(b"/")[0]
-        if self.occupied(path) or not self.can_hold(parent):
+        taken = path in self.entries if self.side is Side.REMOTE else self.occupied(path)
+        if taken or not self.can_hold(parent):
             raise ActionRefusedError(path)
         self.entries[path] = entry
 
     def moves(
-        self, old: bytes, new: bytes, hidden: Callable[[bytes], bool] | None = None, *, mover: bytes | None = None
+        self,
+        old: bytes,
+        new: bytes,
+        hidden: Callable[[bytes], bool] | None = None,
+        *,
+        mover: bytes | None = None,
+        hollow: bool = False,
     ) -> Iterator[None]:
-        """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely."""
-        if self.occupied(new, mover=mover) or new == old or new.startswith(old + b"/"):
+        """Rename, step by step: one step locally; per object, deepest first and the marker last, remotely.
+
+        An object that is no directory moves alone. `hollow`: what moves is the directory without a marker, not that.
+        """
+        alone = old in self.entries and self.entries[old].kind is not DIRECTORY and not hollow
+        into_itself = new.startswith(old + b"/") and not (alone and self.side is Side.REMOTE)
+        if self.occupied(new, mover=mover) or new == old or into_itself:
             raise ActionRefusedError(new)
         if not self.can_hold(new.rpartition(b"/")[0]):
             raise ActionRefusedError(new)
-        paths = sorted(self.below(old), reverse=True) + ([old] if old in self.entries else [])
+        paths = [] if alone else sorted(self.below(old), reverse=True)
+        paths += [old] if old in self.entries and not hollow else []
         if hidden is not None and self.side is Side.REMOTE:  # objects that nobody lists stay where they are
             paths = [path for path in paths if not hidden(path)]
         for path in paths:
@@ -173,7 +183,8 @@ class Replica:
             yield
 
     def remove(self, path: bytes, hidden: Callable[[bytes], bool] | None = None) -> None:
-        below = self.below(path)
+        alone = path in self.entries and self.entries[path].kind is not DIRECTORY
+        below = [] if alone else self.below(path)
         if hidden is not None and self.side is Side.REMOTE:
             below = [each for each in below if not hidden(each)]
         if below:

@@ -175,3 +175,20 @@ def test_a_folder_of_somebody_who_tells_no_modes_is_not_told_any(tmp_path: Path)
     box.put(RelPath(b"d/f"), kind=Kind.FILE, blocks=box.store_all(b"1"), meta=Meta())
     assert first.reconcile().mutating_requests == 0
     assert_at_rest(first)
+
+
+def test_a_folder_gets_its_marker_in_the_cycle_that_removes_the_object_of_its_name(trio_of: list[Device]) -> None:
+    """Else nothing would lead a cycle that looks at a part to what was not recorded."""
+    first, second, _ = trio_of
+    shutil.rmtree(first.path / "B")
+    first.write("B", b"file")
+    settle(first, second, rounds=1)
+    box = first.container
+    box.put(RelPath(b"B/c"), kind=Kind.FILE, blocks=box.store_all(b"below"), meta=Meta(mode=0o644, mtime_ns=6))
+    (second.path / "B").unlink()
+    second.write("B/mine", b"mine")
+    assert not second.reconcile().failures
+    assert sorted(box.objects) == [b"B", b"B/c", b"B/mine"]
+    assert_at_rest(second)
+    settle(*trio_of)
+    equal(*trio_of)
