@@ -14,6 +14,7 @@ from types import ModuleType
 
 from tests import effort
 from tests.simulation import engine_scenario, scenario
+from tests.simulation.named import NAMED
 
 BUDGETS = {ring: effort.count(f"planner mutants, {ring}") for ring in ("R0", "R2")}
 """Seeds per mutant and ring. The hardest ones to kill need most of it; the rarest begin where a seed is known."""
@@ -201,14 +202,14 @@ MUTANTS = (
     Mutant(
         "updates-before-copies",
         "diff",
-        "(*self.places, *self.updates, *self._trash()",
-        "(*self.updates, *self.places, *self._trash()",
+        "(*self.places, *self.updates, *trash, ",
+        "(*self.updates, *self.places, *trash, ",
     ),
     Mutant(
         "trash-before-all",
         "diff",
-        "return (*self.places, *self.updates, *self._trash(),",
-        "return (*self._trash(), *self.places, *self.updates,",
+        "return (*self.places, *self.updates, *trash,",
+        "return (*trash, *self.places, *self.updates,",
     ),
     Mutant(
         "no-marker-is-made",
@@ -492,6 +493,15 @@ def table() -> str:
         "| --- | --- | --- |",
     ]
     lines += [f"| {each.name} | `syncer/{each.package}/{each.module}.py` | {each.ring} |" for each in MUTANTS]
+    lines += [
+        "",
+        "What a ring finds only by luck has a test by name (`tests/simulation/named.py`; below `tests/unit/syncer/`).",
+        "The module is changed while it is imported, and the test must fail.",
+        "",
+        "| mutant | module | killed by |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {each.name} | `syncer/{each.path}` | `{each.where}` |" for each in NAMED]
     return "\n".join(lines) + "\n"
 
 

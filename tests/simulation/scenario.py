@@ -444,7 +444,7 @@ class Scenario:
         if isinstance(action, Move | Park) and replica.side is Side.REMOTE:
             for nid in ledger.below(Side.REMOTE, action.nid):  # their objects have new versions now
                 moved = replica.tag(ledger.path(Side.REMOTE, nid))
-                if moved is not None:
+                if moved is not None and ledger.tag(Side.REMOTE, nid) is not None:  # else it is that of another object
                     pending.extend(ledger.retagged(Side.REMOTE, nid, moved))
         return True
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation import mutants, workers
+from tests.simulation import mutants, named, workers
 
 
 @pytest.mark.timeout(1800)
@@ -18,6 +18,12 @@ def test_every_mutant_is_killed() -> None:
     assert not wrong, "\n".join(wrong)
     assert killed == {mutant.name for mutant in mutants.MUTANTS}
     assert len(killed) >= 30
+
+
+@pytest.mark.timeout(600)
+def test_every_named_mutant_is_killed_by_its_test() -> None:
+    """Rules that a ring would find broken only by luck. Without them the tests pass: the suite runs them, too."""
+    assert not named.survivors()
 
 
 def test_the_page_names_every_mutant_and_who_kills_it() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, evidence, identify_local, identify_remote, synced_meta
 from syncer.core.model import (
@@ -161,6 +163,15 @@ def test_rows_in_a_cycle_are_found_by_identity() -> None:
 
 def test_the_remote_uuid_finds_a_moved_object() -> None:
     assert remote(BASE, remote_file("b", 9, uuid=1)) == {"b": 1}
+
+
+def test_of_two_rows_with_the_identity_of_what_was_moved_over_the_later_one_counts() -> None:
+    """A crash left the row of an earlier move: what the object was last is what it is."""
+    rows = base_of({1: file("a", 1), 2: file("b", 1), 3: file("o", 1)}).rows
+    moved = [replace(rows[Nid(nid)], remote=remote_tag(50, version=version)) for nid, version in ((1, 5), (2, 9))]
+    for order in (moved, moved[::-1]):
+        state = identify_remote([remote_file("o", 1, uuid=50, version=12)], BaseIndex([*order, rows[Nid(3)]]), fresh())
+        assert by_path(state) == {"o": 2}
 
 
 def test_a_directory_without_a_marker_is_added() -> None:

@@ -5,8 +5,34 @@ from dataclasses import replace
 import pytest
 
 from syncer.core.ledger import Forgotten, Ledger, agreed
-from syncer.core.model import Action, BaseRow, Create, Move, Nid, Plan, Side, Trash, Update, meta_of
-from tests.unit.syncer.core.trees import Nodes, base_of, file, folder, local_tag, plan, remote_tag
+from syncer.core.model import (
+    Action,
+    BaseRow,
+    Create,
+    Identified,
+    Meta,
+    Move,
+    Nid,
+    Plan,
+    SetMeta,
+    Side,
+    Trash,
+    Update,
+    meta_of,
+)
+from syncer.core.plan import make_plan
+from tests.unit.syncer.core.trees import (
+    POLICY,
+    Nodes,
+    base_of,
+    file,
+    folder,
+    fresh,
+    local_tag,
+    plan,
+    remote_tag,
+    side,
+)
 
 BASE: Nodes = {1: folder("d"), 2: file("f", 1, parent=1)}
 
@@ -101,7 +127,8 @@ def test_a_row_waits_until_it_is_not_in_itself() -> None:
     ledger = book(base, made)
     recorded = [change.nid for action in made.remote for change in ledger.applied(action, remote_tag(9))]
     assert recorded == [2, 1]
-    first = book(base, plan(base, local, local))
+    lowest: Nodes = {nid: local[nid] for nid in (1, 2, 3)}  # who would be in itself is asked first
+    first = book(base, plan(base, lowest, lowest))
     assert [change.nid for change in first.adoptions()] == [2, 1]
 
 
@@ -142,6 +169,33 @@ def test_a_failed_park_holds_back_what_wants_the_place() -> None:
     ledger.failed(park)
     assert ledger.obstacle(move) == "its place is still taken"
     assert ledger.obstacle(last) == "an earlier step on it failed"
+
+
+def test_what_another_node_stands_for_stays_until_that_is_there() -> None:
+    """`a` was moved here to where the server has an equal file: it goes there, if that file is still there."""
+    base: Nodes = {1: file("a", 1)}
+    made = plan(base, {1: file("b", 1)}, {1: file("a", 1), 5: file("b", 1)})
+    trash = only(made.remote, Trash)
+    assert isinstance(trash, Trash)
+    ledger = book(base, made)
+    assert ledger.obstacle(trash) is None
+    assert ledger.obstacle(replace(trash, absorbed_by=Nid(77))) == "what should stand for it could not be made"
+
+
+def test_a_row_waits_until_the_server_is_told_the_mode_that_its_marker_lacks() -> None:
+    """A row before that would say that the server knows: if the cycle ends in between, nobody tells it ever."""
+    base: Nodes = {1: folder("d", mode=0o700)}
+    known = base_of(base)
+    there = Identified(tree={Nid(1): folder("d", mode=None)}, tags={Nid(1): remote_tag(1, version=9)})
+    made = make_plan(known, side(base, local_tag), there, POLICY, fresh())
+    (setting,) = made.remote
+    assert isinstance(setting, SetMeta)
+    assert setting.meta == Meta(mode=0o700)
+    ledger = Ledger(known, made)
+    assert ledger.adoptions() == []
+    assert ledger.retagged(Side.LOCAL, Nid(1), local_tag(1)) == []
+    (row,) = ledger.applied(setting, remote_tag(1, version=10))
+    assert row == BaseRow(nid=Nid(1), node=base[1], local=local_tag(1), remote=remote_tag(1, version=10))
 
 
 def test_a_directory_that_is_not_empty_is_not_trashed() -> None:

@@ -32,6 +32,17 @@ def test_different_new_files_in_one_slot_leave_the_name_to_the_server() -> None:
     assert [note.kind for note in made.notes] == [NoteKind.CONFLICT]
 
 
+def test_of_directories_that_become_one_what_was_in_them_keeps_its_name_before_what_moves_in() -> None:
+    """`e` was renamed to `d` here, and the server has a `d`. Both then have an `x`: one that the server has in `e`, and
+    one that was moved into it here, though it is the older node."""
+    base: Nodes = {1: folder("e"), 2: file("q", 1)}
+    local: Nodes = {1: folder("d"), 2: file("x", 1, parent=1)}
+    remote: Nodes = {**base, 8: folder("d"), 9: file("x", 5, parent=1)}
+    made = plan(base, local, remote)
+    assert made.target[Nid(9)].slot == (Nid(8), b"x")
+    assert names(dict(made.target)) == {"d": None, "d/x": 5, "d/x (conflict pc T 010101)": 1}
+
+
 def test_new_directories_in_one_slot_merge_all_the_way_down() -> None:
     local = {5: folder("d"), 6: folder("e", parent=5), 7: file("f", 1, parent=6), 8: file("l", 2, parent=6)}
     remote = {15: folder("d"), 16: folder("e", parent=15), 17: file("f", 1, parent=16), 18: file("r", 3, parent=16)}

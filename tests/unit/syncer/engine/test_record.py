@@ -49,3 +49,27 @@ def test_many_at_once_write_each_group_once() -> None:
     assert log.seen.count("barrier") <= 6
     for before, line in zip(log.seen, log.seen[1:], strict=False):
         assert before == "barrier" or not line.startswith("record")
+
+
+def test_what_comes_while_directories_are_made_durable_waits_for_the_next_time() -> None:
+    """Its own directory may have been changed after the barrier looked: its row would lead."""
+
+    class Slow(Log):
+        books: Recorder
+
+        async def barrier(self) -> None:
+            await super().barrier()
+            if len(self.seen) == 1:
+                await self.books.add([Forgotten(nid=Nid(2))])
+
+    log = Slow()
+
+    async def main() -> None:
+        log.books = recorder(log)
+        await log.books.add([Forgotten(nid=Nid(1))])
+        await log.books.flush()
+        assert log.seen == ["barrier", "record 1"]
+        await log.books.flush()
+
+    trio.run(main, clock=trio.testing.MockClock())
+    assert log.seen == ["barrier", "record 1", "barrier", "record 1"]

@@ -1,0 +1,165 @@
+"""What evidence of our own changes is worth, and what happens in the instant of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from syncer.core.model import Kind, LocalTag, Meta
+from syncer.errors import LocalChangedError
+from syncer.local import changes as changes_module
+from syncer.local.directory import LocalDirectory
+from syncer.local.root import settled
+from tests.unit.syncer.local.folders import Elsewhere, Place, new_place, wanted
+from tests.unit.syncer.local.test_directory import P, tag, with_root
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return new_place(tmp_path)
+
+
+def at(step: str, act: Callable[[], None]) -> Callable[[str], None]:
+    """Act once, at that fault point."""
+    waiting = [act]
+
+    def reached(name: str) -> None:
+        if name == step and waiting:
+            waiting.pop()()
+
+    return reached
+
+
+def test_an_edit_that_hides_itself_from_mtime_and_size_is_not_replaced(place: Place) -> None:
+    """A program wrote other bytes and set the time back: only ctime tells."""
+    path = place.path / "f"
+    path.write_bytes(b"seen")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"f")
+        path.write_bytes(b"mine")
+        os.utime(path, ns=(expect.mtime_ns, expect.mtime_ns))
+        assert path.stat().st_ctime_ns != expect.ctime_ns
+        staged = await root.stage(wanted(b"f", b"theirs", Elsewhere(b"theirs").fetch))
+        with pytest.raises(LocalChangedError):
+            await root.replace(P(b"f"), staged, expect)
+        with pytest.raises(LocalChangedError):
+            await root.trash(P(b"f"), Kind.FILE, expect)
+        with pytest.raises(LocalChangedError):
+            await root.set_meta(P(b"f"), Meta(mode=0o600), expect)
+
+    with_root(place, work)
+    assert place.visible() == {"f": b"mine"}
+    assert place.trashed() == []
+
+
+def test_evidence_of_a_file_whose_mtime_we_set_is_not_trusted(place: Place) -> None:
+    """A write between the look and the utime has our own mtime: the file must be hashed again."""
+    (place.path / "f").write_bytes(b"1")
+
+    async def work(root: LocalDirectory) -> None:
+        closed = await root.set_meta(P(b"f"), Meta(mode=0o600), await tag(root, b"f"))
+        assert closed.tag == await tag(root, b"f")
+        dated = await root.set_meta(P(b"f"), Meta(mtime_ns=77), closed.tag)
+        assert dated.tag.ctime_ns == 0
+        assert dated.tag != await tag(root, b"f")
+
+    with_root(place, work)
+
+
+def test_a_write_right_after_the_name_was_given_is_not_taken_for_our_own(place: Place) -> None:
+    """The evidence found then would say that what a program wrote is what the server has."""
+    path = place.path / "f"
+
+    async def work(root: LocalDirectory) -> None:
+        staged = await root.stage(wanted(b"f", b"theirs", Elsewhere(b"theirs").fetch))
+        root.step = at("created", lambda: path.write_bytes(b"mine") and None)
+        made = await root.create(P(b"f"), staged)
+        assert made.tag.ctime_ns == 0
+        assert made.tag != await tag(root, b"f")
+        expect = await tag(root, b"f")
+        staged = await root.stage(wanted(b"f", b"theirs again", Elsewhere(b"theirs again").fetch))
+        root.step = at("exchanged", lambda: path.write_bytes(b"mine again") and None)
+        replaced = await root.replace(P(b"f"), staged, expect)
+        assert replaced.tag.ctime_ns == 0
+        assert replaced.tag != await tag(root, b"f")
+
+    with_root(place, work)
+
+
+def test_a_file_that_takes_the_place_in_the_instant_of_a_move_is_given_it_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place.path / "f").write_bytes(b"seen")
+    rename = changes_module.rename_noreplace
+
+    def late(name: bytes, old: int, wanted: bytes, new: int) -> None:
+        if name == b"f":
+            (place.path / "f").rename(place.path / "aside")
+            (place.path / "f").write_bytes(b"another")
+        rename(name, old, wanted, new)
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"f")
+        monkeypatch.setattr(changes_module, "rename_noreplace", late)
+        with pytest.raises(LocalChangedError):
+            await root.move(P(b"f"), P(b"g"), expect)
+
+    with_root(place, work)
+    assert place.visible() == {"f": b"another", "aside": b"seen"}
+
+
+def test_a_write_in_the_instant_of_a_move_is_looked_at_later(place: Place) -> None:
+    """It moves along, but nobody has hashed it."""
+    (place.path / "f").write_bytes(b"seen")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"f")
+        root.step = at("moved", lambda: (place.path / "g").write_bytes(b"mine") and None)
+        moved = await root.move(P(b"f"), P(b"g"), expect)
+        assert moved.tag.inode == expect.inode
+        assert moved.tag.ctime_ns == 0
+        assert moved.tag != await tag(root, b"g")
+
+    with_root(place, work)
+
+
+def test_the_barrier_after_a_replace_makes_its_folder_and_its_trash_entry_durable(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could undo the exchange after the base row was written: it would look like a user's change."""
+    (place.path / "d").mkdir()
+    (place.path / "d" / "f").write_bytes(b"seen")
+    synced: set[int] = set()
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"d/f")
+        staged = await root.stage(wanted(b"d/f", b"theirs", Elsewhere(b"theirs").fetch))
+        await root.replace(P(b"d/f"), staged, expect)
+        monkeypatch.setattr(os, "fsync", noting)
+        await root.barrier()
+        monkeypatch.undo()
+
+    with_root(place, work)
+    (entry,) = (path.parent for path in (place.path / ".blocksync/trash").glob("*/item"))
+    assert {(place.path / "d").stat().st_ino, entry.stat().st_ino} <= synced
+
+
+@pytest.mark.parametrize(
+    ("mtime", "ctime", "known"),
+    [(99, 99, True), (99, 100, True), (100, 99, True), (100, 100, False), (150, 101, False)],
+)
+def test_what_was_written_in_the_tick_of_the_look_proves_nothing(mtime: int, ctime: int, known: bool) -> None:
+    """A second write in that tick changes neither of them."""
+    found = LocalTag(device=1, ino=2, btime_ns=3, size_bytes=4, mtime_ns=mtime, ctime_ns=ctime)
+    kept = settled(found, clock_ns=100)
+    assert (kept == found) == known
+    assert kept.ctime_ns == (ctime if known else 0)
