@@ -273,7 +273,7 @@ class _Diff:
         else:
             meta = meta_change(have.meta, want.meta, base.meta if base is not None else Meta())
             if nid in self.context.untold and want.meta.mode is not None:
-                meta = replace(meta or NO_META, mode=want.meta.mode)
+                meta = replace(meta or NO_META, mode=want.meta.mode, special=want.meta.special)
             if meta is not None:
                 actions = self.modes if want.kind is Kind.DIRECTORY else self.updates
                 actions.append(SetMeta(side=self.side, nid=nid, path=self._path(nid), expected=expected, meta=meta))

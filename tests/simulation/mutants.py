@@ -314,8 +314,8 @@ MUTANTS = (
     Mutant(
         "last-rows-are-lost",
         "cycle",
-        "            await recorder.flush()\n            await unseen",
-        "            pass\n            await unseen",
+        "            await recorder.flush()\n            self._versions",
+        "            pass\n            self._versions",
     ),
     Mutant(
         "old-evidence-is-booked-here",

@@ -10,7 +10,6 @@ from syncer.core.model import (
     BaseRow,
     Create,
     Identified,
-    Meta,
     Move,
     Nid,
     Plan,
@@ -190,7 +189,7 @@ def test_a_row_waits_until_the_server_is_told_the_mode_that_its_marker_lacks() -
     made = make_plan(known, side(base, local_tag), there, POLICY, fresh())
     (setting,) = made.remote
     assert isinstance(setting, SetMeta)
-    assert setting.meta == Meta(mode=0o700)
+    assert setting.meta == meta_of(0o700)
     ledger = Ledger(known, made)
     assert ledger.adoptions() == []
     assert ledger.retagged(Side.LOCAL, Nid(1), local_tag(1)) == []

@@ -9,7 +9,7 @@ import pytest
 
 from syncer.core.base import BaseIndex
 from syncer.core.ledger import Ledger
-from syncer.core.model import Meta, Update
+from syncer.core.model import Meta, Update, meta_of
 from syncer.engine.push import RemoteWorker
 from syncer.local.directory import LocalDirectory
 from syncer.local.root import Observation
@@ -65,5 +65,5 @@ def test_a_write_sends_again_the_metadata_that_it_leaves_alone() -> None:
     assert isinstance(update, Update)
     worker = RemoteWorker.__new__(RemoteWorker)  # its books are all that this needs
     worker._ledger = Ledger(base_of(base), made)
-    assert worker._whole_meta(replace(update, meta=Meta(mtime_ns=7))) == Meta(mode=0o640, mtime_ns=7)
-    assert worker._whole_meta(replace(update, meta=Meta())) == Meta(mode=0o640, mtime_ns=5)
+    assert worker._whole_meta(replace(update, meta=Meta(mtime_ns=7))) == meta_of(0o640, mtime_ns=7)
+    assert worker._whole_meta(replace(update, meta=Meta())) == meta_of(0o640, mtime_ns=5)
