@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import mutants, named, workers
+from tests.simulation.killers import KILLERS
 
 
 @pytest.mark.timeout(1800)
@@ -29,3 +30,7 @@ def test_every_named_mutant_is_killed_by_its_test() -> None:
 def test_the_page_names_every_mutant_and_who_kills_it() -> None:
     """`python -m tests.simulation table > docs/design/mutants.md` writes it anew."""
     assert (Path(__file__).parents[2] / "docs/design/mutants.md").read_text() == mutants.table()
+
+
+def test_known_killers_are_of_mutants_that_there_are() -> None:
+    assert {*KILLERS} <= {mutant.name for mutant in mutants.MUTANTS}
