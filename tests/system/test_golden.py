@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from tests.golden.contents import describe
+from tests.golden.make_failed import CONTENTS, PAGE
 from tests.system.machines import Machines
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -42,3 +44,24 @@ def test_a_golden_volume_is_what_it_was(machines: Machines, archive: str, ending
     assert {name: entry for name, entry in found.items() if name not in changed | {"new"}} == {
         name: entry for name, entry in expected.items() if name not in changed
     }
+
+
+def test_a_golden_volume_of_which_something_was_lost_says_so_until_it_is_written_again(machines: Machines) -> None:
+    """Format 3: what a failed flush lost is remembered over releases, and gone with the format once it is mended."""
+    with tarfile.open(GOLDEN / "failed/format-3.tar.xz") as packed:
+        packed.extractall(machines.home, filter="data")
+    volume = machines.home / "volume-golden"
+    (machines.home / "failed").rename(volume)
+    (machines.home / "golden").mkdir()
+    assert "f: bytes 4096 to 8191" in machines.run("fsck", volume, expect=15).stdout
+    root = machines.remount("golden")
+    assert (root / "sound").read_bytes() == CONTENTS[b"sound"]
+    with (root / "f").open("r+b", buffering=0) as file:
+        assert file.read(PAGE) == CONTENTS[b"f"][:PAGE]
+        with pytest.raises(OSError, match="Input/output error"):
+            os.pread(file.fileno(), PAGE, PAGE)
+        os.pwrite(file.fileno(), b"m" * PAGE, PAGE)
+        os.fsync(file.fileno())
+    assert (root / "f").read_bytes() == b"o" * PAGE + b"m" * PAGE + b"o" * 2 * PAGE
+    machines.run("umount", root)
+    machines.run("fsck", volume)
