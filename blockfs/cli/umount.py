@@ -21,6 +21,7 @@ from blockfs.runtime.mountinfo import Mount
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 
 _LOOK_S: Final = 1.0  # how often a wait for the process's end looks whether somebody else keeps it alive
+_PATIENCE_S: Final = 5.0  # for those: many a copy is of something short, a service that starts
 
 
 class HeldElsewhereError(BlockfsError):
@@ -112,7 +113,11 @@ def _wait(process: int, pid: int, mount: Mount) -> None:
     Raises:
         HeldElsewhereError: Somebody keeps it alive.
     """
+    waited_s = 0.0
     while not select.select([process], [], [], _LOOK_S)[0]:
         holders = holders_of(mount)
-        if holders and not select.select([process], [], [], 0)[0]:
+        waited_s = waited_s + _LOOK_S if holders else 0.0
+        if waited_s >= _PATIENCE_S:
             raise HeldElsewhereError(mount.mountpoint, pid, holders)
+        if holders and waited_s == _LOOK_S:
+            note(f"{shown(mount.mountpoint)}: waiting for who has it mounted elsewhere: {holders[0].told}")

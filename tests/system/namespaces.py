@@ -16,6 +16,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 _PROLOGUE = """
 set -euo pipefail
+umount --lazy --all --types fuse.blocksync  # of other tests: a copy here would keep them alive
 mount -t tmpfs -o mode=1777 none /mnt
 mkdir -p ${INSTALLED:=/mnt/none}/usr/sbin /mnt/sbin/upper /mnt/sbin/work /mnt/dev /mnt/project /mnt/python /mnt/m
 layers=lowerdir="$INSTALLED/usr/sbin:/usr/sbin",upperdir=/mnt/sbin/upper,workdir=/mnt/sbin/work

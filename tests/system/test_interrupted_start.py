@@ -13,6 +13,7 @@ import pytest
 _STRUCK = """
 import os, signal, sys
 number = int(sys.argv[1])
+FRONT
 class Striking:
     seen = 0
     def find_spec(self, name, path=None, target=None):
@@ -31,19 +32,28 @@ finally:
 
 _STRUCK_AT_THE_END = """
 import atexit, os, signal, sys
+FRONT
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
 from syncer.cli.main import main
 sys.argv = ["blocksync", *sys.argv[1:]]
 main()
 """
 
+# As in front of a terminal: the tests themselves may run in the background of a script, where Ctrl-C is ignored.
+_IN_FRONT = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+_IN_THE_BACKGROUND = "signal.signal(signal.SIGINT, signal.SIG_IGN)"
+
 MOMENTS = 8
 
 
-def run(program: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, home: Path, *arguments: str, where: str = _IN_FRONT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "XDG_STATE_HOME": str(home), "XDG_DATA_HOME": str(home)}
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program.replace("FRONT", where), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -67,5 +77,4 @@ def test_ctrl_c_while_the_interpreter_ends_is_no_traceback(tmp_path: Path) -> No
 
 def test_a_command_in_the_background_of_a_script_keeps_ignoring_ctrl_c(tmp_path: Path) -> None:
     """A shell starts `command &` with SIGINT ignored, so that Ctrl-C ends only what is in front."""
-    ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n{_STRUCK}"
-    assert run(ignoring, tmp_path, "5", "status").returncode == 0
+    assert run(_STRUCK, tmp_path, "5", "status", where=_IN_THE_BACKGROUND).returncode == 0

@@ -136,7 +136,10 @@ def test_umount_says_who_keeps_the_mount_alive_in_another_namespace() -> None:
         [ "$(cat /mnt/m/file)" = written ]
         blocksync umount /mnt/m --json
     """).splitlines()
-    held, (code, pid, other), told, done = json.loads(shown[0]), shown[1].split(), shown[2], json.loads(shown[3])
+    held, error, done = (json.loads(line) for line in shown if line.startswith("{"))
+    code, pid, other = next(line for line in shown if line[0].isdigit()).split()
+    (told,) = (line for line in shown if line.startswith("blocksync: "))
+    assert error["exit_code"] == 11
     assert (held["state"], held["volume"], code) == ("held", "/mnt/v", "11")
     assert held["holders"] == [{"pid": int(other), "command": "sh", "mountpoint": "/mnt/m"}]
     assert f"nsenter --target {other} --mount umount /mnt/m" in told
