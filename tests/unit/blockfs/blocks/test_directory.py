@@ -276,16 +276,22 @@ def test_reads_of_a_part_are_padded_with_null_bytes(
     assert blocks.read(known, start, length, may_block=may_block) == expected
 
 
+def read_until_cold(blocks: BlockDirectory, known: BlockId, path: str) -> None:
+    """Have the kernel drop a segment's pages before each read; it may hold one a moment longer."""
+    with open(path, "rb") as file:
+        for _ in range(10_000):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            blocks.read(known, 0, 10, may_block=False)
+
+
 def test_the_fast_path_refuses_to_wait_for_the_disk(blocks: BlockDirectory) -> None:
     (known,) = put_all(blocks, A)
     with pytest.raises(WouldBlock):
         blocks.read(known, 0, 10, may_block=False)  # the segment is not open yet
     assert blocks.read(known, 0, 10) == A[:10]
     path, _ = segment_of(blocks, known)
-    with pytest.raises(WouldBlock), open(path, "rb") as file:
-        for _ in range(10_000):  # the kernel may hold a page a moment longer
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            blocks.read(known, 0, 10, may_block=False)
+    with pytest.raises(WouldBlock):
+        read_until_cold(blocks, known, path)
     assert blocks.read(known, 0, 10) == A[:10]
 
 
