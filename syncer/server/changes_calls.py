@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from syncer.protocol import changes, headers
 from syncer.protocol.changes import ChangesPage
 from syncer.server.calls import Call
-from syncer.server.history import ChangesOrder
+from syncer.server.history import MAX_PAGE_BYTES, ChangesOrder
 from syncer.server.refusals import BadRequest
 
 
@@ -45,7 +45,11 @@ async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -
 
 
 async def _look(call: Call, order: ChangesOrder) -> tuple[int, ChangesPage]:
-    return await call.run(call.store.changes, call.target.account, call.target.container, order)
+    await call.reserve(MAX_PAGE_BYTES)
+    found = await call.run(call.store.changes, call.target.account, call.target.container, order)
+    if not _tells(found[1]):
+        call.purse.keep(0)  # it may wait for minutes
+    return found
 
 
 async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPage:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
 
 from starlette.responses import Response
 
@@ -13,7 +15,7 @@ from syncer.server import swift_bulk
 from syncer.server.bulk_calls import post_bulk, post_bulk_read
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.changes_calls import wanted_changes
-from syncer.server.listings import Selection
+from syncer.server.listings import Heavy, Selection
 from syncer.server.refusals import BadRequest
 from syncer.server.settings import NO_SETTINGS, SettingsOrder
 from syncer.server.store import ContainerView
@@ -38,6 +40,11 @@ _POST_BYTES: Final = 8 << 20  # needed to take blocks: pieces of 1 MiB, or of a 
 
 LISTING_ROW_BYTES: Final = 4 << 10
 """Memory of a row of a listing, and of its text."""
+
+HEAVY_ROW_BYTES: Final = 64 << 10
+"""With as many and as long metadata as there may be."""
+
+Listed = TypeVar("Listed")
 
 _POLICY_PREFIX: Final = "x-container-policy-"
 _POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
@@ -93,19 +100,20 @@ async def list_objects(call: Call) -> Response:
     """GET /account/container: its objects."""
     if "changes" in call.target.parameters:
         page = await wanted_changes(call)
-        await call.reserve(LISTING_ROW_BYTES * (len(page.objects) + len(page.deleted)))
         return reply(200, encode_changes(page), content_type=JSON, fields=_lasting_fields(call, page.identity))
     wants_json = call.wants_json
     wanted = selection(call)
-    await call.reserve(LISTING_ROW_BYTES * wanted.limit)
     since = call.header("If-Modified-Since") if wanted.until_us is None else None
-    found, rows = await call.run(
-        lambda: call.store.listing(
+    found, rows = await listed(
+        call,
+        wanted.limit,
+        partial(
+            call.store.listing,
             call.target.account,
             call.target.container,
             wanted,
             since=None if since is None else headers.parse_http_date(since),
-        )
+        ),
     )
     fields = _container_fields(call, found)
     if wants_json:
@@ -113,6 +121,23 @@ async def list_objects(call: Call) -> Response:
         call.purse.keep(2 * len(body))
         return reply(200, body, content_type=JSON, fields=fields)
     return _text([row.name for row in rows], fields)
+
+
+async def listed(call: Call, limit: int, look: Callable[..., Listed]) -> Listed:
+    """What a listing finds. One with much metadata is begun again when it has the account's memory for itself.
+
+    Args:
+        call: The request.
+        limit: Rows at the most.
+        look: Makes it; takes `most_bytes`, and raises Heavy beyond.
+    """
+    await call.reserve(LISTING_ROW_BYTES * limit)
+    try:
+        return await call.run(partial(look, most_bytes=LISTING_ROW_BYTES * limit))
+    except Heavy:
+        call.purse.keep(0)
+    await call.reserve(HEAVY_ROW_BYTES * limit)
+    return await call.run(look)
 
 
 def selection(call: Call) -> Selection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from anyio import to_thread
@@ -63,8 +64,9 @@ async def list_objects(call: Call) -> Response:
         raise Forbidden("Only the current version of an object is shared")
     wants_json = call.wants_json
     wanted = container_calls.selection(call)
-    await call.reserve(container_calls.LISTING_ROW_BYTES * wanted.limit)
-    found = await call.run(call.store.shares.listing, call.account, call.target.account, call.target.container, wanted)
+    owner, container = call.target.account, call.target.container
+    look = partial(call.store.shares.listing, call.account, owner, container, wanted)
+    found = await container_calls.listed(call, wanted.limit, look)
     if wants_json:
         body = swift.encode_objects(found) if call.is_swift else listing.encode_objects(found)
         return reply(200, body, content_type=JSON, fields=_container_fields(call))

@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Final
 
 from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.changes import ChangesPage, is_in
 from syncer.protocol.listing import ObjectRow
 from syncer.server import containers, objects
 from syncer.server.catalogue import Reading
+from syncer.server.listings import weight
 from syncer.server.refusals import Gone
 from syncer.server.schema import ContainerRecord, uuid_text
+
+MAX_PAGE_BYTES: Final = 32 << 20
+"""Memory of the rows of one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +65,21 @@ def changes(view: Reading, account: str, container: str, order: ChangesOrder) ->
     found: list[ObjectRow] = []
     deleted: list[str] = []
     version, modified_us = record.version, record.modified_us
-    for serial, name in rows[: order.limit]:
+    size_bytes = 0
+    for at, (serial, name) in enumerate(rows[: order.limit], start=1):
         state = view.existing_version(serial)
         if state.deleted:
             deleted.append(name)
         else:
             found.append(ObjectRow(name=name, state=objects.state_of(serial, state)))
+            size_bytes += weight(found[-1].state)
+        # Metadata may be long: then the rest comes with the next question.
+        full = size_bytes >= MAX_PAGE_BYTES and at < len(rows)
+        more = more or full
         if more:
             version, modified_us = serial, state.modified_us
+        if full:
+            break
     page = ChangesPage(
         identity=identity,
         version=version,

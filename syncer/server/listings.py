@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
+from typing import Final
 
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
@@ -13,7 +14,12 @@ from syncer.protocol.sharing import sharing_value
 from syncer.server import grants, objects
 from syncer.server.catalogue import Reading
 from syncer.server.purge import version_at
+from syncer.server.refusals import Refusal
 from syncer.server.schema import ContainerRecord, NameRecord
+
+_ROW_BYTES: Final = 1024
+_ITEM_BYTES: Final = 200  # two strings and their places in a dict
+_COPIES: Final = 3  # of a text on its way: as it is, in JSON, in the reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +50,34 @@ class Selection:
     meta: MetaFilter = NO_FILTER
 
 
-def select(view: Reading, container: ContainerRecord, wanted: Selection) -> list[ObjectRow | SubdirectoryRow]:
-    """The rows of one listing."""
+class Heavy(Refusal):
+    """The rows need more memory than was said. Never leaves the server: list again with more of it."""
+
+
+def weight(state: ObjectState) -> int:
+    """Bytes that a row takes at the most, with its text: what has no metadata takes 1 KiB."""
+    meta = state.meta or {}
+    return _ROW_BYTES + sum(_ITEM_BYTES + _COPIES * (len(key) + len(value)) for key, value in meta.items())
+
+
+def select(
+    view: Reading, container: ContainerRecord, wanted: Selection, most_bytes: int | None = None
+) -> list[ObjectRow | SubdirectoryRow]:
+    """The rows of one listing.
+
+    Raises:
+        Heavy: They take more than `most_bytes`.
+    """
     if wanted.only_shared and wanted.visible is None:
         wanted = replace(wanted, visible=lambda name: any(grants.granted_by(view, container.container_id, name)))
-    return list(islice(_rows(view, container, wanted), wanted.limit))
+    found: list[ObjectRow | SubdirectoryRow] = []
+    size_bytes = 0
+    for row in islice(_rows(view, container, wanted), wanted.limit):
+        size_bytes += weight(row.state) if isinstance(row, ObjectRow) else _ROW_BYTES
+        if most_bytes is not None and size_bytes > most_bytes:
+            raise Heavy("too much metadata")
+        found.append(row)
+    return found
 
 
 def names(view: Reading, container: ContainerRecord, wanted: Selection) -> list[NameRecord]:

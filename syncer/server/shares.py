@@ -103,11 +103,14 @@ class Shares:
             raise Forbidden("This account shares nothing with you")
         return [replace(row, count=names.count(row.name), size_bytes=0) for row in rows]
 
-    def listing(self, reader: str, owner: str, container: str, wanted: Selection) -> list[ObjectRow | SubdirectoryRow]:
+    def listing(
+        self, reader: str, owner: str, container: str, wanted: Selection, *, most_bytes: int | None = None
+    ) -> list[ObjectRow | SubdirectoryRow]:
         """What a reader may see of a container.
 
         Raises:
             Forbidden: There is nothing.
+            Heavy: The rows take more than `most_bytes`.
         """
         with self._catalogue.reading() as view:
             account = view.account(owner)
@@ -121,7 +124,7 @@ class Shares:
             def visible(name: str) -> bool:
                 return (name in shown or name.startswith(below)) and grants.may_read(view, reader, found, name)
 
-            rows = listings.select(view, record, replace(wanted, visible=visible))
+            rows = listings.select(view, record, replace(wanted, visible=visible), most_bytes)
         # Who else may read is the owner's business.
         return [replace(row, sharing="") if isinstance(row, ObjectRow) else row for row in rows]
 

@@ -185,11 +185,18 @@ class Store(ObjectWriter):
         return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us))
 
     def listing(
-        self, account: str, container: str, wanted: Selection, *, since: int | None = None
+        self,
+        account: str,
+        container: str,
+        wanted: Selection,
+        *,
+        since: int | None = None,
+        most_bytes: int | None = None,
     ) -> tuple[ContainerView, list[ObjectRow | SubdirectoryRow]]:
         """A container and what is wanted of its objects, by name, of one moment.
 
         Raises:
+            Heavy: The rows take more than `most_bytes`.
             NotFound: There is no such container.
             NotModified: It has not changed since `since` (seconds since the epoch).
         """
@@ -198,7 +205,7 @@ class Store(ObjectWriter):
             _, record = containers.existing(view, account, container)
             if listing_is_unchanged(since, record.modified_us):
                 raise NotModified("Not modified")
-            rows = listings.select(view, record, wanted)
+            rows = listings.select(view, record, wanted, most_bytes)
             found = view.container_settings(record.container_id)
         return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us)), rows
 

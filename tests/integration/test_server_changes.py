@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from syncer.server.bell import Wake
+from syncer.server.budget import Purse
+from syncer.server.container_calls import HEAVY_ROW_BYTES, LISTING_ROW_BYTES
 from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
 from tests.integration.live_server import BLOCK, Client, Reply, server_in_thread, serving
@@ -178,4 +180,29 @@ def test_questions_that_make_no_sense(tmp_path_factory: pytest.TempPathFactory, 
         assert ask(address, "since=0", "nowhere").status == 404
         assert client("GET", "/c/o?changes&since=0").status == 400
         assert client("GET", "?changes&since=0").status == 400
+        client.close()
+
+
+def test_a_listing_with_much_metadata_is_begun_again_with_the_memory_for_it(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[int] = []
+    real = Purse.reserve
+
+    async def reserve(self: Purse, size_bytes: int) -> None:
+        reserved.append(size_bytes)
+        await real(self, size_bytes)
+
+    monkeypatch.setattr(Purse, "reserve", reserve)
+    with server_in_thread(tmp_path_factory.mktemp("s") / "s") as address:
+        client = Client(address)
+        client("PUT", "/c")
+        long = {f"X-Object-Meta-K{number}": "v" * 256 for number in range(32)}
+        for name in "abc":
+            client("PUT", f"/c/{name}", b"x", **long)
+        reserved.clear()
+        assert [row["name"] for row in client("GET", "/c?format=json&limit=3").json] == ["a", "b", "c"]
+        assert reserved == [3 * LISTING_ROW_BYTES, 3 * HEAVY_ROW_BYTES]
+        assert [row["name"] for row in client("GET", "/c?format=json").json] == ["a", "b", "c"]
+        assert len(reserved) == 3  # 10,000 rows may take as much as these few
         client.close()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.changes import ChangesPage
+from syncer.server import history
 from syncer.server.catalogue import Change
 from syncer.server.conditions import UNCONDITIONAL
 from syncer.server.history import ChangesOrder
@@ -152,3 +153,22 @@ def test_a_commit_rings_for_the_containers_that_it_changed(tmp_path: Path) -> No
             store.bell.close()
             assert rung == ["c"] * 4
         assert len(store.bell) == 0
+
+
+def test_an_answer_ends_early_where_its_rows_are_long(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MAX_PAGE_BYTES", 2500)  # a row without metadata counts as 1 KiB
+    with open_store(tmp_path_factory.mktemp("s"), Clock()) as store:
+        store.create_container("alice", "c")
+        for number in range(7):
+            put(store, at(f"o{number}"), b"x")
+        told: list[str] = []
+        since, more = 0, True
+        while more:
+            page = changes(store, since)
+            assert len(page.objects) <= 3
+            told += [row.name for row in page.objects]
+            since, more = page.version, page.more
+        assert told == [f"o{number}" for number in range(7)]
+        assert changes(store, since).objects == []

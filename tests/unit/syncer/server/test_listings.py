@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from syncer.protocol.listing import SubdirectoryRow
 from syncer.server.conditions import UNCONDITIONAL, Conditions
-from syncer.server.listings import Selection
+from syncer.server.listings import Heavy, Selection, weight
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
 from syncer.server.store import Store
@@ -131,3 +131,20 @@ def test_a_container_is_emptied_and_stays(tree: Store) -> None:
     tree.empty_container("alice", "c")
     assert names(tree) == []
     assert read(tree, at("u"), version=tree.history(at("u"))[0].version) == b"u"
+
+
+def test_rows_that_need_more_memory_than_was_said_are_refused_before_they_are_all_there(store: Store) -> None:
+    """Metadata may have tens of KiB a row: 10,000 of them were 500 MB that nobody had asked for."""
+    _, rows = store.listing("alice", "c", Selection())
+    needed = sum(weight(row.state) for row in rows if not isinstance(row, SubdirectoryRow))
+    assert store.listing("alice", "c", Selection(), most_bytes=needed)[1] == rows
+    with pytest.raises(Heavy):
+        store.listing("alice", "c", Selection(), most_bytes=needed - 1)
+
+
+def test_a_row_weighs_what_its_metadata_do(store: Store) -> None:
+    put(store, at("light", container="d"), b"x")
+    put(store, at("heavy", container="d"), b"x", **{f"key-{number}": "v" * 256 for number in range(32)})
+    _, rows = store.listing("alice", "d", Selection())
+    heavy, light = (weight(row.state) for row in rows if not isinstance(row, SubdirectoryRow))
+    assert (light, heavy > 32 * 3 * 256) == (1024, True)
