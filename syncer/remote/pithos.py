@@ -108,6 +108,7 @@ class PithosClient:
 
     async def _listed(self, begin: Callable[[], Pages]) -> tuple[ContainerInfo, Stamp, Pages]:
         """All pages, if the container did not change meanwhile; and the container before them."""
+        self._reader.forget()
         short = -1  # rows of a listing that had not all of the container
         for _ in range(_LISTING_TRIES):
             info, before = await self._session.look_at_container()

@@ -32,8 +32,8 @@ RUN_BYTES: Final = 4 << 20
 _TRIES: Final = 3
 """How often wrong bytes are fetched again: damage on the way is rare, and on the server's disk it stays."""
 
-_WITH_META_BYTES: Final = 4096  # a content so short costs less than the round trip that it saves
-_KEPT: Final = 4096  # contents in memory: 16 MiB; the oldest are fetched again
+_WITH_META_BYTES: Final = 64 << 10  # at 10 MB/s a content so short takes no longer than the round trip that it saves
+_KEPT_BYTES: Final = 32 << 20  # of such contents in memory; of what has no room the metadata are asked for alone
 
 _EARLIER: Final = 8  # versions that are looked at for the whole of a cut block; the one before has it, mostly
 
@@ -49,6 +49,7 @@ class Reader:
         self._several = True  # the server serves several ranges at once
         self._batcher = ReadBatcher(self._read_many)
         self._kept: dict[tuple[str, int], bytes] = {}  # canonical contents by name and version
+        self._kept_bytes = 0
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient.head."""
@@ -57,22 +58,36 @@ class Reader:
 
     async def resolve(self, stat: RemoteStat) -> RemoteStat:
         """See CloudClient.resolve."""
-        if stat.meta is None and stat.kind is not Kind.DIRECTORY and 0 < stat.tag.size_bytes <= _WITH_META_BYTES:
+        if stat.meta is None and stat.kind is not Kind.DIRECTORY and await self._has_room(stat.tag.size_bytes):
             stat = await self._read_with_meta(stat)
         elif stat.meta is None:
             full = await self._session.pinned(stat.path, object_name(stat.path), stat.tag, stat.modified_us)
             stat = replace(stat, meta=full.meta)
         return await self._with_target(stat)
 
+    async def _has_room(self, size_bytes: int) -> bool:
+        most = min(_WITH_META_BYTES, (await self._session.info()).block_size)
+        return 0 < size_bytes <= most and self._kept_bytes + size_bytes <= _KEPT_BYTES
+
+    def forget(self) -> None:
+        """Let contents go that were kept and not asked for: what has been planned since is another thing."""
+        self._kept.clear()
+        self._kept_bytes = 0
+
     async def _read_with_meta(self, stat: RemoteStat) -> RemoteStat:
         """A GET tells what a HEAD does, and what will be asked for next; kept until then."""
         name, tag = object_name(stat.path), stat.tag
-        reply = self._of_version(stat.path, tag, await self._session.ask(self._session.make.read(name, tag), 200, 404))
-        state = self._session.judge.state(reply)
-        if len(reply.body) == tag.size_bytes and block_id(reply.body).hex() == tag.etag:
+        self._kept_bytes += tag.size_bytes  # before it is here: others ask at the same time
+        is_kept = False
+        try:
+            reply = await self._session.ask(self._session.make.read(name, tag), 200, 404)
+            state = self._session.judge.state(self._of_version(stat.path, tag, reply))
+            is_kept = len(reply.body) == tag.size_bytes and block_id(reply.body).hex() == tag.etag
+        finally:
+            if not is_kept or (name, tag.version) in self._kept:
+                self._kept_bytes -= tag.size_bytes
+        if is_kept:
             self._kept[name, tag.version] = canonical(reply.body)
-            while len(self._kept) > _KEPT:
-                del self._kept[next(iter(self._kept))]
         return stat_of(stat.path, replace(state, modified_us=stat.modified_us or state.modified_us))
 
     async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
@@ -145,6 +160,7 @@ class Reader:
         """A content of one block, as it is here already, or together with others, verified; None: ask for it alone."""
         kept = self._kept.pop((object_name(path), tag.version), None)
         if kept is not None:
+            self._kept_bytes -= tag.size_bytes
             return kept
         if wire.EXTENSION_BULK_READ not in (await self._session.info()).extensions:
             return None

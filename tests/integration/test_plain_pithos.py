@@ -145,6 +145,20 @@ def test_a_cycle_without_changes_lists_once_and_a_small_file_is_asked_for_once(s
         assert requests(sync, pithos, root) == ["HEAD ", "GET ?format=json&limit=10000"]
 
 
+def test_what_has_no_room_in_memory_is_described_first_and_read_later(
+    sync: Sync, pithos: FakePithos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No content is fetched twice: what would push another one out is not fetched yet."""
+    monkeypatch.setattr("syncer.remote.pithos_read._KEPT_BYTES", 10_000)
+    first, second = linked(sync, pithos, "first"), linked(sync, pithos, "second")
+    for number in range(5):
+        (first / f"f{number}").write_bytes(os.urandom(3000))
+    sync.reconcile(first)
+    pulled = [each for each in requests(sync, pithos, second) if "/f" in each]
+    assert content(second) == content(first)
+    assert sorted(each.partition(" ")[0] for each in pulled) == ["GET"] * 5 + ["HEAD"] * 2
+
+
 def test_what_others_keep_with_an_object_stays_over_an_edit_and_a_rename(sync: Sync, pithos: FakePithos) -> None:
     """An edit dropped foreign metadata, a rename sharing and public links (12.28)."""
     root, box = linked(sync, pithos, "first"), pithos.container
