@@ -51,6 +51,7 @@ def check_inodes(draft: Draft) -> None:
     if draft.kind(SNAPSHOTS_INO) is not Kind.DIRECTORY:
         draft.found(Problem.UNREACHABLE, SNAPSHOTS_INO, "there is no directory of snapshots", "made anew")
         draft.new_inode(SNAPSHOTS_INO, Kind.DIRECTORY, mode=0o755)
+    _check_sides(draft)
     for table in (Table.DENTRIES, Table.LEAF_MAP, Table.GENERATIONS, Table.SYMLINKS):
         last = None
         for key, _ in draft.rows.scan(table):
@@ -61,6 +62,19 @@ def check_inodes(draft: Draft) -> None:
     for inode in all_inodes(draft):
         if inode.kind is Kind.SYMLINK:
             _check_symlink(draft, inode)
+
+
+def _check_sides(draft: Draft) -> None:
+    """Keep the root live and the directory of snapshots frozen: what is below them is judged by them."""
+    root, snapshots = draft.inode(ROOT_INO), draft.inode(SNAPSHOTS_INO)
+    assert root is not None
+    assert snapshots is not None
+    if root.is_frozen:
+        draft.found(Problem.SNAPSHOT, ROOT_INO, "the root was a copy in a snapshot", "live")
+        draft.put_inode(replace(root, origin=0))
+    if not snapshots.is_frozen:
+        draft.found(Problem.SNAPSHOT, SNAPSHOTS_INO, "the directory of snapshots was live", "read-only")
+        draft.freeze(snapshots, SNAPSHOTS_INO)
 
 
 def _is_misfit(draft: Draft, ino: int, table: Table) -> bool:

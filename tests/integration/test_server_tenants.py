@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import Self
 
@@ -73,7 +74,13 @@ def hashmap(blocks: int, item: Callable[[int], str]) -> Iterator[bytes]:
 
 
 def put_hashmap(server: ServerProcess, path: str, blocks: int, item: Callable[[int], str]) -> tuple[int, int]:
-    """Status, and how many blocks are missing."""
+    """Status, and how many blocks are missing. Who is told to come back later (429) does, as every client should."""
+    while (told := put_hashmap_once(server, path, blocks, item))[0] == HTTPStatus.TOO_MANY_REQUESTS:
+        pass
+    return told
+
+
+def put_hashmap_once(server: ServerProcess, path: str, blocks: int, item: Callable[[int], str]) -> tuple[int, int]:
     line = http.client.HTTPConnection(server.address, timeout=280)
     try:
         fields = {"X-Auth-Token": "token-bob", "Content-Type": "application/octet-stream"}

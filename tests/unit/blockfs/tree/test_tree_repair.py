@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,25 @@ from blockfs.blocks.ids import LOST_BLOCK
 from blockfs.errors import CorruptionError, FormatTooNewError
 from blockfs.tree.draft import LOST_FOUND
 from blockfs.tree.findings import Problem
-from blockfs.tree.schema import META_FORMAT, META_MOUNT, MountRow, Table, encode_format, leaf_map_key, u64
+from blockfs.tree.schema import (
+    META_FORMAT,
+    META_MOUNT,
+    ROOT_INO,
+    SNAPSHOTS_INO,
+    MountRow,
+    Table,
+    decode_inode,
+    encode_format,
+    encode_inode,
+    leaf_map_key,
+    u64,
+)
 from blockfs.tree.store import Tree
 from tests import effort
 from tests.unit.blockfs.tree.damaged import (
     BLOCK_SIZE,
     FIRST,
+    STAGED,
     Edit,
     all_rows,
     apply,
@@ -53,6 +67,19 @@ def test_any_damaged_rows_are_repaired_and_nothing_else_is_touched(sound: Path, 
 def row_of(sound: Path, table: Table, key: bytes) -> bytes:
     with copied(sound) as path:
         return next(value for found, place, value in all_rows(path) if (found, place) == (table, key))
+
+
+@pytest.mark.parametrize(("ino", "origin"), [(ROOT_INO, 1), (SNAPSHOTS_INO, 0)])
+def test_the_root_stays_live_and_the_directory_of_snapshots_read_only(sound: Path, ino: int, origin: int) -> None:
+    """The other way round all files of a volume became a snapshot's, or all of its snapshots live."""
+    key = u64(ino)
+    wrong = encode_inode(replace(decode_inode(ino, row_of(sound, Table.INODES, key)), origin=origin))
+    damage_and_repair(sound, [(Table.INODES, key, wrong)])
+    with copied(sound) as path:
+        apply(path, [(Table.INODES, key, wrong)])
+        assert [(found.problem, found.ino) for found in repair(path, dict(STAGED)).draft.findings] == [
+            (Problem.SNAPSHOT, ino)
+        ]
 
 
 def test_a_lost_leaf_is_lost_as_a_range_that_fails_to_be_read(sound: Path) -> None:
