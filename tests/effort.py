@@ -58,12 +58,12 @@ class Counts:
 
 KNOB: Final = {
     # --- rings: docs/design/planner.md, section 6
-    "ring R0": Counts("seeds", 60_000, 1_000_000, 2_000_000, "simulation/test_planner.py", "planner"),
+    "ring R0": Counts("seeds", 30_000, 1_000_000, 2_000_000, "simulation/test_planner.py", "planner"),
     "ring R0, fast paths": Counts("seeds", 1000, 2000, 20_000, "simulation/test_planner.py"),
-    "ring R1": Counts("examples", 2000, 20_000, 100_000, "simulation/test_hypothesis.py"),
-    "ring R2": Counts("seeds", 1500, 10_000, 60_000, "simulation/test_engine.py", "planner"),
+    "ring R1": Counts("examples", 1000, 20_000, 100_000, "simulation/test_hypothesis.py"),
+    "ring R2": Counts("seeds", 1000, 10_000, 60_000, "simulation/test_engine.py", "planner"),
     "ring R3": Counts("histories per kind of root", 6, 52, 150, "integration/test_scenarios.py"),
-    "four devices": Counts("histories", 150, 2000, 20_000, "simulation/test_crowd.py", "planner"),
+    "four devices": Counts("histories", 100, 2000, 20_000, "simulation/test_crowd.py", "planner"),
     "planner mutants, R0": Counts("seeds each, at most", 48_000, 48_000, 48_000, "simulation/test_mutants.py"),
     "planner mutants, R2": Counts("seeds each, at most", 4000, 4000, 4000, "simulation/test_mutants.py"),
     "parts of a tree": Counts("seeds", 4000, 4000, 10_000, "unit/syncer/core/test_scope.py"),
