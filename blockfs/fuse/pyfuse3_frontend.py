@@ -502,7 +502,7 @@ _REQUESTS: Final = [
 def _counted(
     counters: Counters, fatal: Fatal, kind: str, answer: Callable[P, Awaitable[R]]
 ) -> Callable[P, Awaitable[R]]:
-    """A request handler that answers the same, is counted, and whose bugs have an owner. About 0.7 µs a request."""
+    """A request handler that answers the same, is counted, and whose bugs have an owner."""
     requests, seconds, errors, now = counters.requests, counters.request_seconds, counters.errors, time.perf_counter
     note = counters.activity.note if kind in ACTIVITY else None
     what, looks = f"the request {kind}", KERNEL[kind] is Effect.LOOKS

@@ -1,7 +1,7 @@
 """Watch an ordinary directory by watchdog: where there is no inotify, or for who asks for it.
 
 Its handler gets only what says that a change is over (closed, moved, deleted, a directory made): with all events a
-burst of 60,000 new files overflowed the queue and 7,732 of them were lost without a word (shared/design measurements).
+burst of 60,000 new files overflowed the queue and 7,732 of them were lost without a word.
 It tells a move out of the tree 500 ms late, and nothing at all of an overflow: so this source is rescanned more often.
 """
 
