@@ -19,9 +19,9 @@ uninstall:
 bootstrap:
 	@scripts/bootstrap
 
-# What the tests boot a guest with, and look at man pages and units with; the demo needs none of it.
+# What the tests boot a guest with, look at man pages and units with, and lose frames with; the demo needs none of it.
 test-bootstrap:
-	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd
+	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables
 	@scripts/guest-kernel
 
 lint: bootstrap
@@ -31,7 +31,7 @@ coverage: test-bootstrap
 	@.venv/bin/python -m pytest -n 2 --dist loadfile -q --cov --cov-report=term
 
 bench:
-	@scripts/bootstrap fio rsync rclone restic unison
+	@scripts/bootstrap fio rsync rclone restic unison nftables
 	@.venv/bin/pip install --quiet --constraint scripts/constraints.txt 'matplotlib>=3.9'
 	@.venv/bin/python -m benchmarks
 
