@@ -1,7 +1,7 @@
 """Mutants that a test kills by its name, where a ring would find them only by luck.
 
 The module is changed while it is imported, in a process of its own, and then the test runs: it must fail. So any module
-can be mutated, with whoever imports it. `python -m tests.simulation.named NAME` does one, by hand or for the test.
+can be mutated, with whoever imports it. `python -m tests.simulation.named NAME…` does some, by hand or for the test.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,17 @@ import pytest
 _ROOT: Final = Path(__file__).parents[2]
 _CORES: Final = len(os.sched_getaffinity(0))
 SURVIVED, KILLED, INAPPLICABLE = 0, 1, 64
+_IMPORTED_BY_ALL: Final = (
+    "hypothesis",
+    "trio",
+    "msgspec",
+    "lmdb",
+    "urllib3",
+    "structlog",
+    "rich",
+    "click",
+    "blockfs.blocks.directory",
+)
 
 
 @dataclass(frozen=True)
@@ -218,20 +230,48 @@ def kill(name: str) -> int:
     assert finder.name not in sys.modules
     sys.meta_path.insert(0, finder)
     test = f"{_ROOT}/tests/unit/syncer/{mutant.test}"
-    return int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", test]))
+    imported = "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is there before its plugin: see `_each`
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "-W", imported]
+    return int(pytest.main([*options, test]))
 
 
 def survivors(mutants: Sequence[Named] = NAMED) -> list[str]:
     """Those whose test does not fail, with what it said."""
+    names = [mutant.name for mutant in mutants]
+    shares = [names[core::_CORES] for core in range(_CORES)]
 
-    def run(mutant: Named) -> str | None:
-        command = [sys.executable, "-m", "tests.simulation.named", mutant.name]
+    def run(share: Sequence[str]) -> list[str]:
+        command = [sys.executable, "-m", "tests.simulation.named", *share]
         done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-        return None if done.returncode == KILLED else f"{mutant.name}: {done.returncode}\n{done.stdout[-1500:]}"
+        killed = {line.removeprefix("killed ") for line in done.stdout.splitlines() if line.startswith("killed ")}
+        return [f"{name}:\n{done.stdout[-3000:]}{done.stderr[-1500:]}" for name in share if name not in killed]
 
     with ThreadPoolExecutor(_CORES) as pool:
-        return [line for line in pool.map(run, mutants) if line is not None]
+        return [line for lines in pool.map(run, shares) for line in lines]
+
+
+def _each(names: Sequence[str]) -> None:
+    """One after the other, each in a fork: what they all import of others is imported once."""
+    for library in _IMPORTED_BY_ALL:
+        importlib.import_module(library)
+    for name in names:
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            os._exit(_ended(name))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print(f"killed {name}" if code == KILLED else f"{name}: {code}", flush=True)
+
+
+def _ended(name: str) -> int:
+    try:
+        return kill(name)
+    except BaseException:  # noqa: BLE001 - a fork must not return into its parent's code
+        traceback.print_exc()
+        return INAPPLICABLE
+    finally:
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(kill(sys.argv[1]))
+    _each(sys.argv[1:])
