@@ -47,6 +47,12 @@ class ReplyLostError(RemoteUnavailableError):
     """The request may have reached the server, its reply did not reach us: a write may or may not have happened."""
 
 
+class UntrustedError(RemoteUnavailableError):
+    """The server's certificate was refused. Trying again would not help."""
+
+    retryable = False
+
+
 class BadReplyError(RemoteUnavailableError):
     """Something answers, but not as a Pithos server does. Trying again would not help."""
 
@@ -250,6 +256,8 @@ class HttpTransport:
         except (NewConnectionError, ConnectTimeoutError, NameResolutionError) as error:
             raise RemoteUnavailableError(f"{self._origin} is unreachable: {_reason(error)}") from error
         except SSLError as error:
+            if _is_untrusted(error):
+                raise UntrustedError(f"{self._origin} is not trusted: TLS: {_reason(error)}") from error
             raise RemoteUnavailableError(f"{self._origin} is unreachable: TLS: {_reason(error)}") from error
         except (HTTPError, HTTPException, OSError) as error:
             raise ReplyLostError(f"{self._origin}: connection lost: {_reason(error)}") from error
@@ -303,6 +311,16 @@ def _ssl_context(settings: HttpSettings) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _is_untrusted(error: BaseException) -> bool:
+    """Whether the server's certificate was refused."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return True
+        cause = cause.__cause__ or cause.__context__ or next((e for e in cause.args if isinstance(e, Exception)), None)
+    return False
 
 
 def _reason(error: Exception) -> str:
