@@ -37,6 +37,7 @@ from syncer.core.model import (
 from syncer.core.overwrites import Overwrite
 from syncer.core.plan import make_plan
 from syncer.core.safety import ContainerIdentity, check_container, check_listing, guard
+from syncer.engine.ahead import Ahead
 from syncer.engine.apply import LocalWorker
 from syncer.engine.echoes import behind_own_writes
 from syncer.engine.foreign import Unseen, keep_beside
@@ -141,6 +142,7 @@ class Cycle:
         self._listener = listener
         self._options = options
         self._versions: list[int] = []  # of the rows that were recorded
+        self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
 
     async def run(self) -> Report:
         """Run it.
@@ -181,6 +183,8 @@ class Cycle:
         return await trio.to_thread.run_sync(decide), look
 
     async def _run(self) -> None:
+        if not self._options.dry_run and self._options.select is _all_of_it:
+            self._ahead = Ahead(self._remote, self._local.block_size)
         found, look = await self.look()
         plan = self._options.select(found)
         # What was planned and is left out is not done: later cycles must not take it for done.
@@ -246,9 +250,10 @@ class Cycle:
         """Both sides, all of them."""
         known = await trio.to_thread.run_sync(self._state.load_base)
         observed: list[Observation] = []
+        spill = self._ahead.spill if self._ahead is not None and not known.rows else None
 
         async def observe() -> None:
-            observed.append(await self._local.observe(known, self._state.checkpoint()))
+            observed.append(await self._local.observe(known, self._state.checkpoint(), spill))
 
         with one_error():
             async with trio.open_nursery() as nursery:
@@ -256,6 +261,8 @@ class Cycle:
                 listing = await self._remote.list_objects()
                 self._check_container(container_identity(listing.info, listing.max_version))
                 check_listing(known.rows.values(), listing.objects, listing.max_version)
+                if self._ahead is not None:
+                    self._ahead.decide(is_first=not (known.rows or listing.objects or listing.refused))
         (seen,) = observed
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
@@ -316,6 +323,8 @@ class Cycle:
         seen = [stat.tag for stat in look.objects] + [row.remote for row in look.base.rows.values() if row.remote]
         unseen = Unseen(self._state, step, max((tag.version for tag in seen), default=0))
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
+        if self._ahead is not None:
+            pusher.sent = self._ahead.sent
         puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen)
         try:
             await self._look_for_left(unseen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -16,6 +17,7 @@ from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
     NO_META,
     Action,
+    Content,
     Create,
     FileStat,
     Kind,
@@ -43,7 +45,7 @@ from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableEr
 from syncer.local.root import LocalRoot
 from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
 from syncer.protocol.headers import EXTENSION_BULK
-from syncer.remote.client import CloudClient, KnownBase, MoveOrder, PutOrder, PutResult
+from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
 from syncer.remote.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
@@ -59,6 +61,7 @@ class RemoteWorker:
     Attributes:
         doubtful: A folder was not moved because the server has another one than the base says, or it is not known
             whether it was.
+        sent: Files of one block whose contents are on the server already.
         workers: How many actions at once are of use. Where small changes share requests, the more are asked for at
             once the fewer requests there are; only a few of them may be large files.
     """
@@ -86,6 +89,7 @@ class RemoteWorker:
         """
         self._remote = remote
         self._subtrees = dict(subtrees or {})
+        self.sent: AbstractSet[BlockId] = frozenset()
         self.doubtful = False
         self._local = local
         self._ledger = ledger
@@ -158,7 +162,7 @@ class RemoteWorker:
         if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
             return False
         small = action.content.size_bytes <= self._many_bytes and not action.meta.xattrs
-        return small and self._files.has(action.nid, action.content)
+        return small and not self._is_sent(action.content) and self._files.has(action.nid, action.content)
 
     async def create_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
         """Make several small things that do not need each other, and book them.
@@ -255,7 +259,16 @@ class RemoteWorker:
             return await self._local.read_block(stat, blocks, index)
 
         self._step("before upload")
+        if self._is_sent(stat.content):
+            await self._local.verify_unchanged(stat)
+            made = await self._remote.put_object(path, blocks, meta, expect)
+            if not isinstance(made, MissingBlocks):  # else it was collected, and is sent as any other
+                return made
         return await upload_file(self._remote, path, blocks, read, meta, expect)
+
+    def _is_sent(self, content: Content) -> bool:
+        """Whether a file of one block is to be made of what is on the server already."""
+        return BlockId(bytes(content.object_hash)) in self.sent
 
     async def _write_large(
         self, action: Create | Update, stat: FileStat, path: RelPath, meta: Meta, expect: RemoteTag | None

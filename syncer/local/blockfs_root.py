@@ -33,6 +33,7 @@ from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.each import OWN, create_each, fetch_missing
+from syncer.local.held import Spill
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.regrid import Pair, Regrid
@@ -192,7 +193,7 @@ class BlockfsRoot:
 
     # --- observing
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:  # noqa: ARG002 - it reads no content
         """Journal since the checkpoint over the base, or everything."""
         if self._regrid is not None:
             seen = await self._run(self._observer.observe, base, checkpoint)

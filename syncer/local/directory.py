@@ -32,6 +32,7 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
 from syncer.local.each import fetch_missing
 from syncer.local.filehash import read_exactly
+from syncer.local.held import Spill
 from syncer.local.identity import Folder, open_folder
 from syncer.local.neighbours import Neighbours
 from syncer.local.places import (
@@ -178,13 +179,17 @@ class LocalDirectory:
 
     # --- observing
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:  # noqa: ARG002 - scans know no checkpoints
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:  # noqa: ARG002 - scans know no checkpoints
         """Scan everything; hash the files whose evidence is not the base's."""
         clock_ns = await self._run(self._private.clock_ns)
         returned = [] if self._only_looking else await self._run(self._trash.review)
         rules = IgnoreRules(await self._run(self._patterns))
         found = await self._run(partial(scan, self._root, rules, parts=self._parts))
-        stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
+        self.reading.held.spill = spill
+        try:
+            stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
+        finally:
+            self.reading.held.spill = None
         await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
         self._sources.know(contents)
@@ -292,7 +297,7 @@ class LocalDirectory:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
-        held = self.reading.take(blocks[index])
+        held = self.reading.held.take(blocks[index])
         if held is not None:
             return held
         length = block_length(index, blocks.size_bytes, blocks.block_size)
@@ -307,7 +312,7 @@ class LocalDirectory:
                 for stat in stats:
                     assert stat.content is not None
                     try:
-                        held = self.reading.take(BlockId(bytes(stat.content.object_hash)))
+                        held = self.reading.held.take(BlockId(bytes(stat.content.object_hash)))
                         if held is None:
                             held = self._read(opener.open, stat.path, 0, stat.content.size_bytes)
                         else:

@@ -1,8 +1,7 @@
 """Reading a root's files to hash them: how far that is, and their blocks for the push that follows.
 
 A new file is read to learn its content, and what it holds is wanted again a moment later, when the server lacks it. So
-blocks of new files stay in memory, up to a bound, until they are sent: a first push of less than that reads each byte
-once. A block is given out once, and compared with its id before it is sent, as if it had been read again.
+blocks of new files are held (held.py) until they are sent, and compared with their ids then, as if read again.
 """
 
 from __future__ import annotations
@@ -18,19 +17,16 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Content, FileStat
 from syncer.errors import LocalChangedError
 from syncer.local.assembly import Sources
 from syncer.local.blocklists import BlockLists
 from syncer.local.filehash import hash_file
+from syncer.local.held import HeldBlocks
 from syncer.local.places import Opener, tag_of
 from syncer.local.root import MAX_BLOCKS, ContentMemory, Problem, content_of
 from syncer.local.syscalls import status
-
-HELD_BYTES: Final = 256 << 20
-"""Of blocks in memory, at most; less on a machine that has less than four times as much to spare."""
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
@@ -46,6 +42,7 @@ class Reading:
     """Hashes files of one root. Safe for many threads.
 
     Attributes:
+        held: Blocks of new files, until they are sent.
         total_bytes: Sizes of the files to hash, of this look.
         done_bytes: How much of that is done; holes count.
     """
@@ -59,17 +56,9 @@ class Reading:
         self._memory = memory
         self._hashers = trio.CapacityLimiter(_HASHERS)
         self._guard = threading.Lock()
-        self._held: dict[BlockId, bytes] = {}
-        self._room = held_bytes()
+        self.held = HeldBlocks()
         self.total_bytes = 0
         self.done_bytes = 0
-
-    def take(self, name: BlockId) -> bytes | None:
-        """A block that was read a while ago, canonical; None if it must be read again. It is given out once."""
-        with self._guard:
-            data = self._held.pop(name, None)
-            self._room += 0 if data is None else len(data)
-        return data
 
     async def hash_all(
         self, stats: list[FileStat], problems: list[Problem], clock_ns: int, *, is_new: IsNew
@@ -133,7 +122,8 @@ class Reading:
         self, stat: FileStat, clock_ns: int, opener: Opener, is_new: IsNew
     ) -> tuple[Content | None, str | None]:
         """The content of a large file from memory if it is there, else by hashing."""
-        seen, size_bytes = _Seen(self, keep=is_new(stat)), stat.tag.size_bytes
+        size_bytes = stat.tag.size_bytes
+        seen = _Seen(self, size_bytes, keep=is_new(stat))
         known = None if size_bytes < _REMEMBERED_BYTES else self._memory.known(stat.tag)
         content, reason = (known, None) if known is not None else self._hash(stat, opener, seen)
         if known is None and content is not None and size_bytes >= _REMEMBERED_BYTES:
@@ -167,39 +157,27 @@ class Reading:
         self._lists.save(content, blocks)
         return content, blocks
 
-    def saw(self, size_bytes: int, block: tuple[bytes, bytes] | None = None) -> None:
-        """So many bytes more are done; of a block to be kept, id and content."""
+    def saw(self, size_bytes: int) -> None:
+        """So many bytes more are done."""
         with self._guard:
             self.done_bytes += size_bytes
-            if block is None or len(block[1]) > self._room or block[0] in self._held:
-                return
-            name, data = BlockId(block[0]), canonical(block[1])
-            self._held[name] = data
-            self._room -= len(data)
 
 
 class _Seen:
     """What `hash_file` tells while it reads one file."""
 
-    def __init__(self, reading: Reading, *, keep: bool) -> None:
+    def __init__(self, reading: Reading, file_bytes: int, *, keep: bool) -> None:
         self.size_bytes = 0
         self._reading = reading
+        self._file_bytes = file_bytes
         self._keep = keep
 
     def __call__(self, name: bytes, data: bytes) -> None:
         """One more block."""
         self.size_bytes += len(data)
-        self._reading.saw(len(data), (name, data) if self._keep else None)
-
-
-def held_bytes() -> int:
-    """How much of what is read may stay in memory: a quarter of what the machine has to spare, up to `HELD_BYTES`."""
-    try:
-        with open("/proc/meminfo", "rb") as file:
-            spare = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"MemAvailable:"))
-    except (OSError, StopIteration):  # not Linux, or a very old one
-        return HELD_BYTES
-    return min(HELD_BYTES, spare // 4)
+        self._reading.saw(len(data))
+        if self._keep:
+            self._reading.held.keep(BlockId(name), data, file_bytes=self._file_bytes)
 
 
 def _require(descriptor: int, stat: FileStat) -> None:

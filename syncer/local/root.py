@@ -24,6 +24,7 @@ from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError
+from syncer.local.held import Spill
 
 MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
@@ -205,12 +206,13 @@ class LocalRoot(Protocol):
         """See above."""
         ...
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:
         """Look at the whole root.
 
         Args:
             base: What both sides last agreed on: content of a file whose evidence is unchanged is taken from there.
             checkpoint: From an earlier observation that is fully contained in `base`, or None.
+            spill: Takes blocks of new files that were read and that memory can't hold. A volume reads none.
         """
         ...
 

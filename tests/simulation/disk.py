@@ -18,6 +18,7 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
 from syncer.errors import LocalChangedError
 from syncer.local.each import create_each
+from syncer.local.held import Spill
 from syncer.local.root import Applied, Observation, Staged, Wanted, content_of
 from tests.simulation.world import ActionRefusedError, Entry, Replica, written
 
@@ -125,7 +126,7 @@ class MemoryRoot:
 
     # --- observing
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None) -> Observation:
+    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:
         await self.before("observe")
         return Observation(
             stats=self.everything(),

@@ -12,6 +12,7 @@ from syncer.core.ledger import Ledger
 from syncer.core.model import Meta, Update, meta_of
 from syncer.engine.push import RemoteWorker
 from syncer.local.directory import LocalDirectory
+from syncer.local.held import Spill
 from syncer.local.root import Observation
 from tests.unit.syncer.core.trees import Nodes, base_of, file, plan
 from tests.unit.syncer.engine.devices import Device, devices
@@ -29,8 +30,10 @@ def test_the_checkpoint_of_a_cycle_that_is_not_settled_is_not_kept(
     """What a later observation from there would not tell again is in no row."""
     observe = LocalDirectory.observe
 
-    async def marked(self: LocalDirectory, base: BaseIndex, checkpoint: bytes | None) -> Observation:
-        return replace(await observe(self, base, checkpoint), checkpoint=b"here")
+    async def marked(
+        self: LocalDirectory, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None
+    ) -> Observation:
+        return replace(await observe(self, base, checkpoint, spill), checkpoint=b"here")
 
     monkeypatch.setattr(LocalDirectory, "observe", marked)
     device.partly = False
