@@ -220,10 +220,10 @@ class Registry:
         """Find the folders by XDG rules: variables that are unset or relative count as unset."""
         home = environment.get("HOME", os.path.expanduser("~"))
         self._roots = os.path.join(
-            _folder(environment, "XDG_STATE_HOME", os.path.join(home, ".local", "state")), "blocksync", "roots"
+            xdg_folder(environment, "XDG_STATE_HOME", os.path.join(home, ".local", "state")), "blocksync", "roots"
         )
         self._data = os.path.join(
-            _folder(environment, "XDG_DATA_HOME", os.path.join(home, ".local", "share")), "blocksync"
+            xdg_folder(environment, "XDG_DATA_HOME", os.path.join(home, ".local", "share")), "blocksync"
         )
 
     @property
@@ -412,6 +412,7 @@ def encoded_path(path: bytes) -> str:
     return quote_from_bytes(path)
 
 
-def _folder(environment: Mapping[str, str], name: str, default: str) -> str:
+def xdg_folder(environment: Mapping[str, str], name: str, default: str) -> str:
+    """A folder by XDG rules: a variable that is unset or relative counts as unset."""
     value = environment.get(name, "")
     return value if os.path.isabs(value) else default
