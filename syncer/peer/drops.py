@@ -29,4 +29,5 @@ class Drop(StrEnum):
     HANDSHAKE = "handshake"  # it does not prove the share's key
     RECORD = "record"  # empty, or longer than any record
     MESSAGE = "message"  # a record's content is not a message
+    TRANSFER = "transfer"  # parts of a block that don't make one
     UNKNOWN = "unknown"  # a message of a type that we don't know
