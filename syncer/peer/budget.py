@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+HINTS_MOST: Final = 4000  # at once, and in a second: 6 ms
+WORK: Final = (
+    512  # questions of others in work at once: eight machines that begin together ask 8 x 58 for 10,000 blocks
+)
+
 
 class Bucket:
     """A token bucket that begins full. It gives tokens that it has, and no others. Time is an argument."""
@@ -50,7 +55,7 @@ class Bucket:
 
 
 def broadcasts(*, wireless: bool) -> Bucket:
-    """Broadcast frames of one link. A wireless one sends broadcasts at its lowest rate, and wakes everybody for them."""
+    """Broadcast frames of one link. Wireless ones send broadcasts at the lowest rate, and wake everybody for them."""
     return Bucket(8, 20) if wireless else Bucket(64, 200)
 
 
@@ -66,7 +71,4 @@ def inbound_of_one() -> Bucket:
 
 def strangers() -> Bucket:
     """Hints computed for senders that are not in the cache, one for each key of ours. Known senders need none."""
-    return Bucket(4000, 4000)
-
-
-WORK: Final = 512  # questions of others in work at once: eight machines that begin together ask 8 x 58 for 10,000 blocks
+    return Bucket(HINTS_MOST, HINTS_MOST)

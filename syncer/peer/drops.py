@@ -20,10 +20,13 @@ class Drop(StrEnum):
     EPOCH = "epoch"  # more than one epoch away: clocks differ
     OWN = "own"  # we sent it
     HINT = "hint"  # of no share that we know
-    BUDGET = "budget"  # more from this sender, or in all, than we look at
     REPLAY = "replay"  # the counter was seen, or is older than the window
+    BUDGET = "budget"  # more from this sender, or in all, than we look at
     TAG = "tag"  # forged, damaged, or sealed under another key
     BODY = "body"  # sealed by who has the key, and yet not a body of this type
+    BANNED = "banned"  # its sender sent wrong blocks
+    QUESTION = "question"  # an answer to nothing that we asked, or a second one
+    BUSY = "busy"  # a question beyond those that we work on
 
     CIPHER = "cipher"  # a preamble names a cipher that we don't speak
     HANDSHAKE = "handshake"  # it does not prove the share's key

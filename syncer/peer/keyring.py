@@ -1,7 +1,7 @@
 """The keys of the shares that we take part in: which one we send under, and which one a frame was sealed with.
 
-A share has one key, and for 24 hours after a rotation two: members learn of the new one at different times. We send under the
-new one, and under the old one too while somebody is heard who still uses it; what comes counts under both.
+A share has one key, and for 24 hours after a rotation two: members learn of the new one at different times. We send
+under the new one, and under the old one too while somebody is heard who still uses it; what comes counts under both.
 """
 
 from __future__ import annotations

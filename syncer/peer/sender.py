@@ -14,8 +14,8 @@ _KEPT: Final = 64  # ids of ours that we still know. One an epoch; only who has 
 class Sender:
     """Who we are in frames: 16 random bytes, new in each process and epoch, and a counter.
 
-    A virtual machine that is resumed, or is a copy, continues with the random numbers of another: so a jump of the clock makes
-    a new id, and so does a valid frame under our id that we did not send.
+    A virtual machine that is resumed, or is a copy, goes on with the random numbers of another: so a jump of the clock
+    makes a new id, and so does a valid frame under our id that we did not send.
     """
 
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
@@ -30,10 +30,9 @@ class Sender:
         self._ahead_s = 0.0
         self._counter = 0
         self.id = b""
-        self.renewals = 0
 
     def at(self, now: float, unix_s: float) -> int:
-        """The epoch of this moment. Call it before `id` is used or a counter is taken: the id may have to be another now."""
+        """The epoch of this moment. Owed before `id` is used or a counter taken: the id may have to be another now."""
         epoch = epoch_of(unix_s)
         ahead_s = unix_s - now
         if epoch != self._epoch or abs(ahead_s - self._ahead_s) > JUMP_S:
@@ -44,7 +43,6 @@ class Sender:
 
     def renew(self) -> None:
         """Be another at once."""
-        self.renewals += 1
         self.id = self._entropy(SENDER_BYTES)
         self._counter = 0
         self._ids[self.id] = None

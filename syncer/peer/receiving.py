@@ -1,0 +1,144 @@
+"""Which frames count: the checks of a receiver, the cheapest first. What fails is dropped without a word, and counted.
+
+    size, magic, version, flags, length, type -> epoch -> ours? -> sender known, or a hint of a share -> counter
+    -> budget of the sender and of all -> tag -> body
+
+A replay costs no budget, as looking at a counter is cheaper than a budget is. A stranger's hint has a budget of its
+own, for it is computed once for each key that we have. A sender is remembered only after a valid tag.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+import msgspec
+
+from syncer.peer.bodies import Body, decode_body
+from syncer.peer.budget import HINTS_MOST, inbound, inbound_of_one, strangers
+from syncer.peer.counters import Counters
+from syncer.peer.drops import Drop
+from syncer.peer.frames import Header, open_body, parse_header
+from syncer.peer.keyring import Keyring, ShareKey
+from syncer.peer.keys import EpochKeys, epoch_of, nearby_epoch
+from syncer.peer.sender import Sender
+from syncer.peer.window import ReplayWindow
+
+SENDERS: Final = 256  # remembered; who was heard longest ago is forgotten first
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """A valid frame.
+
+    Attributes:
+        key: Of which share, and under which of its keys.
+        header: Proven.
+        body: Of the header's type.
+    """
+
+    key: ShareKey
+    header: Header
+    body: Body
+
+
+class _Known:
+    """A sender of whom a valid frame came."""
+
+    __slots__ = ("budget", "epoch", "key", "keys", "window")
+
+    def __init__(self, key: ShareKey, keys: EpochKeys, epoch: int) -> None:
+        self.key = key
+        self.keys = keys
+        self.epoch = epoch
+        self.window = ReplayWindow()
+        self.budget = inbound_of_one()
+
+
+class Receiver:
+    """All senders, of all shares."""
+
+    def __init__(self, keyring: Keyring, sender: Sender, counters: Counters) -> None:
+        """Nobody is known.
+
+        Args:
+            keyring: Our shares.
+            sender: We: not listened to.
+            counters: Where drops are counted.
+        """
+        self._keyring = keyring
+        self._sender = sender
+        self._counters = counters
+        self._known: OrderedDict[tuple[bytes, bytes], _Known] = OrderedDict()
+        self._inbound = inbound()
+        self._strangers = strangers()
+
+    def __len__(self) -> int:
+        """How many senders are remembered."""
+        return len(self._known)
+
+    def receive(self, frame: bytes, now: float, unix_s: float) -> Received | None:
+        """Take a frame from the network, whatever it is. None: it does not count."""
+        received = self._receive(frame, now, unix_s)
+        if isinstance(received, Drop):
+            self._counters.drops[received] += 1
+            return None
+        received.key.heard_s = now
+        self._counters.frames_in[received.header.type] += 1
+        return received
+
+    def key_of(self, share: str, sender: bytes) -> ShareKey | None:
+        """The key of a share under which this sender was heard last. None: it is not remembered."""
+        known = [each.key for (each_sender, _), each in self._known.items() if each_sender == sender]
+        return next((key for key in reversed(known) if key.share == share), None)
+
+    def forget(self, share: str) -> None:
+        """Forget the senders of a share."""
+        for each in [each for each, known in self._known.items() if known.key.share == share]:
+            del self._known[each]
+
+    def _receive(self, frame: bytes, now: float, unix_s: float) -> Received | Drop:
+        header = parse_header(frame)
+        if isinstance(header, Drop):
+            return header
+        known = self._find(header, now, unix_s)
+        if isinstance(known, Drop):
+            return known
+        body = self._open(known, frame, header, now)
+        if isinstance(body, Drop):
+            return body
+        if self._sender.is_own(header.sender):
+            # Somebody has our id: a copy of this machine. One of us must be another before a nonce comes twice.
+            self._sender.renew()
+            return Drop.OWN
+        known.window.commit(header.counter)
+        self._remember(header, known)
+        read = decode_body(header.type, body)
+        return read if isinstance(read, Drop) else Received(key=known.key, header=header, body=read)
+
+    def _find(self, header: Header, now: float, unix_s: float) -> _Known | Drop:
+        epoch = nearby_epoch(header.epoch16, epoch_of(unix_s))
+        if epoch is None:
+            return Drop.EPOCH
+        if self._sender.is_own(header.sender) and not self._sender.never_sent(header.sender, header.counter):
+            return Drop.OWN
+        known = self._known.get((header.sender, header.hint))
+        if known is not None:
+            # A hint belongs to one epoch; one that is said to be of another would only fail at its tag.
+            return known if known.epoch == epoch and known.key.holds(unix_s) else Drop.HINT
+        if not self._strangers.take(now, min(len(self._keyring), HINTS_MOST)):
+            return Drop.BUDGET
+        key = self._keyring.match(epoch, header.hint, header.sender, unix_s)
+        return Drop.HINT if key is None else _Known(key, key.of(epoch), epoch)
+
+    def _open(self, known: _Known, frame: bytes, header: Header, now: float) -> bytes | Drop:
+        if not known.window.is_new(header.counter):
+            return Drop.REPLAY
+        if not known.budget.take(now) or not self._inbound.take(now):
+            return Drop.BUDGET
+        return open_body(known.keys, frame, header)
+
+    def _remember(self, header: Header, known: _Known) -> None:
+        self._known[header.sender, header.hint] = known
+        self._known.move_to_end((header.sender, header.hint))
+        if len(self._known) > SENDERS:
+            self._known.popitem(last=False)

@@ -1,0 +1,417 @@
+"""The session of LAN peers: who is there, and who has what, asked and answered by frames.
+
+Pure: time, randomness and bytes are arguments, and what is to be done is returned. The shell gives it every frame
+(`handle_frame`), wants, links and keys, calls `tick` at `next_deadline`, and does what the returned actions say, in
+their order. Blocks themselves travel over connections, which are not this module's. All times are `now`, monotonic
+seconds, and `unix_s`, the wall clock in seconds; both at the moment of the call.
+
+Nothing is sent unless something is wanted, asked, new or ending: an idle session has no deadline.
+
+Source: docs/design/peer-protocol.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from blockfs.blocks.ids import BlockId
+from syncer.peer.actions import (
+    Action,
+    Address,
+    Answered,
+    AskConnected,
+    Heard,
+    Left,
+    Link,
+    LinkId,
+    LookUp,
+    PeerId,
+    Send,
+    Ticket,
+)
+from syncer.peer.answering import Answering, Reply, Request
+from syncer.peer.asking import COALESCE_S, Asking, Question, Questions
+from syncer.peer.bodies import MAX_TOKENS, TOKEN_BYTES, IHave, Presence, WhoHas, positions
+from syncer.peer.counters import Counters
+from syncer.peer.drops import Drop
+from syncer.peer.frames import FrameType
+from syncer.peer.keyring import Keyring, RootKey
+from syncer.peer.keys import EpochKeys, epoch_of, nearby_epoch
+from syncer.peer.neighbours import KNOWN_S, Neighbour, Neighbours, is_near
+from syncer.peer.outbound import Outbound
+from syncer.peer.receiving import Received, Receiver
+from syncer.peer.sender import Sender
+from syncer.peer.standing import Standing
+
+HOLD_MOST_S: Final = 0.020
+HOLD_TRIPS: Final = 4
+DISCOVERY_S: Final = 1.0  # while somebody is there, so often a question asks also those who have nothing
+BROADCASTS: Final = 8  # frames of one flush; with more wants than that connected peers are asked over their connections
+_QID_BYTES: Final = 4
+_WHOHAS_BYTES: Final = 8  # of a question's body before its tokens
+_SMOOTH: Final = 8  # weight of the past in the mean time of a trip, as TCP's
+
+
+class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connection begins with.
+
+    Attributes:
+        sender: Our sender id, 16 bytes, for the preamble.
+        keys: Of the share, in our epoch: its hint goes into the preamble, its psk into the handshake.
+    """
+
+    sender: bytes
+    keys: EpochKeys
+
+
+class _Share:
+    """One share that we take part in."""
+
+    __slots__ = ("answers", "asking", "discovered_s", "neighbours")
+
+    def __init__(self) -> None:
+        self.asking = Asking()
+        self.neighbours = Neighbours()
+        self.answers = True
+        self.discovered_s = -math.inf
+
+
+class Session:
+    """All shares of this process, on all links.
+
+    Attributes:
+        counters: What happened.
+        standing: Bans and the like, for the shell to read, and to tell of connections.
+        load: What we tell of our load: 0 idle to 255.
+    """
+
+    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+        """No share and no link.
+
+        Args:
+            entropy: So many random bytes from the system, new ones also after the machine was copied.
+        """
+        self.counters = Counters()
+        self.standing = Standing()
+        self.load = 0
+        self._entropy = entropy
+        self._keyring = Keyring()
+        self._sender = Sender(entropy)
+        self._receiver = Receiver(self._keyring, self._sender, self.counters)
+        self._outbound = Outbound(self._sender, self.counters)
+        self._answering = Answering(entropy)
+        self._questions = Questions()
+        self._shares: dict[str, _Share] = {}
+        self._trip_s: float | None = None
+
+    # --- shares and links
+
+    def follow(
+        self, share: str, keys: Sequence[RootKey], now: float, unix_s: float, *, answers: bool = True
+    ) -> list[Action]:
+        """Take part in a share, or learn new keys of it.
+
+        Args:
+            share: Our name for it: roots with the same key are one share.
+            keys: The present key, then those that still count.
+            now: Monotonic seconds.
+            unix_s: Wall clock.
+            answers: Whether questions are looked up; False: its roots are paused.
+        """
+        self._shares.setdefault(share, _Share()).answers = answers
+        if not answers:
+            self._answering.forget(share)
+        if not self._keyring.set(share, keys):
+            return []
+        return [send for link in self._outbound.links() for send in self._presence(share, link, now, unix_s)]
+
+    def unfollow(self, share: str, now: float, unix_s: float) -> list[Action]:
+        """Take part no longer: its key can't be read, or the user wants it so."""
+        goodbye = self._goodbye(share, now, unix_s)
+        self._keyring.remove(share)
+        self._receiver.forget(share)
+        self._answering.forget(share)
+        self._shares.pop(share, None)
+        return goodbye
+
+    def link_up(self, link: Link, now: float, unix_s: float) -> list[Action]:
+        """A link came up, or its addresses or its MTU are others now."""
+        if not self._outbound.up(link):
+            return []
+        hello = [send for share in self._shares for send in self._presence(share, link.id, now, unix_s)]
+        return [*hello, *self.tick(now, unix_s)]
+
+    def link_down(self, link: LinkId) -> None:
+        """A link is gone. What was heard by it fades with time: the peer may be reached by another."""
+        self._outbound.down(link)
+
+    def listen(self, port: int) -> None:
+        """Connections are taken at this TCP port; 0: none are, so no question is answered."""
+        self._outbound.port = port
+
+    def close(self, now: float, unix_s: float) -> list[Action]:
+        """The end: say BYE. The session is not used after it."""
+        return [send for share in self._shares for send in self._goodbye(share, now, unix_s)]
+
+    # --- asking
+
+    def want(self, share: str, ids: Iterable[BlockId], now: float, unix_s: float) -> list[Action]:
+        """Ask for these until `drop_want`; 65,536 of a share at most, nothing is said of others."""
+        state = self._shares.get(share)
+        if state is None:
+            return []
+        state.asking.want(ids, now)
+        return self.tick(now, unix_s)
+
+    def drop_want(self, share: str, ids: Iterable[BlockId]) -> None:
+        """These are here now, or of no use any more."""
+        if share in self._shares:
+            self._shares[share].asking.drop(ids)
+
+    def told(self, share: str, peer: PeerId, ids: Iterable[BlockId]) -> tuple[BlockId, ...]:
+        """A connected peer said that it has these (HAVER, HAVE). Returns those that are wanted."""
+        state = self._shares.get(share)
+        return state.asking.offered(ids, peer) if state is not None else ()
+
+    def hold_s(self, share: str, now: float) -> float:
+        """How long the server waits for answers with what is beyond its first window: 0 if nobody was heard lately."""
+        state = self._shares.get(share)
+        if state is None or not state.neighbours.anybody(now):
+            return 0.0
+        return HOLD_MOST_S if self._trip_s is None else min(HOLD_MOST_S, HOLD_TRIPS * self._trip_s)
+
+    # --- peers and connections
+
+    def neighbours(self, share: str, now: float) -> list[Neighbour]:
+        """Who of a share was heard in the last ten minutes."""
+        state = self._shares.get(share)
+        return state.neighbours.all(now, within_s=KNOWN_S) if state is not None else []
+
+    def connected(self, share: str, peer: PeerId) -> None:
+        """A connection to this peer is made: it is asked over it when there is much to ask."""
+        if share in self._shares:
+            self._shares[share].neighbours.connected(peer)
+
+    def disconnected(self, share: str, peer: PeerId) -> None:
+        """It is gone."""
+        if share in self._shares:
+            self._shares[share].neighbours.disconnected(peer)
+
+    def credentials(self, share: str, peer: PeerId, now: float, unix_s: float) -> Credentials | None:
+        """What to begin a connection to this peer with: the key under which it was heard. None: no such share."""
+        key = self._receiver.key_of(share, peer) or self._keyring.present(share)
+        epoch = self._sender.at(now, unix_s)
+        return None if key is None else Credentials(sender=self._sender.id, keys=key.of(epoch))
+
+    def welcome(
+        self, epoch16: int, hint: bytes, sender: bytes, now: float, unix_s: float
+    ) -> tuple[str, EpochKeys] | None:
+        """Whose key a connection to us must prove, from its preamble. None: no share of ours, or a banned peer."""
+        epoch = nearby_epoch(epoch16, epoch_of(unix_s))
+        if epoch is None or self.standing.is_banned(sender, now):
+            return None
+        key = self._keyring.match(epoch, hint, sender, unix_s)
+        return None if key is None else (key.share, key.of(epoch))
+
+    # --- frames
+
+    def handle_frame(self, frame: bytes, link: LinkId, source: Address, now: float, unix_s: float) -> list[Action]:
+        """Take what came by a link, whatever it is.
+
+        Args:
+            frame: All bytes, from the magic on.
+            link: By which link.
+            source: Where an answer goes.
+            now: Monotonic seconds.
+            unix_s: Wall clock.
+        """
+        if not self._outbound.is_up(link):
+            return []  # it waited in a queue as its link went
+        received = self._receiver.receive(frame, now, unix_s)
+        if received is None:
+            return []
+        peer = PeerId(received.header.sender)
+        if self.standing.is_banned(peer, now):
+            return self._drop(Drop.BANNED)
+        share = received.key.share
+        state = self._shares[share]
+        if received.header.type is FrameType.BYE:
+            return [Left(share=share, peer=peer)] if state.neighbours.left(peer) else []
+        actions: list[Action] = []
+        if state.neighbours.heard(peer, link, source, now):
+            actions.append(Heard(share=share, peer=peer, link=link))
+        match received.body:
+            case WhoHas() as question:
+                actions += self._asked(state, received, question, link, source, now)
+            case IHave() as answer:
+                actions += self._answered(state, share, peer, answer, link, now)
+            case Presence() as presence:
+                near = tuple(filter(is_near, presence.addresses))
+                state.neighbours.reachable(peer, near, presence.port, 0)
+        return actions
+
+    def looked_up(self, ticket: Ticket, held: Sequence[bool], now: float, unix_s: float) -> list[Action]:
+        """What the index of the share said to a `LookUp`. Owed for each of them, all False if that failed."""
+        share = self._answering.share_of(ticket)
+        known = self._shares[share].neighbours.known(now) if share in self._shares else 0
+        self._answering.looked_up(ticket, held, known, now)
+        return self.tick(now, unix_s)
+
+    def tick(self, now: float, unix_s: float) -> list[Action]:
+        """Do what is due."""
+        actions: list[Action] = []
+        for reply in self._answering.due(now):
+            actions += self._answer(reply, now, unix_s)
+        for state in self._shares.values():
+            state.asking.mature(now, partial(self._is_good, state, now))
+        return actions + self._ask(now, unix_s)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When to call `tick`, monotonic seconds; None: not before something happens."""
+        asking = [state.asking for state in self._shares.values()]
+        ready_s = self._outbound.ready_at(now)
+        soonest = min(self._answering.next_due(), *(each.again_at() for each in asking), math.inf)
+        if ready_s is not None:
+            soonest = min(soonest, max(ready_s, min((each.flush_at() for each in asking), default=math.inf)))
+        return None if math.isinf(soonest) else soonest
+
+    # --- inside
+
+    def _asked(
+        self, state: _Share, received: Received, question: WhoHas, link: LinkId, source: Address, now: float
+    ) -> list[Action]:
+        if not state.answers or not self._outbound.port:
+            return []
+        if self._answering.is_full():
+            return self._drop(Drop.BUSY)
+        request = Request(
+            key=received.key,
+            peer=PeerId(received.header.sender),
+            question=question,
+            bound=received.header.length,
+            link=link,
+            source=source,
+        )
+        ticket = self._answering.accept(request, state.neighbours.known(now))
+        if ticket is None:
+            return []
+        self.counters.tokens_looked_up += len(question.tokens)
+        return [LookUp(ticket=ticket, share=received.key.share, tokens=question.tokens)]
+
+    def _answered(
+        self, state: _Share, share: str, peer: PeerId, answer: IHave, link: LinkId, now: float
+    ) -> list[Action]:
+        question = self._questions.get(answer.qid, now)
+        if question is None or (question.share, question.sender) != (share, answer.asker):
+            return self._drop(Drop.QUESTION)
+        if answer.count != len(question.ids) or not question.take_answer(peer):
+            return self._drop(Drop.QUESTION)
+        self._took(now - question.at_s)
+        near = tuple(filter(is_near, answer.addresses))
+        state.neighbours.reachable(peer, near, answer.port, answer.load)
+        addresses = self.standing.open(near, link, now)
+        if not addresses or not answer.port or self.standing.is_ignored(peer, now):
+            return []
+        ids = state.asking.offered((question.ids[each] for each in positions(answer.bitmap)), peer)
+        self.counters.tokens_answered += len(ids)
+        return [
+            Answered(
+                share=share,
+                peer=peer,
+                ids=ids,
+                addresses=addresses,
+                port=answer.port,
+                load=answer.load,
+                link=link,
+            )
+        ]
+
+    def _answer(self, reply: Reply, now: float, unix_s: float) -> list[Send]:
+        request = reply.request
+        if not self._outbound.is_up(request.link) or not request.key.holds(unix_s):
+            return []
+        epoch = self._sender.at(now, unix_s)
+        body = IHave(
+            qid=request.question.qid,
+            asker=request.peer,
+            count=len(request.question.tokens),
+            load=self.load,
+            port=self._outbound.port,
+            addresses=self._outbound.addresses(request.link),
+            bitmap=reply.bitmap,
+        ).encode(request.bound)
+        if body is None:
+            return []  # the question was shorter than any of ours is
+        return self._outbound.answer(request.key, body, request.link, request.source, epoch)
+
+    def _ask(self, now: float, unix_s: float) -> list[Action]:
+        bound = self._outbound.bound()
+        if not bound:
+            return []
+        most = min(MAX_TOKENS, (bound - _WHOHAS_BYTES) // TOKEN_BYTES)
+        actions: list[Action] = []
+        asking = deque((share, state) for share, state in self._shares.items() if state.asking.due(now))
+        for share, state in asking:
+            actions += self._by_connections(share, state, BROADCASTS * most, now)
+        while asking and self._outbound.ready(now):
+            share, state = asking.popleft()
+            actions += self._question(share, state, most, now, unix_s)
+            if state.asking.due(now):
+                asking.append((share, state))  # behind the other shares
+            else:
+                state.asking.flushed(now)
+        return actions
+
+    def _by_connections(self, share: str, state: _Share, broadcast: int, now: float) -> list[Action]:
+        peers = tuple(each for each in state.neighbours.connections() if self._is_good(state, now, each))
+        if not peers or state.asking.due(now) <= broadcast:
+            return []
+        offset = int.from_bytes(self._entropy(_QID_BYTES), "big")
+        return [AskConnected(share=share, peers=peers, ids=state.asking.take_beyond(broadcast, offset, now))]
+
+    def _question(self, share: str, state: _Share, most: int, now: float, unix_s: float) -> list[Action]:
+        epoch = self._sender.at(now, unix_s)
+        ids = state.asking.take(most, now)
+        # Who is not known yet is asked to show up with each flush; who is, less often: each would answer.
+        pause_s = DISCOVERY_S if state.neighbours.anybody(now) else COALESCE_S
+        discovery = now - state.discovered_s >= pause_s
+        if discovery:
+            state.discovered_s = now
+        qid = int.from_bytes(self._entropy(_QID_BYTES), "big")
+        tokens = tuple([block[:TOKEN_BYTES] for block in ids])
+        body = WhoHas(qid=qid, tokens=tokens, discovery=discovery).encode(self._outbound.bound())
+        self._questions.add(qid, Question(share, self._sender.id, ids, now))
+        self.counters.questions += 1
+        self.counters.tokens_asked += len(ids)
+        actions: list[Action] = []
+        for key in self._keyring.in_use(share, now, unix_s):
+            actions += self._outbound.broadcast(key, FrameType.WHOHAS, body, epoch, now)
+        return actions
+
+    def _presence(self, share: str, link: LinkId, now: float, unix_s: float) -> list[Send]:
+        epoch = self._sender.at(now, unix_s)
+        return self._outbound.presence(link, FrameType.HELLO, self._keyring.valid(share, unix_s), epoch, now)
+
+    def _goodbye(self, share: str, now: float, unix_s: float) -> list[Action]:
+        epoch = self._sender.at(now, unix_s)
+        keys = self._keyring.valid(share, unix_s)
+        links = self._outbound.links()
+        return [send for link in links for send in self._outbound.presence(link, FrameType.BYE, keys, epoch, now)]
+
+    def _is_good(self, state: _Share, now: float, peer: PeerId) -> bool:
+        bad = self.standing.is_banned(peer, now) or self.standing.is_ignored(peer, now)
+        return not bad and state.neighbours.is_live(peer, now)
+
+    def _took(self, seconds: float) -> None:
+        self.counters.took(seconds)
+        self._trip_s = seconds if self._trip_s is None else self._trip_s + (seconds - self._trip_s) / _SMOOTH
+
+    def _drop(self, why: Drop) -> list[Action]:
+        self.counters.drops[why] += 1
+        return []
