@@ -1,0 +1,24 @@
+"""Hostile bytes for everything that reads the LAN, guided by the code they reach: see tests/fuzz."""
+
+from __future__ import annotations
+
+import time
+
+from tests import effort
+from tests.fuzz.peer import TARGETS
+from tests.fuzz.search import search
+from tests.soak.report import Report
+
+MINUTES = 10
+
+
+def run(scale: float, report: Report) -> None:
+    """Search with seeds that no run before had: they begin at the present second.
+
+    Raises:
+        AssertionError: An input was not borne; it is named in hexadecimal.
+    """
+    inputs = max(1, effort.soak("peer parsers", scale) // len(TARGETS))
+    for seed, target in enumerate(TARGETS, int(time.time())):
+        found = search(target, inputs, seed, guided=True)
+        report.record(target.name, seed=seed, inputs=inputs, steps=len(found.steps), corpus=len(found.corpus))
