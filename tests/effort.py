@@ -105,6 +105,7 @@ KNOB: Final = {
     "hashmaps at once": Counts("blocks each", 1 << 19, 10_000_000, 10_000_000, "integration/test_server_tenants.py"),
     "a file as long as may be": Counts("blocks", 1 << 22, 1 << 24, 1 << 24, "integration/test_server_tenants.py"),
     "sync state": Counts("sequences", 10, 40, 1000, "unit/syncer/state/test_statedb_machine.py"),
+    "share index": Counts("sequences", 25, 100, 1000, "unit/syncer/state/test_shareindex.py"),
     "sparse hashes": Counts("examples", 20, 60, 1000, "unit/syncer/local/test_filehash.py"),
     "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),

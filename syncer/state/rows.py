@@ -11,12 +11,15 @@ from syncer.core.model import ROOT, BaseRow, Content, LocalTag, Nid, RelPath, Re
 from syncer.core.subtrees import Subtree
 from syncer.state.schema import (
     NID_KEY,
+    STAMP_KEY,
+    agreed_content,
     content_in,
     decode_row,
     ends_with_remote,
     inode_key,
     is_directory,
     remote_version,
+    stamp_at,
     uuid_key,
 )
 
@@ -32,6 +35,32 @@ class RowReader:
         self._by_path = tables["by-path"]
         self._by_inode = tables["by-inode"]
         self._by_uuid = tables["by-uuid"]
+        self._meta = tables["meta"]
+
+    @property
+    def stamp(self) -> int | None:
+        """Names what the rows are; None if a program of before stamps wrote last. See `schema.after_write`."""
+        raw = self._txn.get(STAMP_KEY, db=self._meta)
+        return stamp_at(None if raw is None else bytes(raw), self._txn.id())
+
+    def agreed(self, nid: Nid) -> Content | None:
+        """What a file holds on both sides; None if there is no such file."""
+        raw = self._txn.get(NID_KEY.pack(nid), db=self._base)
+        return agreed_content(bytes(raw)) if raw is not None else None
+
+    def agreed_from(self, first: Nid, most: int) -> tuple[list[tuple[Nid, Content]], Nid | None]:
+        """The same of the files among the next `most` rows, by number; and the number to go on with."""
+        found: list[tuple[Nid, Content]] = []
+        cursor = self._txn.cursor(db=self._base)
+        if cursor.set_range(NID_KEY.pack(first)):
+            for count, (key, raw) in enumerate(cursor.iternext()):
+                nid = Nid(NID_KEY.unpack(key)[0])
+                if count == most:
+                    return found, nid
+                content = agreed_content(bytes(raw))
+                if content is not None:
+                    found.append((nid, content))
+        return found, None
 
     def __len__(self) -> int:
         return int(self._txn.stat(self._base)["entries"])

@@ -19,6 +19,7 @@ from syncer.core.overwrites import Overwrite
 from syncer.core.xattrs import pack, unpack
 
 FORMAT: Final = 1
+STAMP_KEY: Final = b"stamp"
 
 NID_KEY: Final = struct.Struct(">Q")  # nid, or a running number
 INODE_KEY: Final = struct.Struct(">QQq")  # device, ino, birth time in ns
@@ -31,11 +32,13 @@ _CONTENT: Final = struct.Struct(f">Q{ID_SIZE}s")  # size in bytes, object hash
 _LOCAL: Final = struct.Struct(">QQqQqq")  # device, ino, birth, size, mtime, ctime
 _NUMBER: Final = struct.Struct(">Q")
 _LENGTH: Final = struct.Struct(">H")
+_STAMP: Final = struct.Struct(">QQ")
 
 _KINDS: Final = {Kind.FILE: 1, Kind.DIRECTORY: 2, Kind.SYMLINK: 3}
 _KIND_OF: Final = {code: kind for kind, code in _KINDS.items()}
 
 _DIRECTORY: Final = _KINDS[Kind.DIRECTORY]
+_FILE: Final = _KINDS[Kind.FILE]
 
 _HAS_LOCAL: Final = 1
 _HAS_REMOTE: Final = 2
@@ -303,6 +306,37 @@ def uuid_key(uuid: str) -> bytes:
     """Key of the index `by-uuid`. A server may call its uuids what it likes; LMDB keys end at 511 bytes."""
     raw = uuid.encode()
     return raw if len(raw) <= 64 else hashlib.sha256(raw).digest()
+
+
+def agreed_content(raw: bytes) -> Content | None:
+    """The content of a row's file that the server has, too, without the rest; None of all else."""
+    return content_in(raw) if raw[0] & _HAS_REMOTE and raw[1] == _FILE else None
+
+
+# --- which transaction changed rows last
+
+
+def after_write(before: bytes | None, number: int, *, rows: bool) -> bytes:
+    """The stamp that a writing transaction leaves.
+
+    Layout: number u64 of the last transaction that changed rows, or may have; number u64 of the last one of a program
+    that keeps the stamp. LMDB counts transactions without gaps, so one that an older program made in between shows.
+
+    Args:
+        before: The stamp that was there; None: there was none.
+        number: Of this transaction.
+        rows: It changes base rows.
+    """
+    changed, last = _STAMP.unpack(before) if before is not None and len(before) == _STAMP.size else (0, 0)
+    return _STAMP.pack(number if rows or last != number - 1 else changed, number)
+
+
+def stamp_at(raw: bytes | None, number: int) -> int | None:
+    """What names the base rows as transaction `number` left them; None if who wrote last did not keep the stamp."""
+    if raw is None or len(raw) != _STAMP.size:
+        return None
+    changed, last = _STAMP.unpack(raw)
+    return int(changed) if last == number else None
 
 
 # --- bookings of writes

@@ -32,8 +32,10 @@ from syncer.state.schema import (
     FORMAT,
     INODE_KEY,
     NID_KEY,
+    STAMP_KEY,
     KnownContent,
     Problem,
+    after_write,
     decode_known,
     decode_overwrite,
     decode_problem,
@@ -76,18 +78,18 @@ class StateDB:
         self._lock = lock
         self._closed = False
         self._writing = threading.Lock()
-        with self._errors():
+        # In a writing transaction, which changes nothing where all are there; see `environment.open_databases`.
+        with self._errors(), environment.begin(write=True) as txn:
             try:
-                # Not in a transaction of our own: what py-lmdb opens in a reading one is gone when that ends.
                 self._tables = {
-                    name: environment.open_db(name.encode(), create=lock is not None, dupsort=name in _INDEXES)
+                    name: environment.open_db(name.encode(), txn=txn, create=lock is not None, dupsort=name in _INDEXES)
                     for name in _PLAIN + _INDEXES
                 }
             except lmdb.NotFoundError:
                 raise NotFoundError(f"{path} holds no state: link the root first") from None
             for name in _LATER:
                 with contextlib.suppress(lmdb.NotFoundError):
-                    self._tables[name] = environment.open_db(name.encode(), create=lock is not None)
+                    self._tables[name] = environment.open_db(name.encode(), txn=txn, create=lock is not None)
         if new:
             self._begin()
         else:
@@ -235,11 +237,18 @@ class StateDB:
             yield txn
 
     @contextlib.contextmanager
-    def _write(self) -> Iterator[lmdb.Transaction]:
-        """One durable transaction (LMDB syncs on commit: no flag of ours turns that off)."""
+    def _write(self, *, rows: bool = False) -> Iterator[lmdb.Transaction]:
+        """One durable transaction (LMDB syncs on commit: no flag of ours turns that off).
+
+        Args:
+            rows: It changes base rows.
+        """
         assert self._lock is not None, "opened read-only"
         with self._writing, self._errors(), self._environment.begin(write=True) as txn:
             yield txn
+            number, raw = txn.id(), txn.get(STAMP_KEY, db=self._tables["meta"])
+            stamp = after_write(None if raw is None else bytes(raw), number, rows=rows)
+            txn.put(STAMP_KEY, stamp, db=self._tables["meta"])
 
     # --- base
 
@@ -297,7 +306,8 @@ class StateDB:
             contents: Hashing results to keep.
             meta: Further values, e.g. a journal cursor that these rows include.
         """
-        with self._write() as txn:
+        changes = list(changes)
+        with self._write(rows=bool(changes)) as txn:
             for change in changes:
                 if isinstance(change, Retagged):
                     self._retag(txn, change)
@@ -339,7 +349,7 @@ class StateDB:
 
     def clear(self) -> None:
         """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""
-        with self._write() as txn:
+        with self._write(rows=True) as txn:
             for name in ("base", "contents", "problems", *_INDEXES):
                 txn.drop(self._tables[name], delete=False)
 
