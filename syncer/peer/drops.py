@@ -14,9 +14,9 @@ class Drop(StrEnum):
     SIZE = "size"  # shorter or longer than any frame
     MAGIC = "magic"  # another user of the EtherType
     VERSION = "version"
-    TYPE = "type"
     FLAGS = "flags"  # or a reserved field that is not 0
     LENGTH = "length"  # what the header says of the body is not what came
+    TYPE = "type"
     EPOCH = "epoch"  # more than one epoch away: clocks differ
     OWN = "own"  # we sent it
     HINT = "hint"  # of no share that we know

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncer.peer import frames
 from syncer.peer.bodies import WhoHas
 from syncer.peer.drops import Drop
 from syncer.peer.frames import (
@@ -166,3 +168,30 @@ def test_no_part_of_an_id_that_is_asked_for_is_seen_on_the_wire(ids: list[bytes]
     windows = {frame[at : at + 8] for at in range(len(frame) - 7)}
     varied = [each for each in ids if len(set(each)) > 24]
     assert not [each for each in varied for at in range(25) if each[at : at + 8] in windows]
+
+
+@given(
+    st.sets(
+        st.tuples(st.sampled_from([b"k" * 32, b"K" * 32]), st.integers(7, 9), st.integers(1, 9), st.integers(1, 9)),
+        min_size=2,
+    )
+)
+def test_no_key_and_nonce_come_twice_as_long_as_a_sender_counts(sent: set[tuple[bytes, int, int, int]]) -> None:
+    """Of share, epoch, sender and counter at least one differs between any two frames: then so do key and nonce."""
+    used: list[tuple[bytes, bytes]] = []
+
+    def cipher(key: bytes) -> object:
+        real = ChaCha20Poly1305(key)
+
+        class Recorder:
+            def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes) -> bytes:
+                used.append((key, nonce))
+                return real.encrypt(nonce, data, associated_data)
+
+        return Recorder()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frames, "ChaCha20Poly1305", cipher)
+        for root, epoch, sender, counter in sent:
+            seal(derive(root, epoch), FrameType.HELLO, bytes([sender]) * 16, counter, BODY)
+    assert len(set(used)) == len(used) == len(sent)
