@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from syncer.peer.drops import Drop
 from syncer.peer.messages import (
+    DATA_BYTES,
     MAX_DATA_BYTES,
     MAX_HAVE_TOKENS,
     MAX_MESSAGE_BYTES,
@@ -131,12 +132,12 @@ def test_the_longest_messages_fit_into_a_record() -> None:
     assert decode(encode(data)) == data
 
 
-@given(st.integers(0, 3 * MAX_DATA_BYTES), st.integers(0, 3 * MAX_DATA_BYTES))
+@given(st.integers(0, 3 * DATA_BYTES), st.integers(0, 3 * DATA_BYTES))
 def test_a_block_goes_as_several_messages_from_where_it_is_wanted(size: int, offset: int) -> None:
     block = bytes(size)
     parts = list(data_of(4, block, offset))
     assert b"".join(each.content for each in parts) == block[offset:]
-    assert all(0 < len(each.content) <= MAX_DATA_BYTES and each.rid == 4 for each in parts)
+    assert all(0 < len(each.content) <= DATA_BYTES and each.rid == 4 for each in parts)
 
 
 def test_an_answer_fits_its_question_only() -> None:
