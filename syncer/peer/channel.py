@@ -1,0 +1,179 @@
+"""A connection as its two ends use it: messages in, messages out, over any stream of bytes.
+
+The shell around a codec (`records.Secured`, or `plain.Plain` on this machine): it reads, writes and closes, and has no
+rule of its own but one: what is half sent is never followed by anything else.
+
+Source: docs/design/peer-protocol.md.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import trio
+
+from syncer.peer.drops import Drop
+from syncer.peer.handshake import GREETING_BYTES, REPLY_BYTES, Dialled
+from syncer.peer.keys import EpochKeys
+from syncer.peer.messages import Message, Octets
+
+READ_BYTES: Final = 512 << 10  # at once; two records
+LOWAT_BYTES: Final = 128 << 10  # without it, a downloader wakes for each packet: 3 times the CPU, measured
+HANDSHAKE_S: Final = 1.0
+CLOSE_S: Final = 0.5  # for a last word to somebody who may not listen
+_GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class Codec(Protocol):
+    """Messages to bytes and back; `records.Secured` is one."""
+
+    @property
+    def failed(self) -> Drop | None:
+        """Why nothing more is read."""
+        ...
+
+    def wants(self) -> int:
+        """Bytes that are missing until something is whole; at least 1."""
+        ...
+
+    def receive(self, data: Octets) -> list[Message]:
+        """The messages that are complete with these bytes."""
+        ...
+
+    def send(self, message: Message) -> Octets:
+        """The bytes to send for a message, in the order of the calls."""
+        ...
+
+
+class Channel:
+    """Both directions of one connection. One task receives; any number send.
+
+    Attributes:
+        failed: Why the other side is not listened to any more; None: it keeps to the protocol so far.
+        heard_s: When bytes came last, `trio.current_time()`.
+        received_bytes: All that came, as it was on the wire.
+    """
+
+    def __init__(self, stream: trio.abc.Stream, codec: Codec) -> None:
+        """A connection after its handshake.
+
+        Args:
+            stream: Owned from now on.
+            codec: Fresh.
+        """
+        self._stream = stream
+        self._codec = codec
+        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._lowat = 1
+        self._sending = trio.Lock()
+        self._broken = False
+        self._early: list[Message] = []
+        self.heard_s = trio.current_time()
+        self.received_bytes = 0
+
+    @property
+    def failed(self) -> Drop | None:
+        """See the class."""
+        return self._codec.failed
+
+    async def first(self) -> bool:
+        """Wait for the first message, and keep it for `receive`. False: none came.
+
+        Whoever has answered a handshake knows only then that it was no recording.
+        """
+        self._early = await self.receive()
+        return bool(self._early)
+
+    async def receive(self) -> list[Message]:
+        """The next messages, at least one; none: the connection is over, or the other side has `failed`.
+
+        It may be cancelled and called again: no byte is lost.
+        """
+        if self._early:
+            early, self._early = self._early, []
+            return early
+        messages: list[Message] = []
+        while not messages and self._codec.failed is None:
+            self._expect(self._codec.wants())
+            try:
+                data = await self._stream.receive_some(READ_BYTES)
+            except _GONE:
+                break
+            if not data:
+                break
+            self.heard_s = trio.current_time()
+            self.received_bytes += len(data)
+            messages = self._codec.receive(data)
+        return messages
+
+    async def send(self, messages: Sequence[Message]) -> bool:
+        """Send messages one behind the other, with nothing between them. False: the connection is over.
+
+        If it is cancelled, nothing can be sent any more.
+        """
+        async with self._sending:
+            if self._broken:
+                return False
+            self._broken = True
+            pieces = [self._codec.send(message) for message in messages]
+            try:
+                await self._stream.send_all(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            except _GONE:
+                return False
+            self._broken = False
+            return True
+
+    async def close(self, last: Message | None = None) -> None:
+        """Close it, with a last word if it can be said at once. Idempotent."""
+        with trio.CancelScope(shield=True):
+            if last is not None and not self._sending.locked():
+                with trio.move_on_after(CLOSE_S):
+                    await self.send([last])
+            await trio.aclose_forcefully(self._stream)
+
+    def _expect(self, size: int) -> None:
+        """Be woken when as much has come as is of use."""
+        lowat = min(size, LOWAT_BYTES)
+        if self._socket is not None and lowat != self._lowat:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, lowat)
+            self._lowat = lowat
+
+
+async def greet(stream: trio.abc.Stream, keys: EpochKeys, sender: bytes, ephemeral: bytes) -> Channel | Drop:
+    """Begin a connection that we have dialled. The stream is still the caller's if it fails; so is the time it takes.
+
+    Args:
+        stream: Just connected.
+        keys: Of the share and of the present epoch.
+        sender: Our sender id.
+        ephemeral: 32 random bytes.
+    """
+    dialled = Dialled(keys, sender, ephemeral)
+    try:
+        await stream.send_all(dialled.greeting)
+        reply = await exactly(stream, REPLY_BYTES)
+    except _GONE:
+        return Drop.HANDSHAKE
+    secured = Drop.HANDSHAKE if reply is None else dialled.answered(reply)
+    return secured if isinstance(secured, Drop) else Channel(stream, secured)
+
+
+async def greeting(stream: trio.abc.Stream) -> bytes | None:
+    """What who dials says first; None: it says less."""
+    return await exactly(stream, GREETING_BYTES)
+
+
+async def exactly(stream: trio.abc.Stream, size: int) -> bytes | None:
+    """So many bytes, and none of those behind. None: it ended before."""
+    got = bytearray()
+    while len(got) < size:
+        try:
+            piece = await stream.receive_some(size - len(got))
+        except _GONE:
+            return None
+        if not piece:
+            return None
+        got += piece
+    return bytes(got)

@@ -1,0 +1,128 @@
+"""How much peers may have of this machine: connections, uploads, bytes a second."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import trio
+
+CONNECTIONS: Final = 32
+CONNECTIONS_EACH: Final = 4  # of one address
+HANDSHAKES: Final = 8  # under way: who has not proven the key yet
+UPLOADS: Final = 4
+WAIT_S: Final = 0.25  # for a place; who asks calls it a stall after 1 s
+_BURST_S: Final = 0.05  # a limit may be exceeded for so long: records are not cut for it
+_LOAD_FULL: Final = 255
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Pace:
+    """A limit in bytes a second that several share, each in its turn.
+
+    Args:
+        bytes_per_s: None: no limit.
+    """
+
+    def __init__(self, bytes_per_s: int | None) -> None:
+        self.bytes_per_s = bytes_per_s
+        self._free_s = 0.0
+
+    async def spend(self, size: int) -> None:
+        """Wait until so many bytes may travel."""
+        if self.bytes_per_s is None:
+            return
+        now = trio.current_time()
+        begin = max(self._free_s, now - _BURST_S)
+        self._free_s = begin + size / self.bytes_per_s
+        if begin > now:
+            await trio.sleep_until(begin)
+
+
+class Door:
+    """Who may come in. No waiting: who comes when it is full may come again."""
+
+    def __init__(self, most: int = CONNECTIONS, each: int = CONNECTIONS_EACH, handshakes: int = HANDSHAKES) -> None:
+        """Nobody is in.
+
+        Args:
+            most: Connections in all.
+            each: Connections of one address.
+            handshakes: Of these, so many that have not proven the key.
+        """
+        self._most = most
+        self._each = each
+        self._handshakes = handshakes
+        self._inside: Counter[bytes] = Counter()
+        self._unproven = 0
+
+    def __len__(self) -> int:
+        """Connections that are in."""
+        return self._inside.total()
+
+    def enter(self, address: bytes) -> bool:
+        """Somebody comes. True: it is in, unproven, until `proven` or `leave`."""
+        full = len(self) >= self._most or self._unproven >= self._handshakes
+        if full or self._inside[address] >= self._each:
+            return False
+        self._inside[address] += 1
+        self._unproven += 1
+        return True
+
+    def proven(self) -> None:
+        """One of those who are in holds the key."""
+        self._unproven -= 1
+
+    def leave(self, address: bytes, *, proven: bool) -> None:
+        """Somebody goes."""
+        self._inside[address] -= 1
+        if not self._inside[address]:
+            del self._inside[address]
+        self._unproven -= not proven
+
+
+class Uploads:
+    """The places for uploads, fair between connections, and what was sent.
+
+    Attributes:
+        pace: Of all together.
+        blocks: Sent.
+        bytes: Of these.
+        refused: Requests that were told to come again.
+    """
+
+    def __init__(self, places: int = UPLOADS, pace: Pace | None = None) -> None:
+        """Nothing is sent yet."""
+        self._places = places
+        self._free = trio.Semaphore(places)
+        self._waiting = 0
+        self.pace = pace or Pace(None)
+        # No more threads than there are places, and two for questions.
+        self._threads = trio.CapacityLimiter(places + 2)
+        self.blocks = self.bytes = self.refused = 0
+
+    @property
+    def load(self) -> int:
+        """0 idle to 255: all places are taken, and as many wait."""
+        taken = self._places - self._free.value + self._waiting
+        return min(_LOAD_FULL, taken * _LOAD_FULL // (2 * self._places))
+
+    async def enter(self) -> bool:
+        """Wait a moment for a place, behind those who wait already. False: all are taken."""
+        self._waiting += 1
+        try:
+            with trio.move_on_after(WAIT_S) as scope:
+                await self._free.acquire()
+            return not scope.cancelled_caught
+        finally:
+            self._waiting -= 1
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self._free.release()
+
+    async def look(self, what: Callable[[A], R], at: A) -> R:
+        """Call something that reads files, in a thread."""
+        return await trio.to_thread.run_sync(what, at, limiter=self._threads)
