@@ -24,7 +24,10 @@ from syncer.local.root import ContentMemory, CopyName, NoMemory
 from syncer.state.statedb import StateDB
 
 if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
+    from syncer.engine.books import Books
+    from syncer.engine.sharing import SharedRoot, ShareKeeper
     from syncer.local.blockfs_root import BlockfsRoot
+    from syncer.local.sharedblocks import SharedLists, SharedReader
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -165,6 +168,28 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
     except BlocksNotFoundError:
         os.makedirs(root.data, mode=0o700, exist_ok=True)
         return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
+
+
+def share_keeper(root: LinkedRoot, books: Books, local: SharedLists) -> ShareKeeper:
+    """What keeps a root's index for other devices beside its cycles."""
+    from syncer.engine.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
+
+    return ShareKeeper(root.share_index, books, local, root.record.block_size)
+
+
+def shared_root(root: LinkedRoot) -> SharedRoot:
+    """A root as other devices of its share may ask it; the caller's to close."""
+    from syncer.engine.sharing import SharedRoot  # noqa: PLC0415 - where somebody is served
+    from syncer.local.sharedblocks import FolderBlocks, VolumeBlocks  # noqa: PLC0415 - likewise
+
+    record = root.record
+    reader: SharedReader
+    if record.folder is not None:
+        reader = FolderBlocks(root.path, record.folder, record.block_size)
+    else:
+        assert record.volume_uuid is not None
+        reader = VolumeBlocks(root.path, record.volume_uuid, record.block_size, root.lists)
+    return SharedRoot(record.url, root.state, root.share_index, reader, lambda: root.paused)
 
 
 def read_token(token_file: str | None, environment: Mapping[str, str], account: str) -> str:

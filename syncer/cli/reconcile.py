@@ -17,7 +17,7 @@ from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
 from syncer.cli.failures import ToldError, code_of
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
-from syncer.cli.opening import open_local, open_state, policy_now
+from syncer.cli.opening import open_local, open_state, policy_now, share_keeper
 from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.several import tell_bad, worst
 from syncer.cli.telling import Teller
@@ -164,7 +164,12 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
             with teller.working(remote.counters, hashing), one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(teller.tick)
-                    await Cycle(local, remote, books, teller, options, report).run()
+                    cycle = Cycle(local, remote, books, teller, options, report)
+                    if request.dry_run:
+                        await cycle.run()
+                    else:
+                        async with share_keeper(linked, books, local).following():
+                            await cycle.run()
                     nursery.cancel_scope.cancel()
         finally:
             await remote.close()

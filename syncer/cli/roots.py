@@ -7,6 +7,8 @@
 <uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
 <uuid>/lists/      block lists of an ordinary root's files: a cache
+<uuid>/share-index/   which blocks other devices may have from here; made from the StateDB
+<uuid>/lan-key     the share's key, 0600
 ```
 An ordinary root's block directory is `$XDG_DATA_HOME/blocksync/<uuid>/blocks`.
 """
@@ -139,6 +141,16 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
     def lists(self) -> str:
         """Folder of the block list cache."""
         return os.path.join(self.state, "lists")
+
+    @property
+    def share_index(self) -> str:
+        """Folder of the index of blocks that other devices may have from here."""
+        return os.path.join(self.state, "share-index")
+
+    @property
+    def lan_key(self) -> str:
+        """File with the share's key."""
+        return os.path.join(self.state, "lan-key")
 
     @property
     def blocks(self) -> str:

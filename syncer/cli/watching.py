@@ -16,7 +16,7 @@ from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
 from syncer.cli.failures import code_of
-from syncer.cli.opening import open_local, policy_now
+from syncer.cli.opening import open_local, policy_now, share_keeper
 from syncer.cli.roots import LinkedRoot
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.books import Books
@@ -110,7 +110,8 @@ class Ports:
             if isinstance(local, LocalDirectory) and not work.local.everything:
                 scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
             options = Options(policy=policy, scoping=scoping, root=shlex.quote(shown(self.path)))
-            await Cycle(local, remote, books, _Ears(moving), options, report).run()
+            async with share_keeper(self._linked, books, local).following():
+                await Cycle(local, remote, books, _Ears(moving), options, report).run()
         finally:
             with trio.CancelScope(shield=True):
                 await local.close()

@@ -16,6 +16,7 @@ from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
 from syncer.core.overwrites import Overwrite
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.safety import ContainerIdentity
+from syncer.core.subtrees import Retagged
 from syncer.engine.report import Report
 from syncer.local.root import Origin
 from syncer.local.survey import Digests
@@ -32,6 +33,7 @@ _DIGESTS: Final = "directory-digests"
 _RULES: Final = "ignore-rules"
 _XATTRS: Final = "xattrs"
 _SPECIAL: Final = "special-modes"
+_NOTED: Final = 1 << 18  # rows kept in mind, 60 bytes each: with more a look at all of them takes no longer
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
@@ -62,6 +64,7 @@ class Books:
             parts: What of metadata the root takes part in.
         """
         self._database = database
+        self._noted: set[Nid] | None = None
         self._taken = {_XATTRS: parts.xattrs, _SPECIAL: parts.special_modes}
 
     def take_part(self) -> None:
@@ -97,6 +100,18 @@ class Books:
     def record(self, changes: Sequence[BaseChange]) -> None:
         """Base changes, durably."""
         self._database.record(changes)
+        if self._noted is not None:
+            self._noted.update(change.nid for change in changes if not isinstance(change, Retagged))
+            if len(self._noted) > _NOTED:
+                self._noted = None
+
+    def note_changes(self) -> None:
+        """From here on keep in mind which rows are recorded."""
+        self._noted = set()
+
+    def noted(self) -> set[Nid] | None:
+        """The rows recorded since, but for those of which only the server's version changed; None: too many."""
+        return self._noted
 
     def overwrites(self) -> list[Overwrite]:
         """Writes that may have replaced what nobody here has seen."""

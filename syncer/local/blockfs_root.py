@@ -46,6 +46,7 @@ from syncer.local.root import (
     Patterns,
     Staged,
     Wanted,
+    content_of,
     no_patterns,
 )
 from syncer.local.trashcan import TrashCan
@@ -321,6 +322,17 @@ class BlockfsRoot:
         if found is None and stat is not None and stat.content == content:
             with suppress(LocalChangedError):
                 return await self.block_list(stat)
+        return found
+
+    def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:
+        """See `SharedLists`: from the cache, else from the mount."""
+        if self._regrid is not None:
+            pair = self._regrid.pair(content)
+            return None if pair is None else pair.far
+        found = None if self._lists is None else self._lists.load(content)
+        if found is None and tag is not None and tag.version is not None:
+            found = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size)
+            return found if found is not None and content_of(found) == content else None
         return found
 
     async def remember_list(self, content: Content, blocks: BlockList) -> None:

@@ -288,6 +288,10 @@ class LocalDirectory:
         """From the cache."""
         return await self._run(self._lists.load, content)
 
+    def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:  # noqa: ARG002 - as in `known_list`
+        """See `SharedLists`."""
+        return self._lists.load(content)
+
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
         """Into the cache."""
         with suppress(OSError):
