@@ -393,11 +393,19 @@ class NoteKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One remark on one path. `text` is complete: what, and what will happen."""
+    """One remark on one path. `text` is complete: what, and what will happen.
+
+    Attributes:
+        kind: Why.
+        path: Where.
+        text: For a person.
+        copy_nid: Of a conflict: the node that is the conflict copy.
+    """
 
     kind: NoteKind
     path: RelPath
     text: str
+    copy_nid: Nid | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,8 @@ def _notes(
     notes = [*local.notes, *remote.notes]
     for kind, nid, text in dict.fromkeys((*merged.notes, *targets.notes)):
         if kind is NoteKind.WAITS or nid not in targets.frozen or kind in (NoteKind.UNKNOWN, NoteKind.UNHOLDABLE):
-            notes.append(Note(kind=kind, path=_path_of(nid, trees), text=text))
+            copy_nid = merged.copies.get(nid, nid) if kind is NoteKind.CONFLICT else None
+            notes.append(Note(kind=kind, path=_path_of(nid, trees), text=text, copy_nid=copy_nid))
     return tuple(sorted(notes, key=_order_of_note))
 
 

@@ -26,7 +26,6 @@ from syncer.core.model import (
     Kind,
     Move,
     Nid,
-    NoteKind,
     Plan,
     RelPath,
     RemoteStat,
@@ -308,7 +307,6 @@ class Cycle:
                 continue
             reason = f"the server's object can't be synced: {refused.reason}"
             self.report.failures.append(Failure(path=name, reason=reason))
-        self.report.conflicts = sum(1 for note in plan.notes if note.kind is NoteKind.CONFLICT)
         for failure in self.report.failures:
             self._listener.failed(failure)
         for path, text in self.report.notes:
@@ -352,7 +350,7 @@ class Cycle:
                 # The server has something else than the base says: only a look at everything puts that right.
                 await self._distrust_parts()
         late = await self._local.finish()
-        for path, reason in puller.lacking:
+        for path, reason in (*pusher.lacking, *puller.lacking):
             self._isolated(Failure(path=path, reason=reason))
         for path in (*puller.copies, *late):
             self.report.conflicts += 1

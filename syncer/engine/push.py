@@ -61,6 +61,7 @@ class RemoteWorker:
     Attributes:
         doubtful: A folder was not moved because the server has another one than the base says, or it is not known
             whether it was.
+        lacking: Nodes that lost something that is not ours to sync, and what.
         sent: Files of one block whose contents are on the server already.
         workers: How many actions at once are of use. Where small changes share requests, the more are asked for at
             once the fewer requests there are; only a few of them may be large files.
@@ -89,6 +90,7 @@ class RemoteWorker:
         """
         self._remote = remote
         self._subtrees = dict(subtrees or {})
+        self.lacking: list[tuple[RelPath, str]] = []
         self.sent: AbstractSet[BlockId] = frozenset()
         self.doubtful = False
         self._local = local
@@ -369,6 +371,9 @@ class RemoteWorker:
             writes = [self._unseen.rename(kind, order) for kind, order in zip(kinds, orders, strict=True)]
             booked = await self._unseen.about_to(writes)
         results = await self._remote.move_all(orders)
+        for order, result in zip(orders, results, strict=True):
+            if result.lacking is not None:
+                self.lacking.append((order.target, result.lacking))
         for write, result in zip(booked, results, strict=False):
             self._unseen.done(write, result.foreign)
         return results

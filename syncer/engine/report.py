@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -9,7 +10,21 @@ from typing import Final, Protocol
 import msgspec
 
 from blockfs.runtime.exitcodes import ExitCode
-from syncer.core.model import Action, Create, Mkdir, Move, Note, NoteKind, Plan, RelPath, SetMeta, Side, Trash, Update
+from syncer.core.model import (
+    Action,
+    Create,
+    Mkdir,
+    Move,
+    Nid,
+    Note,
+    NoteKind,
+    Plan,
+    RelPath,
+    SetMeta,
+    Side,
+    Trash,
+    Update,
+)
 from syncer.local.root import Problem
 
 TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_received", "requests")
@@ -41,7 +56,7 @@ class Report:
         pulled: Nodes made or changed locally.
         moved: Nodes renamed, on either side.
         deleted: Nodes deleted into the trash, on either side.
-        conflicts: Conflict copies made.
+        conflicts: Conflict copies made; those of earlier cycles that were cut short count, too.
         traffic: Counters of the client, by their JSON names.
         bytes_read_local: Content bytes read from files or segments.
         seconds: Wall-clock time.
@@ -67,6 +82,7 @@ class Report:
     dry_run: bool = False
     digest: str = ""
     undone: bool = False
+    _copies: Counter[Nid] = field(default_factory=Counter)
 
     @property
     def exit_code(self) -> int:
@@ -93,6 +109,7 @@ class Report:
 
     def count(self, action: Action) -> None:
         """Count one action that is done (or, in a dry run, would be)."""
+        self.conflicts += self._copies.pop(action.nid, 0)
         if isinstance(action, Mkdir | Create | Update | SetMeta):
             if action.side is Side.REMOTE:
                 self.pushed += 1
@@ -114,6 +131,17 @@ class Report:
                 self.notes.append((problem.path, problem.reason))
         for note in plan.notes:
             self._take_note(note, told)
+        self._expect_copies(plan)
+
+    def _expect_copies(self, plan: Plan) -> None:
+        """A conflict copy counts when the first of its actions is done, or now if an earlier cycle did them all."""
+        copies = Counter(note.copy_nid for note in plan.notes if note.kind is NoteKind.CONFLICT)
+        awaited = {action.nid for action in (*plan.local, *plan.remote)}
+        for nid, count in copies.items():
+            if nid in awaited:
+                self._copies[nid] = count
+            else:
+                self.conflicts += count
 
     def _take_note(self, note: Note, told: set[bytes]) -> None:
         if note.kind is NoteKind.UNHOLDABLE:

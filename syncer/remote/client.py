@@ -197,10 +197,12 @@ class PutResult:
     Attributes:
         tag: The version that is now current, as our own write made it.
         foreign: Versions of others that it replaced unseen; empty on a server with atomic conditions.
+        lacking: What the object had and has no more, as a sentence; None if nothing.
     """
 
     tag: RemoteTag
     foreign: tuple[ForeignVersion, ...] = ()
+    lacking: str | None = None
 
 
 class MissingBlocks(msgspec.Struct, frozen=True, kw_only=True):

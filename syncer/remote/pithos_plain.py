@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from syncer.core.model import NO_META, Meta, RelPath, RemoteTag
 from syncer.core.overwrites import ForeignVersion, Overwrite, unseen
@@ -19,10 +20,11 @@ from syncer.protocol.headers import ObjectState
 from syncer.protocol.listing import ObjectRow
 from syncer.remote.client import PutResult
 from syncer.remote.conditions import describe, require
-from syncer.remote.http import Request
 from syncer.remote.pithos_replies import tag_of
 from syncer.remote.pithos_requests import etag_guard, object_name, parse_trash_name, trash_name
-from syncer.remote.pithos_session import Session
+from syncer.remote.pithos_session import Current, Session
+
+_DROPPED: Final = {wire.OBJECT_SHARING: "sharing", wire.OBJECT_PUBLIC: "public link"}
 
 
 class PlainServer:
@@ -65,18 +67,21 @@ class PlainServer:
         """Rename; see CloudClient.move."""
         from_name, to_name = object_name(source), object_name(target)
         before = await self._versions(to_name)
-        lost: Request | None = None
+        shared: dict[str, str] = {}
 
         async def attempt() -> bool:
-            nonlocal lost
             current = await self._session.current(from_name)
-            if current is not None and (current.sharing or current.public):
-                lost = self._session.make.share(to_name, current.sharing, public=current.public)
+            shared.update({} if current is None else current.shared)
             require(source, expect, None if current is None else tag_of(current.state))
             taken = await self._session.current(to_name)
             require(target, None, None if taken is None else tag_of(taken.state))
-            request = self._session.make.move(from_name, to_name, etag_guard(current.etag if current else None))
+            guard = etag_guard(current.etag if current else None)
+            # A MOVE drops sharing and publication that it does not name. Named, they move in the same transaction.
+            request = self._session.make.move(from_name, to_name, guard, shared)
             reply = await self._session.send(request)
+            if shared and reply.status in {400, 403}:  # who may rename an object may not share it, perhaps
+                request = self._session.make.move(from_name, to_name, guard)
+                reply = await self._session.send(request)
             if reply.status in {404, 412}:
                 raise self._session.judge.conflict(source, expect, reply)
             self._session.judge.demand(request, reply, 201, 202, 204)
@@ -86,12 +91,11 @@ class PlainServer:
             return await self.moved(to_name, expect) is not None or None
 
         await self._session.retry.looking(attempt, look)
-        ours = await self._moved(to_name, expect)
-        if ours is None:
+        there = await self._moved(to_name, expect)
+        if there is None:
             # It moved as somebody had just changed it. Nothing is lost; the next cycle sees it as it is.
             raise ConflictOnRemoteError(source, describe(expect), "another one, which was moved")
-        if lost is not None:  # a MOVE drops both; a public link is another one then
-            await self._session.ask(lost, 202, 403, 404)
+        ours, lacking = there.state, await self._share_again(to_name, there, shared)
         write = Overwrite(
             path=target,
             kind=wire.kind_of(ours.content_type),
@@ -100,18 +104,30 @@ class PlainServer:
             known=max(before, default=0),
             uuid=expect.uuid,
         )
-        return PutResult(tag=tag_of(ours), foreign=tuple(await self.foreign(to_name, write, tag_of(ours))))
+        foreign = tuple(await self.foreign(to_name, write, tag_of(ours)))
+        return PutResult(tag=tag_of(ours), foreign=foreign, lacking=lacking)
+
+    async def _share_again(self, name: str, there: Current, shared: Mapping[str, str]) -> str | None:
+        """Give a renamed object what the rename dropped; says so if that is refused."""
+        dropped = {header: value for header, value in shared.items() if header not in there.shared}
+        if not dropped:
+            return None
+        reply = await self._session.ask(self._session.make.share(name, dropped), 202, 400, 403, 404)
+        if reply.status == 202:
+            return None
+        what = " and ".join(_DROPPED[header] for header in dropped)
+        return f"the rename ended its {what}, and the server refuses to give that back ({reply.status})"
 
     async def moved(self, to_name: str, expect: RemoteTag) -> RemoteTag | None:
         """The object at the new name, if it is the one that was to be moved."""
-        state = await self._moved(to_name, expect)
-        return None if state is None else tag_of(state)
+        there = await self._moved(to_name, expect)
+        return None if there is None else tag_of(there.state)
 
-    async def _moved(self, to_name: str, expect: RemoteTag) -> ObjectState | None:
+    async def _moved(self, to_name: str, expect: RemoteTag) -> Current | None:
         current = await self._session.current(to_name)
         if current is None or not _is(current.state, expect.uuid, expect.size_bytes, expect.etag):
             return None
-        return current.state
+        return current
 
     async def delete(self, path: RelPath, expect: RemoteTag) -> None:
         """Delete exactly `expect`: every step looks first, so the whole may be repeated."""

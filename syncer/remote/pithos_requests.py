@@ -49,6 +49,9 @@ Guard = Mapping[str, str]
 """Condition headers; and metadata of others that a write would drop, if they are not sent again."""
 
 
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
 class Requests(msgspec.Struct, frozen=True):
     """Builds requests for one container.
 
@@ -233,19 +236,17 @@ class Requests(msgspec.Struct, frozen=True):
             headers={**wire.meta_headers(wire.encode_meta(meta)), **guard},
         )
 
-    def move(self, source: str, target: str, guard: Guard) -> Request:
-        """Rename; conditions of `guard` are on the source unless they say otherwise."""
+    def move(self, source: str, target: str, guard: Guard, shared: Mapping[str, str] = NO_HEADERS) -> Request:
+        """Rename; conditions of `guard` are on the source unless they say otherwise. `shared`: see `Current`."""
         return Request(
             method="MOVE",
             target=self._object(source, {}),
-            headers={wire.DESTINATION: self.url.object_reference(target), **guard},
+            headers={wire.DESTINATION: self.url.object_reference(target), **guard, **shared},
         )
 
-    def share(self, name: str, sharing: str, *, public: bool) -> Request:
-        """Give an object the sharing, and a public link, that it lost."""
-        headers = {wire.OBJECT_SHARING: sharing} if sharing else {}
-        headers |= {wire.OBJECT_PUBLIC: "true"} if public else {}
-        return Request(method="POST", target=self._object(name, {"update": ""}), headers=headers)
+    def share(self, name: str, shared: Mapping[str, str]) -> Request:
+        """Give an object the sharing, and a public link, that it lost; `shared`: see `Current`."""
+        return Request(method="POST", target=self._object(name, {"update": ""}), headers=dict(shared))
 
     def move_subtree(self, source: str, target: str, guard: SubtreeGuard) -> Request:
         """Rename an object and all below it, if that is exactly what we think it is."""

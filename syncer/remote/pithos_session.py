@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import msgspec
@@ -24,14 +25,13 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: What it is.
         etag: As conditions compare it: not always the object hash.
-        sharing: Of the object itself, not of a directory above; "" for none.
-        public: It has a public link.
+        shared: Headers of a write that gives an object the sharing and the public link that this one has itself, not
+            by a directory above. A public link is another one then.
     """
 
     state: ObjectState
     etag: str
-    sharing: str = ""
-    public: bool = False
+    shared: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Session:
@@ -97,13 +97,13 @@ class Session:
         if reply.status == 404:
             return None
         state = self.judge.state(reply)
-        inherited = wire.OBJECT_SHARED_BY.lower() in reply.headers
-        return Current(
-            state=state,
-            etag=reply.headers.get("etag", state.etag).strip('"'),
-            sharing="" if inherited else reply.headers.get(wire.OBJECT_SHARING.lower(), ""),
-            public=wire.OBJECT_PUBLIC.lower() in reply.headers,
-        )
+        shared: dict[str, str] = {}
+        sharing = reply.headers.get(wire.OBJECT_SHARING.lower())
+        if sharing and wire.OBJECT_SHARED_BY.lower() not in reply.headers:
+            shared[wire.OBJECT_SHARING] = sharing
+        if wire.OBJECT_PUBLIC.lower() in reply.headers:
+            shared[wire.OBJECT_PUBLIC] = "true"
+        return Current(state=state, etag=reply.headers.get("etag", state.etag).strip('"'), shared=shared)
 
     async def pinned(self, path: RelPath, name: str, tag: RemoteTag, modified_us: int) -> RemoteStat:
         """One version of an object.

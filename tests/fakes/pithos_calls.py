@@ -394,19 +394,20 @@ class ObjectCall(Call):
         self.share()
         return Answer(201, {"ETag": self.store.etag(version), "X-Object-Version": str(version.serial)})
 
-    def share(self) -> bool:
+    def share(self, name: str | None = None) -> bool:
         """Take sharing and publication over; True if there is any."""
+        name = self.name if name is None else name
         shared, public = self.headers.get("x-object-sharing"), self.headers.get("x-object-public")
         if shared and not re.fullmatch(r"((read|write)=[^;]+;?\s*)+", shared):
             raise bad_request("Bad X-Object-Sharing header value: missing prefix")
         if shared is not None:
-            self.box.sharing[self.name] = shared
+            self.box.sharing[name] = shared
         if shared == "":
-            del self.box.sharing[self.name]
+            del self.box.sharing[name]
         if public is not None:
-            self.box.public.pop(self.name, None)
+            self.box.public.pop(name, None)
         if public == "true":
-            self.box.public[self.name] = uuid.uuid4().hex[:22]
+            self.box.public[name] = uuid.uuid4().hex[:22]
         return shared is not None or public is not None
 
     def post(self) -> Answer:
@@ -478,6 +479,7 @@ class ObjectCall(Call):
             old = self.store.version(self.box, name, None)
             more = {"meta": {**old.meta, **meta_in(self.headers)}, **self.kind()}
             done.append(self.store.move(self.box, name, target + name[len(source) :], **more))
+        self.share(target)  # Synnefo's copy_or_move_object hands both on
         serials = ", ".join(str(version.serial) for version in done)
         size = sum(version.size for version in done)
         last = "0" if source == target else f"{size}L"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
+from tests.fakes.pithos_calls import ObjectCall
 from tests.integration.syncing import Sync, content
 
 
@@ -184,6 +185,56 @@ def test_what_others_keep_with_an_object_stays_over_an_edit_and_a_rename(sync: S
         assert (version.size, version.meta["x-object-meta-colour"]) == (size, "röt +1")
         assert box().sharing[name] == "read=bob"
         assert name in box().public
+    sync.at_rest(root)
+
+
+def renamed(sync: Sync, pithos: FakePithos) -> Path:
+    """A device that has renamed a shared file, and was not run since."""
+    root = linked(sync, pithos, "first")
+    (root / "old").write_bytes(b"data")
+    sync.reconcile(root)
+    pithos.container().sharing["old"] = "read=bob"
+    pithos.container().public["old"] = "link"
+    (root / "old").rename(root / "new")
+    return root
+
+
+def test_a_rename_and_its_sharing_are_one_request(sync: Sync, pithos: FakePithos) -> None:
+    """A kill after the MOVE ended the sharing for good (12.28)."""
+    root = renamed(sync, pithos)
+    pithos.requests.clear()
+    sync.reconcile(root)
+    assert pithos.container().sharing == {"new": "read=bob"}
+    assert not [target for method, target in pithos.requests if method == "POST"]
+
+
+@pytest.mark.parametrize("refusing", [False, True])
+def test_sharing_that_a_rename_dropped_is_given_back_or_named(
+    refusing: bool, sync: Sync, pithos: FakePithos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refusal was not reported (12.28)."""
+    root = renamed(sync, pithos)
+    share = ObjectCall.share
+
+    def only_by_itself(self: ObjectCall, name: str | None = None) -> bool:
+        return name is None and share(self)
+
+    monkeypatch.setattr(ObjectCall, "share", only_by_itself)
+    if refusing:
+        pithos.inject(Fault(FaultKind.STATUS_BEFORE, method="POST", containing="/new", times=99, status=403))
+    sync.reconcile(root, expect=3 if refusing else 0)
+    assert pithos.container().sharing == ({} if refusing else {"new": "read=bob"})
+    assert ("ended its sharing and public link" in sync.out) == refusing
+    pithos.clear_faults()
+    sync.at_rest(root)
+
+
+def test_who_may_rename_an_object_and_not_share_it_renames_it(sync: Sync, pithos: FakePithos) -> None:
+    """The sharing is what can't be kept then, and that is said."""
+    root = renamed(sync, pithos)
+    pithos.inject(Fault(FaultKind.STATUS_BEFORE, method="MOVE", times=1, status=403))
+    sync.reconcile(root)
+    assert "new" in pithos.container().live()
     sync.at_rest(root)
 
 

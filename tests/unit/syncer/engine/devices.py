@@ -156,6 +156,7 @@ class Device:
     container: MemoryContainer
     state: MemoryState = field(default_factory=MemoryState)
     ears: Ears = field(default_factory=Ears)
+    report: Report = field(default_factory=Report)  # of the last cycle, also of one that was broken off
     partly: bool = True  # cycles look only where something may have changed
 
     @property
@@ -198,7 +199,7 @@ class Device:
             client: Another one than usual.
             entries: All paths that may have changed; None: nobody watched.
         """
-        self.ears = Ears()
+        self.ears, self.report = Ears(), Report(dry_run=dry_run)
         root = self.place.open()
         if step is not None:
             root.step = step
@@ -215,7 +216,7 @@ class Device:
         )
         try:
             remote: CloudClient = client or MemoryClient(self.container)
-            return await Cycle(root, remote, self.state, self.ears, options).run()
+            return await Cycle(root, remote, self.state, self.ears, options, self.report).run()
         finally:
             await root.close()
 

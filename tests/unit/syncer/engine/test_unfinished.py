@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from syncer.errors import ConflictOnRemoteError, SafetyStopError
+from syncer.errors import ConflictOnRemoteError, RemoteUnavailableError, SafetyStopError
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
+from tests.unit.syncer.local.folders import BLOCK, noise
 
 
 @pytest.fixture
@@ -84,3 +85,27 @@ def test_a_conflict_copy_that_an_earlier_run_made_on_the_server_is_told_by_the_r
     assert first.reconcile().exit_code == 0
     assert first.contents() == second.contents() == [b"known", b"ours", b"theirs"]
     assert_at_rest(first, second)
+
+
+@pytest.mark.parametrize("method", ["put_small", "put_blocks", "put_object"])
+def test_a_conflict_copy_counts_when_it_is_made(
+    pair: tuple[Device, Device], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cycle that something else broke off reported a copy that it had only planned."""
+    first, second = pair
+    size = 10 if method == "put_small" else 10 * BLOCK
+    first.write("file", noise(1, size))
+    second.write("file", noise(2, size))
+    first.reconcile()
+
+    async def gone(self: MemoryClient, *arguments: object) -> None:
+        raise RemoteUnavailableError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryClient, method, gone)
+        with pytest.raises(RemoteUnavailableError):
+            second.reconcile()
+        assert second.report.conflicts == 0
+    assert second.reconcile(dry_run=True).conflicts == 1
+    assert second.reconcile().conflicts == 1
+    assert second.reconcile().conflicts == 0
