@@ -53,7 +53,9 @@ _WHOLE_BYTES: Final = 4 << 20
 
 _READ_BYTES: Final = 1 << 20  # a piece of a reply, or a block if that is more
 _HASHMAP_BYTES: Final = 4 << 20  # needed to send a hashmap, of any length
-_HISTORY_BYTES: Final = 32 << 20  # 100,000 versions
+_VERSION_BYTES: Final = 320  # needed for one in a list of versions
+_FEW_VERSIONS: Final = 800  # in 256 KiB
+_MANY_VERSIONS: Final = 100_000  # in 32 MiB
 _BODY_BYTES: Final = 8 << 20  # needed to take a content: pieces of 1 MiB, or of a block, in several states
 _ID_COPIES: Final = 6 * 32  # bytes of a block's id in a change of a part
 
@@ -62,12 +64,22 @@ async def get_object(call: Call) -> Response:
     """GET /account/container/object, its hashmap, or its versions."""
     version = call.target.parameters.get("version")
     if version == "list":
-        await call.reserve(_HISTORY_BYTES)
-        rows = await call.run(call.store.history, call.place)
-        return reply(200, listing.encode_versions(rows), content_type=JSON)
+        return await _get_history(call)
     if "hashmap" in call.target.parameters:
         return await _get_hashmap(call)
     return await _get_content(call)
+
+
+async def _get_history(call: Call) -> Response:
+    """A list of versions. It is charged a few; a long one is begun again, with as much as it may take."""
+    await call.reserve(_VERSION_BYTES * _FEW_VERSIONS)
+    rows = await call.run(call.store.history, call.place, _FEW_VERSIONS)
+    if len(rows) == _FEW_VERSIONS:  # there may be more
+        del rows
+        call.purse.keep(0)
+        await call.reserve(_VERSION_BYTES * _MANY_VERSIONS)
+        rows = await call.run(call.store.history, call.place)
+    return reply(200, listing.encode_versions(rows), content_type=JSON)
 
 
 async def head_object(call: Call) -> Response:

@@ -183,8 +183,13 @@ def read_version(view: Reading, place: Place, serial: int | None) -> tuple[int, 
     return serial, record
 
 
-def history(view: Reading, place: Place) -> list[VersionRow]:
-    """All versions of a name, ascending, without deletion markers. Of a deleted object, too.
+def history(view: Reading, place: Place, most: int | None = None) -> list[VersionRow]:
+    """The versions of a name, ascending, without deletion markers. Of a deleted object, too.
+
+    Args:
+        view: The catalogue.
+        place: The name.
+        most: The last so many; None: all.
 
     Raises:
         NotFound: No container, or the name never existed.
@@ -194,7 +199,7 @@ def history(view: Reading, place: Place) -> list[VersionRow]:
         raise NotFound("Object does not exist")
     rows: list[VersionRow] = []
     serial = found.row.newest
-    while serial:
+    while serial and len(rows) != most:
         record = view.existing_version(serial)
         if not record.deleted:
             rows.append(VersionRow(version=serial, modified_us=record.modified_us))

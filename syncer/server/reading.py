@@ -101,10 +101,10 @@ class ObjectReader:
         size = sum(segment.state.size_bytes for segment in segments)
         return replace(opened, state=replace(opened.state, size_bytes=size, md5=None), segments=segments)
 
-    def history(self, place: Place) -> list[VersionRow]:
-        """Versions of a name, ascending."""
+    def history(self, place: Place, most: int | None = None) -> list[VersionRow]:
+        """Versions of a name, ascending: the last so many, or all."""
         with self._catalogue.reading() as view:
-            return objects.history(view, place)
+            return objects.history(view, place, most)
 
     def ids(self, opened: ObjectView, first: int, count: int) -> bytes:
         """Some of an object's block ids, concatenated.

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Protocol
 
 import pytest
 import trio
@@ -226,6 +227,23 @@ def no_json(form: dict[str, object]) -> None:
     form.clear()
 
 
+class Liar(Protocol):
+    """A transport that counts its lies."""
+
+    lies: int
+
+
+async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[PutResult, OlderList]:
+    """Send two versions and ask for the difference: one lie is found, and the right list comes of it."""
+    await client.create_container()
+    old, old_tag = original(), (await upload(client, original())).tag
+    done = await upload(client, changed(old), old, list_of(old))
+    older = OlderList(version=old_tag.version, blocks=list_of(old))
+    assert await client.block_list(path("big"), done.tag, older) == list_of(changed(old))
+    assert liar.lies == 1
+    return done, older
+
+
 @pytest.mark.parametrize("twist", [other_id, out_of_range, overlapping, huge, nothing, no_json])
 def test_a_lie_about_splices_is_found_and_the_whole_list_asked_for(serve: ServeRemote, twist: Twist) -> None:
     async def main() -> None:
@@ -234,12 +252,7 @@ def test_a_lie_about_splices_is_found_and_the_whole_list_asked_for(serve: ServeR
             transport = HttpTransport(url, serve.token, HttpSettings(), counters)
             liar = LyingTransport(WithoutExtensions(transport, frozenset({EXTENSION_BLOCK_LISTS})), twist)
             client = PithosClient(url, liar, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
-            await client.create_container()
-            old, old_tag = original(), (await upload(client, original())).tag
-            done = await upload(client, changed(old), old, list_of(old))
-            older = OlderList(version=old_tag.version, blocks=list_of(old))
-            assert await client.block_list(path("big"), done.tag, older) == list_of(changed(old))
-            assert liar.lies == 1
+            done, older = await sent_and_asked_for(client, liar)
             with pytest.raises(CorruptionError):
                 await client.block_list(path("big"), replace(done.tag, etag="00" * 32), older)
             await client.close()
@@ -288,12 +301,7 @@ def test_a_garbled_block_list_is_found_and_the_whole_one_asked_for(serve: ServeR
             url, counters = parse_url(serve.url), Counters()
             liar = Garbling(HttpTransport(url, serve.token, HttpSettings(), counters), garble, times=1)
             client = PithosClient(url, liar, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
-            await client.create_container()
-            old, old_tag = original(), (await upload(client, original())).tag
-            done = await upload(client, changed(old), old, list_of(old))
-            older = OlderList(version=old_tag.version, blocks=list_of(old))
-            assert await client.block_list(path("big"), done.tag, older) == list_of(changed(old))
-            assert liar.lies == 1
+            await sent_and_asked_for(client, liar)
             await client.close()
 
     trio.run(main)

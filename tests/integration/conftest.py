@@ -68,6 +68,18 @@ def commands(
     return Sync(tmp_path, *shared_server, capsys)
 
 
+@pytest.fixture(scope="module")
+def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A mounted volume, for all tests of a module: each leaves it empty."""
+    home = tmp_path_factory.mktemp("volume")
+    point = home / "mounted"
+    point.mkdir()
+    command("init", home / "volume")
+    command("mount", home / "volume", point)
+    yield point
+    command("umount", point)
+
+
 @pytest.fixture(params=["folder", "volume"])
 def roots(request: pytest.FixtureRequest, commands: Sync) -> Iterator[tuple[Path, Path]]:
     """Two linked roots of one kind, devices of one share."""

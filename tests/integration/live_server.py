@@ -162,6 +162,11 @@ class ServerProcess:
         """One whose time-outs are short."""
         return cls([sys.executable, "-m", "tests.integration.impatient_server", str(folder)])
 
+    def says(self, text: str) -> bool:
+        """Wait until it writes a line with a text to stderr; False if it ends without."""
+        assert self.process.stderr is not None
+        return any(text in line for line in self.process.stderr)
+
     def is_connected_to(self, line: socket.socket) -> bool:
         """Whether the server still has its end of a connection."""
         ours, theirs = (int(address.rpartition(":")[2]) for address in (self.address, str(line.getsockname()[1])))

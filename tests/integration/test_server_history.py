@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from syncer.server import object_calls
+from syncer.server.budget import Purse
 from syncer.server.folder import ServerFolder
 from syncer.server.store import Store
 from tests.integration.live_server import BLOCK, Client, serving
@@ -133,3 +135,27 @@ def test_a_listing_by_metadata(served: Served) -> None:
     assert alice.names("c", "&meta=Colour%3Dred") == ["red"]
     assert alice.names("c", "&meta=!colour") == ["none"]
     assert alice.names("c", "&meta=colour,!size") == ["blue"]
+
+
+def test_a_short_list_of_versions_is_charged_little_and_a_long_one_is_whole(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each took 32 MiB of its account's 256, so that nine wrote nobody an answer at once (12.13)."""
+    charged: list[int] = []
+    reserve = Purse.reserve
+
+    async def noticed(self: Purse, size_bytes: int) -> None:
+        charged.append(size_bytes)
+        await reserve(self, size_bytes)
+
+    alice = served.alice
+    for number in range(3):
+        alice("PUT", "/c/few", b"%d" % number)
+    monkeypatch.setattr(Purse, "reserve", noticed)
+    assert len(versions(alice, "/c/few")) == 3
+    assert charged == [256_000]
+    monkeypatch.setattr(object_calls, "_FEW_VERSIONS", 3)
+    alice("PUT", "/c/few", b"4")
+    charged.clear()
+    assert len(versions(alice, "/c/few")) == 4
+    assert charged == [3 * 320, 32_000_000]

@@ -10,18 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import Sync, command
-
-
-@pytest.fixture(scope="module")
-def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    home = tmp_path_factory.mktemp("volume")
-    point = home / "mounted"
-    point.mkdir()
-    command("init", home / "volume")
-    command("mount", home / "volume", point)
-    yield point
-    command("umount", point)
+from tests.integration.syncing import Sync
 
 
 @pytest.fixture(params=["folder", "volume"])

@@ -9,20 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import BLOCK, Sync, command
+from tests.integration.syncing import BLOCK, Sync
 
 LARGE = random.Random(3).randbytes(3000)  # on ext4 one block of 4 KiB holds all of a file's attributes
-
-
-@pytest.fixture(scope="module")
-def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    home = tmp_path_factory.mktemp("volume")
-    point = home / "mounted"
-    point.mkdir()
-    command("init", home / "volume")
-    command("mount", home / "volume", point)
-    yield point
-    command("umount", point)
 
 
 @pytest.fixture(params=["folder", "volume"])

@@ -24,6 +24,7 @@ from tests.simulation.engine_scenario import (
     Trouble,
     _meaning,
     deterministic,
+    violation,
 )
 from tests.simulation.neighbours import Neighbours, Stranger
 from tests.simulation.watched import Watcher
@@ -162,11 +163,7 @@ def run_seed(seed: int, trouble: Trouble = ROUGH, crowd: Crowd | None = None) ->
 
 def failure_of(seed: int, trouble: Trouble = ROUGH, crowd: Crowd | None = None) -> str | None:
     """What a seed violates, or None."""
-    try:
-        run_seed(seed, trouble, crowd)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it names this seed
-        return f"{type(error).__name__}: {error}"
-    return None
+    return violation(lambda: run_seed(seed, trouble, crowd))
 
 
 def failures(seeds: range) -> Iterator[tuple[int, str | None]]:

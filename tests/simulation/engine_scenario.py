@@ -557,13 +557,18 @@ def shrink(seed: int, search: int = 300) -> tuple[int, Trouble, str]:
     return best
 
 
-def failure_of(seed: int, trouble: Trouble | None = None, scenario: EngineScenario | None = None) -> str | None:
-    """What a seed violates, or None."""
+def violation(run: Callable[[], object]) -> str | None:
+    """What a run of one seed violates, or None."""
     try:
-        run_seed(seed, trouble, scenario)
+        run()
     except Exception as error:  # noqa: BLE001 - whatever it is, it names this seed
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def failure_of(seed: int, trouble: Trouble | None = None, scenario: EngineScenario | None = None) -> str | None:
+    """What a seed violates, or None."""
+    return violation(lambda: run_seed(seed, trouble, scenario))
 
 
 def failures(seeds: range) -> Iterator[tuple[int, str | None]]:

@@ -184,11 +184,16 @@ def base(world: World) -> None:
     world.cycle("a")
 
 
+def intruded(world: World, at: str, path: str) -> bytes:
+    """When something is done at `at`, somebody writes a file; its content, which must not be lost."""
+    world.intrude(at, lambda: world.write(path, b"theirs"))
+    return b"theirs"
+
+
 def update_small(world: World) -> bytes:
     base(world)
     world.device("a").write("file", b"mine!")
-    world.intrude("file", lambda: world.write("file", b"theirs"))
-    return b"theirs"
+    return intruded(world, "file", "file")
 
 
 def update_large(world: World) -> bytes:
@@ -202,30 +207,26 @@ def update_large(world: World) -> bytes:
 def create(world: World) -> bytes:
     base(world)
     world.device("a").write("new", b"mine")
-    world.intrude("new", lambda: world.write("new", b"theirs"))
-    return b"theirs"
+    return intruded(world, "new", "new")
 
 
 def create_many(world: World) -> bytes:
     base(world)
     for number in range(12):
         world.device("a").write(f"many/{number}", b"%d" % number)
-    world.intrude("many/7", lambda: world.write("many/7", b"theirs"))
-    return b"theirs"
+    return intruded(world, "many/7", "many/7")
 
 
 def create_large(world: World) -> bytes:
     base(world)
     world.device("a").write("new", noise(4, 2 * BLOCK))
-    world.intrude("new", lambda: world.write("new", b"theirs"))
-    return b"theirs"
+    return intruded(world, "new", "new")
 
 
 def folder_over_file(world: World) -> bytes:
     base(world)
     (world.device("a").path / "new").mkdir()
-    world.intrude("new", lambda: world.write("new", b"theirs"))
-    return b"theirs"
+    return intruded(world, "new", "new")
 
 
 def file_over_link(world: World) -> bytes:
@@ -248,30 +249,26 @@ def rename(world: World) -> bytes:
     base(world)
     path = world.device("a").path
     (path / "file").rename(path / "renamed")
-    world.intrude("file", lambda: world.write("renamed", b"theirs"))
-    return b"theirs"
+    return intruded(world, "file", "renamed")
 
 
 def rename_folder(world: World) -> bytes:
     base(world)
     path = world.device("a").path
     (path / "folder").rename(path / "renamed")
-    world.intrude("folder/in", lambda: world.write("renamed/in", b"theirs"))
-    return b"theirs"
+    return intruded(world, "folder/in", "renamed/in")
 
 
 def delete(world: World) -> bytes:
     base(world)
     (world.device("a").path / "file").unlink()
-    world.intrude("file", lambda: world.write("file", b"theirs"))
-    return b"theirs"
+    return intruded(world, "file", "file")
 
 
 def change_mode(world: World) -> bytes:
     base(world)
     (world.device("a").path / "file").chmod(0o600)
-    world.intrude("file", lambda: world.write("file", b"theirs"))
-    return b"theirs"
+    return intruded(world, "file", "file")
 
 
 RACES = [
