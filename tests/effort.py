@@ -108,6 +108,7 @@ KNOB: Final = {
     "share index": Counts("sequences", 25, 100, 1000, "unit/syncer/state/test_shareindex.py"),
     "sparse hashes": Counts("examples", 20, 60, 1000, "unit/syncer/local/test_filehash.py"),
     "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),
+    "board of blocks": Counts("seeds", 200, 5000, 50_000, "unit/syncer/blocks/test_seeds.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
 }
 

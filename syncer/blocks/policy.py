@@ -1,0 +1,170 @@
+"""When the server is asked for a block that devices on the LAN may have. Pure.
+
+Without devices nobody asks here. Source of the numbers: docs/design/board.md, section 3.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+FIRST_SHARE: Final = 32  # the first window is at most this part of the bytes wanted …
+FIRST_BYTES: Final = 4 << 20  # … and this
+GRACE_S: Final = 0.004  # so long answers may take if nobody was heard yet: 2 ms until it is asked, 0.5 to answer
+HEARD_S: Final = 60.0  # so long a device counts as there
+HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there
+SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate
+LEAST_SEEN_S: Final = 0.1  # they are given this long before their rate is judged: connecting takes 1 to 10 ms
+STALL_S: Final = 2.0  # nothing came from any of them for so long
+_MEMORY_S: Final = 2.0  # rates are of about so much time
+
+
+class Meter:
+    """How fast something comes while it is waited for: an average of about the last two to four seconds.
+
+    Attributes:
+        total_s: Time in which it was waited for, until the last `stop`.
+    """
+
+    def __init__(self) -> None:
+        self.total_s = 0.0
+        self._since: float | None = None
+        self._bytes = 0.0
+        self._seconds = 0.0
+        self._last = 0.0
+
+    def run(self, now: float) -> None:
+        """It is waited for from now on. Idempotent."""
+        if self._since is None:
+            self._since = self._last = now
+
+    def stop(self, now: float) -> None:
+        """It is not waited for any more. Idempotent."""
+        if self._since is not None:
+            self._seconds += now - self._since
+            self.total_s += now - self._since
+            self._since = None
+            self._forget()
+
+    def count(self, size_bytes: int, now: float) -> None:
+        """So much came."""
+        self._last = now
+        self._bytes += size_bytes
+        if self._since is not None:
+            self.stop(now)
+            self.run(now)
+
+    def seconds(self, now: float) -> float:
+        """All time in which it was waited for."""
+        return self.total_s + self._waiting(now)
+
+    def rate(self, now: float) -> float | None:
+        """Bytes a second; None: nothing came yet."""
+        seconds = self._seconds + self._waiting(now)
+        return self._bytes / seconds if self._bytes and seconds > 0 else None
+
+    def slower_than(self, rate: float, coming: int) -> float | None:
+        """From when on the average is below `rate`, if nothing comes until then and `coming` bytes come just then.
+
+        Returns:
+            A time, which may be past; None: it is not waited for, so it can't be slow.
+        """
+        if self._since is None:
+            return None
+        least = max(LEAST_SEEN_S, (self._bytes + coming) / rate)
+        return min(self._since + least - self._seconds, self._last + STALL_S)
+
+    def stalls_at(self) -> float | None:
+        """From when on it has stalled, if nothing comes; None: it is not waited for."""
+        return None if self._since is None else self._last + STALL_S
+
+    def _waiting(self, now: float) -> float:
+        return 0.0 if self._since is None else now - self._since
+
+    def _forget(self) -> None:
+        while self._seconds > 2 * _MEMORY_S:
+            self._seconds /= 2
+            self._bytes /= 2
+
+
+class Turn(Enum):
+    """Which of the wants that no device offers the server may be asked for."""
+
+    FIRST = "first"  # some by chance, as many as the first window has room for
+    ALL = "all"  # all, as they came: nobody is there
+    SPARE = "spare"  # those that have waited for answers, by chance
+    NONE = "none"  # none for now
+
+
+class ServerPolicy:
+    """Decides for one cycle. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._wanted = 0
+        self._first = 0
+        self._asked: float | None = None  # when the first window began
+        self._answered = False
+        self._heard: float | None = None
+        self.server = Meter()
+        self.devices = Meter()
+
+    def wanted(self, length: int) -> None:
+        """A want was put where the server and the devices see it."""
+        self._wanted += length
+
+    def heard(self, at: float) -> None:
+        """A device was heard."""
+        self._heard = at if self._heard is None else max(self._heard, at)
+
+    def asked_first(self, length: int, now: float) -> None:
+        """The server is asked for a want of the first window."""
+        self._first += length
+        if self._asked is None:
+            self._asked = now
+
+    def answered(self) -> bool:
+        """The server gave something.
+
+        Returns:
+            That it was the first time.
+        """
+        is_first = not self._answered
+        self._answered = True
+        return is_first
+
+    def fits_first(self, length: int) -> bool:
+        """Whether the first window has room for a want of this length."""
+        return not self._first or self._first + length <= min(self._wanted // FIRST_SHARE, FIRST_BYTES)
+
+    def is_anyone(self, now: float) -> bool:
+        """Whether a device was heard lately."""
+        return self._heard is not None and now < self._heard + HEARD_S
+
+    def hold_s(self, now: float) -> float:
+        """So long a new want waits for answers."""
+        return HOLD_S if self.is_anyone(now) else 0.0
+
+    def turn(self, now: float) -> Turn:
+        """What is beyond the first window's room, which always is the server's."""
+        if self.is_anyone(now):
+            return Turn.SPARE
+        return Turn.NONE if now < self.opens_at(now) else Turn.ALL
+
+    def opens_at(self, now: float) -> float:
+        """When wants beyond the first window are for the server, if nobody is heard until then."""
+        if self._asked is None:
+            return now + GRACE_S
+        return now if self._answered else self._asked + GRACE_S
+
+    def offered_from(self, now: float, coming: int) -> float | None:
+        """From when on the server may be asked for what devices offer, if nothing comes from them until then.
+
+        Args:
+            now: The time.
+            coming: Bytes of the longest want: so much may be on its way.
+
+        Returns:
+            A time, which may be past; None: not as things are.
+        """
+        rate = self.server.rate(now)
+        return self.devices.stalls_at() if rate is None else self.devices.slower_than(rate / SLOW_SHARE, coming)

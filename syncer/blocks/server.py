@@ -1,0 +1,141 @@
+"""The server's handle on the board while there are devices that may have blocks: it leaves those to them.
+
+The rules are in `syncer.blocks.policy`; here they meet the pools. Without another far source the server has a plain
+handle, and gets all wants at once and in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import trio
+
+from syncer.blocks.entries import Entry
+from syncer.blocks.handles import Handle, Table
+from syncer.blocks.policy import ServerPolicy, Turn
+from syncer.blocks.pools import Draw, Lottery, Pool
+from syncer.ports.blocks import BlockSource
+
+REMOTE: Final = "remote"
+"""Name of the source that has this handle."""
+
+_LOOK_S: Final = 0.005  # not more often: the server's own rate moves the time at which the devices' is too low
+
+
+class ServerHandle(Handle):
+    """Decides by itself what is spare, and what of the rest may be taken: `take` without `among` follows the policy."""
+
+    def __init__(self, table: Table, source: BlockSource, index: int, policy: ServerPolicy, draw: Draw) -> None:
+        self._policy = policy
+        self._draw = draw
+        self._ripe = Lottery[Entry]()  # of the spare ones those that have waited long enough
+        self._young: deque[Entry] = deque()  # by age; some are not spare any more
+        self._first: Entry | None = None  # was drawn for the first window
+        self._has_deadline = False
+        self._spare_only = False
+        self._longest = 1
+        super().__init__(table, source, index)
+        policy.server = self.meter
+
+    def _make_pools(self) -> None:
+        self.spare = self._spare = Lottery[Entry]()
+        self.offered = self._offered = Lottery[Entry]()
+        self.claimed = self._claimed = Lottery[Entry]()
+
+    def added(self, entry: Entry, pool: Pool[Entry]) -> None:
+        """A want was put into one of the pools."""
+        if pool is self.spare:
+            entry.is_ripe = False
+            self._young.append(entry)
+            self.has_news()
+        else:
+            self._longest = max(self._longest, entry.want.length)
+            self._policy.devices.run(trio.current_time())
+            if not self._has_deadline:
+                self.wake()
+
+    def removed(self, entry: Entry, pool: Pool[Entry]) -> None:
+        """A want was taken out of one of the pools."""
+        if pool is self.spare:
+            if entry.is_ripe:
+                self._ripe.discard(entry)
+                entry.is_ripe = False
+        elif not self.offered and not self.claimed:
+            self._policy.devices.stop(trio.current_time())
+
+    def gave(self, size_bytes: int) -> None:
+        """A block of it was delivered."""
+        self.blocks += 1
+        self.bytes += size_bytes
+        self.meter.count(size_bytes, trio.current_time())
+        if self._policy.answered():
+            self.has_news()
+
+    def _next(self, allowed: Sequence[Pool[Entry]]) -> Entry | None:
+        now = trio.current_time()
+        self._spare_only = self.offered not in allowed
+        self._ripen(now)
+        turn = self._policy.turn(now)
+        if turn is Turn.ALL:
+            entry = self.spare.first()
+        else:
+            entry = self._first = self._spare.drawn(self._draw)
+            if entry is None or not self._policy.fits_first(entry.want.length):
+                self._first = None
+                entry = self._ripe.drawn(self._draw) if turn is Turn.SPARE else None
+        if entry is not None or self._spare_only:
+            return entry
+        since = self._policy.offered_from(now, self._longest)
+        if since is None or since > now:
+            return None
+        return self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
+
+    def _claim(self, entry: Entry, room: int, *, first: bool) -> bool:
+        claimed = super()._claim(entry, room, first=first)
+        if claimed and entry is self._first:
+            self._policy.asked_first(entry.want.length, trio.current_time())
+        self._first = None
+        return claimed
+
+    def _ripen(self, now: float) -> None:
+        hold_s = self._policy.hold_s(now)
+        while self._young and self._young[0].far_since + hold_s <= now:  # as `_deadline` adds them: it must not spin
+            entry = self._young.popleft()
+            if entry.pools[self.index] is self.spare and not entry.is_ripe:
+                entry.is_ripe = True
+                self._ripe.add(entry)
+
+    def _deadline(self, now: float) -> float | None:
+        """When the policy allows something that it does not allow now; None: not as things are."""
+        if self.denied:
+            return None
+        times: list[float] = []
+        if self.spare:
+            turn = self._policy.turn(now)
+            if turn is Turn.NONE:
+                times.append(self._policy.opens_at(now))
+            elif turn is Turn.ALL or self._ripe or not self._young:
+                times.append(now)
+            else:
+                times.append(self._young[0].far_since + self._policy.hold_s(now))
+        if not self._spare_only and (self.offered or self.claimed):
+            since = self._policy.offered_from(now, self._longest)
+            if since is not None:
+                times.append(since if since <= now else max(since, now + _LOOK_S))
+        return min(times, default=None)
+
+    async def _wait(self) -> None:
+        while True:
+            now, news = trio.current_time(), self._news
+            deadline = self._deadline(now)
+            if deadline is not None and deadline <= now:
+                await trio.lowlevel.checkpoint()
+                return
+            self._has_deadline = deadline is not None
+            event = self._next_event()
+            with trio.move_on_at(float("inf") if deadline is None else deadline):
+                await event.wait()
+            if self._news != news:
+                return

@@ -1,0 +1,101 @@
+"""The board under seeded histories: callers that share blocks and are cancelled, sources that lie, stall, double, die.
+
+The numbers are those of docs/design/board.md, section 4.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import BlockId
+from syncer.blocks.board import Blocks
+from syncer.ports.blocks import Urgency, Want
+from tests.effort import count
+from tests.unit.syncer.blocks.scripted import MOST, Unreliable, blocks_of, some
+
+BUDGET = 8192
+_SEEDS = count("board of blocks")
+_STEP = 100
+
+
+class History:
+    """One run: six callers, up to four sources."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
+        self.blocks = blocks_of(chance.randrange(1, 80))
+        self.near_ones = [
+            Unreliable("own", some(self.blocks, 0.2, chance), chance, near=True, peeks=chance.random() < 0.5),
+            Unreliable("roots", some(self.blocks, 0.2, chance), chance, near=True, dies=0.05),
+        ]
+        peers = Unreliable("peers", some(self.blocks, 0.6, chance), chance, peeks=True, again=0.3, doubles=0.1, tasks=3)
+        peers.lies, peers.stalls, peers.dies = (chance.choice((0.0, 0.1)) for _ in range(3))
+        self.remote = Unreliable("remote", self.blocks, chance, lies=0.02, tasks=chance.randrange(1, 4), doubles=0.05)
+        self.sources = [*self.near_ones, *([peers] if chance.random() < 0.8 else []), self.remote]
+        self.board = Blocks(self.sources, budget_bytes=BUDGET, draw=chance.randrange)
+        self.most_claimed = 0
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as outer:
+            outer.start_soon(self.board.run)
+            outer.start_soon(self._watch)
+            with trio.fail_after(500):
+                async with trio.open_nursery() as callers:
+                    for number in range(6):
+                        callers.start_soon(self._call, number)
+            outer.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            self.most_claimed = max(self.most_claimed, self.board.claimed_bytes)
+            await trio.sleep(0.001)
+
+    async def _call(self, number: int) -> None:
+        chance = self.chance
+        await trio.sleep(chance.random() * 0.05)
+        wanted = [block for block in self.blocks if chance.random() < 0.6]
+        got: Counter[BlockId] = Counter()
+        is_under_way = False
+
+        async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
+            nonlocal is_under_way
+            assert not is_under_way
+            is_under_way = True
+            try:
+                await trio.sleep(chance.random() * 0.002)
+            finally:
+                is_under_way = False
+            for block, data in batch:
+                assert block_id(data) == block
+                assert data == self.blocks[block]
+                got[block] += 1
+
+        wants = [Want(id=block, length=MOST + 1000) for block in wanted]
+        with trio.move_on_after(0.02 if number == 5 else float("inf")) as scope:
+            failed = await self.board.fetch(wants, receive, urgency=chance.choice(list(Urgency)))
+        if not scope.cancelled_caught:
+            assert not failed
+            assert got == Counter(wanted)
+
+
+@pytest.mark.parametrize("first", range(0, _SEEDS, _STEP))
+def test_every_history_ends_with_each_block_once_and_within_the_budget(first: int) -> None:
+    for seed in range(first, min(first + _STEP, _SEEDS)):
+        history = History(seed)
+        try:
+            trio.run(history.run, clock=MockClock(autojump_threshold=0))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        assert history.most_claimed <= BUDGET + MOST + 1000, seed
+        assert history.board.claimed_bytes == 0, seed
+        stats = history.board.stats
+        for source in history.sources:
+            assert stats[source.name].blocks >= source.right, seed

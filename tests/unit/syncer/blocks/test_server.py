@@ -1,0 +1,233 @@
+"""What the server is asked for while there may be devices that have it, and that alone it is asked for all at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from blockfs.blocks.ids import BlockId
+from syncer.blocks.board import Blocks
+from syncer.blocks.policy import FIRST_BYTES, GRACE_S, HEARD_S, HOLD_S, STALL_S, Meter, ServerPolicy, Turn
+from syncer.ports.blocks import BlockSource, Board, Urgency, Want
+from tests.unit.syncer.blocks.scripted import blocks_of, ids, want
+
+MIB = 1 << 20
+
+
+class Seat:
+    """A source whose board a test uses itself."""
+
+    near = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._board: Board | None = None
+
+    async def run(self, board: Board) -> None:
+        self._board = board
+        await trio.sleep_forever()
+
+    @property
+    def board(self) -> Board:
+        assert self._board is not None
+        return self._board
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    trio.run(test, clock=MockClock(autojump_threshold=0))
+
+
+async def ignore(_: Sequence[tuple[BlockId, bytes]]) -> None:
+    """Receive."""
+
+
+@asynccontextmanager
+async def wanted(wants: Sequence[Want], *sources: BlockSource, heard: bool = False) -> Any:
+    """A board on which somebody wants these."""
+    board = Blocks(sources, draw=random.Random(0).randrange)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(board.run)
+        await wait_all_tasks_blocked()
+        if heard:
+            sources[0].board.heard(trio.current_time())  # type: ignore[attr-defined]
+        nursery.start_soon(lambda: board.fetch(wants, ignore, urgency=Urgency.SMALL))
+        await wait_all_tasks_blocked()
+        yield board
+        nursery.cancel_scope.cancel()
+
+
+async def nothing_new(board: Board) -> bool:
+    """Whether `more` waits until something happens."""
+    with trio.move_on_after(1000) as scope:
+        await board.more()
+    return scope.cancelled_caught
+
+
+def test_without_devices_the_server_gets_everything_at_once_and_in_order() -> None:
+    async def test() -> None:
+        blocks = blocks_of(1000)
+        remote = Seat("remote")
+        async with wanted(list(map(want, blocks)), remote):
+            assert ids(remote.board.take(1 << 30)) == list(blocks)
+
+    run(test)
+
+
+def test_the_first_window_is_random_and_the_rest_waits_for_its_answer_or_four_milliseconds() -> None:
+    async def test() -> None:
+        blocks = blocks_of(320)
+        peers, remote = Seat("peers"), Seat("remote")
+        for give in (True, False):
+            async with wanted([want(block, length=2000) for block in blocks], peers, remote):
+                began = trio.current_time()
+                first = remote.board.take(1 << 30)
+                assert len(first) == 10
+                assert ids(first) != list(blocks)[:10]
+                assert not remote.board.take(1 << 30)
+                if give:
+                    await remote.board.give([(first[0], blocks[first[0].id])])
+                assert await remote.board.more()
+                assert trio.current_time() - began == (0 if give else GRACE_S)
+                rest = [block for block in blocks if block not in ids(first)]
+                assert ids(remote.board.take(1 << 30)) == rest
+
+    run(test)
+
+
+def test_of_one_want_the_first_window_is_all() -> None:
+    async def test() -> None:
+        (block,) = blocks_of(1)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block)], peers, remote, heard=True):
+            assert ids(remote.board.take(1)) == [block]
+
+    run(test)
+
+
+def test_where_a_device_was_heard_a_want_waits_twenty_milliseconds_and_offered_ones_are_left() -> None:
+    async def test() -> None:
+        blocks = blocks_of(100)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks], peers, remote, heard=True):
+            first = remote.board.take(1 << 30)
+            assert len(first) == 3
+            began = trio.current_time()
+            offered = [each for each in peers.board.peek(1000) if each.id not in ids(first)][:50]
+            peers.board.offer(offered)
+            assert await remote.board.more()
+            assert trio.current_time() - began == HOLD_S
+            spare = remote.board.take(1 << 30)
+            assert len(spare) == 100 - 3 - 50
+            assert not {*ids(spare)} & {*ids(offered)}
+            assert ids(spare) != [block for block in blocks if block in ids(spare)]
+            peers.board.lack(offered[:7])
+            await remote.board.more()
+            assert sorted(ids(remote.board.take(1 << 30))) == sorted(ids(offered[:7]))
+
+    run(test)
+
+
+def test_what_devices_offer_and_do_not_bring_is_the_servers_when_they_stall() -> None:
+    async def test() -> None:
+        blocks = blocks_of(20)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted(list(map(want, blocks)), peers, remote, heard=True):
+            (first,) = remote.board.take(1 << 30)
+            peers.board.offer(peers.board.peek(1000))
+            claimed = peers.board.take(10_000, among=list(blocks))
+            began = trio.current_time()
+            assert await remote.board.more()
+            assert trio.current_time() - began == STALL_S
+            late = ids(remote.board.take(1 << 30))
+            # What the devices have claimed comes last: those are fetched twice.
+            assert sorted(late) == sorted(block for block in blocks if block != first.id)
+            assert sorted(late[-len(claimed) :]) == sorted(ids(claimed))
+
+    run(test)
+
+
+def test_slow_devices_do_not_slow_the_whole() -> None:
+    async def test() -> None:
+        blocks = blocks_of(200)
+        peers, remote = Seat("peers"), Seat("remote")
+        wants = [want(block, length=2000) for block in blocks]
+        async with wanted(wants, peers, remote, heard=True):
+            first = remote.board.take(1 << 30)
+            await trio.sleep(0.001)
+            await remote.board.give([(each, blocks[each.id]) for each in first])
+            peers.board.offer(peers.board.peek(1000))
+            began = trio.current_time()
+            while await remote.board.more():
+                if remote.board.take(1 << 30):
+                    break
+            assert trio.current_time() - began < 0.2
+
+    run(test)
+
+
+def test_devices_that_are_fast_keep_what_they_offer() -> None:
+    async def test() -> None:
+        blocks = blocks_of(200)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks], peers, remote, heard=True):
+            first = remote.board.take(1 << 30)
+            await trio.sleep(0.01)
+            await remote.board.give([(each, blocks[each.id]) for each in first])
+            peers.board.offer(peers.board.peek(1000))
+            while claimed := peers.board.take(8000, among=list(blocks)):
+                await trio.sleep(0.008)
+                await peers.board.give([(each, blocks[each.id]) for each in claimed])
+                assert not remote.board.take(1 << 30)
+            assert await nothing_new(remote.board)
+
+    run(test)
+
+
+def test_the_first_window_is_a_part_of_what_is_wanted_and_bounded() -> None:
+    policy = ServerPolicy()
+    policy.wanted(MIB)
+    assert policy.fits_first(MIB)
+    policy.asked_first(MIB, 0.0)
+    policy.wanted(63 * MIB)
+    assert policy.fits_first(MIB)
+    assert not policy.fits_first(MIB + 1)
+    policy.wanted(1 << 40)
+    assert policy.fits_first(FIRST_BYTES - MIB)
+    assert not policy.fits_first(FIRST_BYTES - MIB + 1)
+
+
+def test_a_device_counts_as_there_for_a_minute() -> None:
+    policy = ServerPolicy()
+    policy.asked_first(1, 0.0)
+    assert policy.turn(0.0) is Turn.NONE
+    assert policy.turn(GRACE_S) is Turn.ALL
+    policy.heard(10.0)
+    policy.heard(5.0)
+    assert policy.hold_s(10.0 + HEARD_S - 1) == HOLD_S
+    assert policy.turn(10.0 + HEARD_S - 1) is Turn.SPARE
+    assert policy.hold_s(10.0 + HEARD_S) == 0.0
+    assert policy.turn(10.0 + HEARD_S) is Turn.ALL
+
+
+def test_a_meter_counts_only_the_time_in_which_it_runs_and_forgets() -> None:
+    meter = Meter()
+    meter.run(0.0)
+    meter.count(100, 1.0)
+    meter.stop(1.0)
+    assert meter.rate(50.0) == 100
+    assert meter.stalls_at() is None
+    assert meter.slower_than(10, 0) is None
+    meter.run(50.0)
+    assert meter.seconds(51.0) == 2.0
+    assert meter.stalls_at() == 50.0 + STALL_S
+    for second in range(51, 90):
+        meter.count(10, second)
+    rate = meter.rate(89.0)
+    assert rate is not None
+    assert rate < 11
+    assert meter.seconds(89.0) == 40.0
