@@ -17,11 +17,11 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.ports.blocks import Urgency, Want
-from tests.effort import count
+from tests import effort
 from tests.unit.syncer.blocks.scripted import MOST, Unreliable, blocks_of, some
 
 BUDGET = 8192
-_SEEDS = count("board of blocks")
+_SEEDS = effort.count("board of blocks")
 _STEP = 100
 
 
