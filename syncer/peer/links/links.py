@@ -1,0 +1,225 @@
+"""All links of this machine: frames come in, frames go out, interfaces come and go.
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(links.run)
+        while True:
+            for event in await links.receive():
+                match event:
+                    case Received(link=link, source=source, frame=frame):
+                        actions = session.handle_frame(…)
+                        if actions: links.confirm(event)
+                        …  links.send(link, answer, source)
+
+No error of a socket or an interface is fatal. What nobody reads in time waits in the kernel's queue, which is bounded,
+and then is lost there, where that costs us nothing: however much is sent, so many frames a second are read and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+import structlog
+import trio
+
+from syncer.peer.budget import Bucket
+from syncer.peer.frames import MAX_FRAME_BYTES, Carrier
+from syncer.peer.links.address import Address
+from syncer.peer.links.carrier import Arrived, Sockets, Wire
+from syncer.peer.links.host import is_wireless, metered
+from syncer.peer.links.interfaces import Facts, Usable, usable
+from syncer.peer.links.link import Came, Gone, Link, Received
+from syncer.peer.links.rtnetlink import Interface
+from syncer.peer.links.watching import Changes, interfaces
+from syncer.peer.settings import Peers
+
+log = structlog.get_logger()
+
+READ_PER_S: Final = 2000  # frames; at 10 µs each, 2 % of a core. 10,000 wants of a neighbour are 56 frames
+_BATCH: Final = 64
+_BATCHES: Final = 8  # that wait for the reader
+_MOST_BYTES: Final = 2048
+assert _MOST_BYTES > MAX_FRAME_BYTES, "a frame that is too long must be seen to be"
+
+Event: TypeAlias = Came | Gone | Received
+
+
+class Links:
+    """The interfaces that are used, whichever these are at a moment.
+
+    Attributes:
+        counters: What happened since the start: received, received_bytes, stray (on an interface that is not used),
+            wakeups (of a reader), sent, sent_to_all, unsent, over_budget, too_long, error_NAME (of errno).
+    """
+
+    def __init__(
+        self,
+        settings: Peers,
+        sockets: Mapping[Carrier, Sockets],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Nothing is heard before `run`.
+
+        Args:
+            settings: What the user said.
+            sockets: Of `Opened`; whoever opened them closes them, after `run` has ended.
+            environment: Whose PATH has nmcli; None: of this process.
+        """
+        self.counters: Counter[str] = Counter()
+        self._settings = settings
+        self._sockets = sockets
+        self._environment = os.environ if environment is None else environment
+        self._links: dict[str, Link] = {}
+        self._by_index: dict[int, str] = {}
+        self._came: dict[str, Came] = {}
+        self._metered: dict[str, bool] = {}
+        self._found: list[Interface] = []
+        self._changed: list[Event] = []
+        self._pace = Bucket(READ_PER_S, READ_PER_S)
+        self._send_events, self._events = trio.open_memory_channel[Sequence[Event]](_BATCHES)
+
+    async def run(self) -> None:
+        """Hear, until cancelled."""
+        changes = Changes()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch, changes, nursery)
+                for carrier in self._sockets.values():
+                    for waiting in carrier.sockets:
+                        nursery.start_soon(self._read, carrier, waiting)
+        finally:
+            changes.close()
+            self._send_events.close()
+
+    async def receive(self) -> Sequence[Event]:
+        """What happened, in the order in which it did; waits until there is something.
+
+        Raises:
+            trio.EndOfChannel: `run` has ended.
+        """
+        if self._changed:
+            changed, self._changed = self._changed, []
+            return changed
+        return await self._events.receive()
+
+    def links(self) -> list[Came]:
+        """What is there now."""
+        return list(self._came.values())
+
+    def send(self, link: str, frame: bytes, to: Address | None) -> bool:
+        """Send a frame, never waiting; None: to all, by as many carriers as it needs for all to hear it.
+
+        Returns:
+            Whether it went out. If not, the reason is counted, and the frame is gone.
+        """
+        known = self._links.get(link)
+        if known is None:
+            self.counters["unsent"] += 1
+            return False
+        return known.send(frame, to, trio.current_time())
+
+    def confirm(self, received: Received) -> None:
+        """This frame was valid, and no replay: then its sender is there, and hears what goes by the same carrier."""
+        known = self._links.get(received.link)
+        if known is not None:
+            known.confirm(received.frame, received.source, trio.current_time())
+            told = known.came(trio.current_time())
+            if told != self._came.get(known.name):
+                self._came[known.name] = told
+                try:
+                    self._send_events.send_nowait([told])
+                except trio.WouldBlock:
+                    self._changed.append(told)
+
+    async def _read(self, carrier: Sockets, waiting: socket.socket) -> None:
+        while True:
+            try:
+                await trio.lowlevel.wait_readable(waiting)
+            except trio.ClosedResourceError:  # of an interface that is gone
+                return
+            self.counters["wakeups"] += 1
+            batch = self._batch(carrier, waiting)
+            if batch:
+                await self._tell(batch)
+            # What comes faster than we read waits in the kernel's queue, and is lost there when that is full.
+            await trio.sleep_until(self._pace.ready_at(trio.current_time()))
+
+    def _batch(self, carrier: Sockets, waiting: socket.socket) -> list[Received]:
+        """Read what is there, as far as the pace allows; returns the frames of links."""
+        batch: list[Received] = []
+        for _ in range(_BATCH):
+            if not self._pace.take(trio.current_time()):
+                break
+            try:
+                arrived = carrier.receive(waiting, _MOST_BYTES)
+            except BlockingIOError:
+                break
+            except OSError:  # of an earlier frame that found nobody; the next call is not concerned
+                self.counters["error_receive"] += 1
+                continue
+            link = None if arrived is None else self._link_of(arrived)
+            if arrived is None or link is None:
+                self.counters["stray"] += 1
+                continue
+            self.counters["received"] += 1
+            self.counters["received_bytes"] += len(arrived.frame)
+            batch.append(Received(link=link, source=arrived.source, frame=arrived.frame))
+        return batch
+
+    def _link_of(self, arrived: Arrived) -> str | None:
+        name = arrived.name or self._by_index.get(arrived.index, "")
+        known = self._links.get(name)
+        return name if known is not None and arrived.source.carrier in known.usable.carriers else None
+
+    async def _watch(self, changes: Changes, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                found = interfaces()
+            except OSError as error:
+                log.info("links.unknown", error=error.strerror or str(error))
+                return
+            if found != self._found:
+                self._metered = await metered(self._environment)
+                self._found = found
+            await self._update(usable(found, self._settings, self._sockets, self._facts), nursery)
+            await changes.wait()
+
+    def _facts(self, name: str) -> Facts:
+        return Facts(wireless=is_wireless(name), metered=self._metered.get(name))
+
+    async def _update(self, now_usable: Sequence[Usable], nursery: trio.Nursery) -> None:
+        """Put these in the place of what was."""
+        before = self._links
+        self._links = {}
+        for each in now_usable:
+            old = before.get(each.interface.name)
+            link = old if old is not None and old.usable == each else Link(each, self._sockets, self.counters, old)
+            self._links[link.name] = link
+        self._leave([link.wire for link in before.values()], {link.wire.index for link in self._links.values()})
+        for link in self._links.values():
+            for carrier, ear in link.join():
+                nursery.start_soon(self._read, carrier, ear)
+        self._by_index = {link.wire.index: name for name, link in self._links.items()}
+        came = {name: link.came(trio.current_time()) for name, link in self._links.items()}
+        events: list[Event] = [Gone(link=name) for name in self._came if name not in came]
+        events += [told for name, told in came.items() if self._came.get(name) != told]
+        for event in events:
+            log.info("link.gone" if isinstance(event, Gone) else "link.came", link=event.link)
+        self._came = came
+        if events:
+            await self._tell(events)
+
+    def _leave(self, before: Sequence[Wire], kept: set[int]) -> None:
+        for wire in before:
+            for carrier in self._sockets.values():
+                ear = carrier.leave(wire) if wire.index not in kept else None
+                if ear is not None:
+                    trio.lowlevel.notify_closing(ear)
+                    ear.close()
+
+    async def _tell(self, events: Sequence[Event]) -> None:
+        await self._send_events.send(events)

@@ -1,0 +1,120 @@
+"""The readers of links: what they do when more comes than anybody can want, and when sockets fail."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.testing
+
+from syncer.peer.frames import Carrier
+from syncer.peer.links.address import Address
+from syncer.peer.links.carrier import Arrived, Wire
+from syncer.peer.links.interfaces import Usable
+from syncer.peer.links.link import Link
+from syncer.peer.links.links import READ_PER_S, Links
+from syncer.peer.links.rtnetlink import RUNNING, UP, Interface
+from syncer.peer.settings import Peers, Use
+
+USABLE = Usable(
+    interface=Interface(index=2, name="lan0", mtu=1500, flags=UP | RUNNING),
+    carriers=(Carrier.ETHERNET,),
+    wireless=False,
+    metered=False,
+    use=Use.ON,
+)
+
+
+class Flood:
+    """A carrier that always has a frame, and whose sends fail as told."""
+
+    carrier = Carrier.ETHERNET
+    sockets = ()
+
+    def __init__(self, *errors: int) -> None:
+        self.errors: Iterator[int] = iter(errors)
+        self.sent: list[bytes] = []
+
+    def send(self, frame: bytes, wire: Wire, to: Address | None) -> None:
+        code = next(self.errors, 0)
+        if code:
+            raise OSError(code, "no")
+        self.sent.append(frame)
+
+    def receive(self, waiting: socket.socket, most_bytes: int) -> Arrived | None:
+        return Arrived(frame=b"frame", name="lan0", source=Address(carrier=self.carrier, host=b"source"))
+
+    def join(self, wire: Wire) -> None:
+        return None
+
+    def leave(self, wire: Wire) -> None:
+        return None
+
+    def close(self) -> None: ...
+
+
+async def drain(links: Links) -> None:
+    while True:
+        await links.receive()
+
+
+def flooded(*, taken: bool) -> Counter[str]:
+    """Ten seconds of a reader whose socket always has a frame."""
+
+    async def main() -> Counter[str]:
+        flood = Flood()
+        links = Links(Peers(), {Carrier.ETHERNET: flood})
+        links._links["lan0"] = Link(USABLE, {Carrier.ETHERNET: flood}, links.counters)
+        here, there = socket.socketpair()
+        with here, there, trio.move_on_after(10):
+            there.send(b"readable from now on")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(links._read, flood, here)
+                if taken:
+                    nursery.start_soon(drain, links)
+        return links.counters
+
+    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_so_many_frames_a_second_are_read_however_many_come() -> None:
+    assert READ_PER_S * 10 <= flooded(taken=True)["received"] <= READ_PER_S * 11
+
+
+def test_what_nobody_takes_stays_in_the_kernel() -> None:
+    assert flooded(taken=False)["received"] <= 10 * 64
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr("syncer.peer.links.link.log.info", lambda event, **_: lines.append(event), raising=False)
+    return lines
+
+
+def test_an_error_of_a_send_costs_that_frame_and_is_told_once(told: list[str]) -> None:
+    down = [errno.ENETDOWN] * 3
+    flood = Flood(*down, 0, *down, errno.ENOBUFS)
+    counters: Counter[str] = Counter()
+    link = Link(USABLE, {Carrier.ETHERNET: flood}, counters)
+    sent = [link.send(bytes([number]), None, 0.0) for number in range(9)]
+    assert sent == [False, False, False, True, False, False, False, False, True]
+    assert flood.sent == [b"\x03", b"\x08"]
+    assert counters == {"unsent": 7, "error_ENETDOWN": 6, "error_ENOBUFS": 1, "sent": 2, "sent_to_all": 2}
+    assert told == ["link.failed"]
+
+
+def test_a_full_queue_is_counted_and_not_told(told: list[str]) -> None:
+    link = Link(USABLE, {Carrier.ETHERNET: Flood(errno.ENOBUFS, errno.EAGAIN)}, Counter())
+    assert [link.send(b"x", None, 0.0) for _ in range(3)] == [False, False, True]
+    assert told == []
+
+
+def test_what_is_for_an_interface_that_is_gone_is_not_sent() -> None:
+    links = Links(Peers(), {})
+    assert links.send("lan0", b"frame", None) is False
+    assert links.counters["unsent"] == 1
