@@ -100,12 +100,17 @@ class HeldBlocks:
         return some
 
     async def _send(self, some: Mapping[BlockId, HeldBlock]) -> None:
-        try:
-            if self.spill is not None and not await self.spill(some):
-                self.spill = None
-        finally:
+        if self.spill is not None and await self.spill(some):
             with self._guard:
                 self._room += sum(len(block.data) for block in some.values())
+            return
+        self.spill = None
+        with self._guard:
+            for name, block in some.items():  # back, for the push
+                if name in self._staying or name in self._spillable:
+                    self._room += len(block.data)
+                else:
+                    self._spillable[name] = block
 
 
 def held_bytes() -> int:

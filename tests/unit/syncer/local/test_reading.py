@@ -108,6 +108,16 @@ def test_a_container_with_something_in_it_gets_nothing_before_the_plan(tmp_path:
 
 
 @pytest.mark.usefixtures("little_memory")
+def test_what_is_not_sent_early_is_held_for_the_push(tmp_path: Path, read: list[int]) -> None:
+    first, second = devices(tmp_path, "a", "b")
+    first.write("one", b"")
+    first.reconcile()
+    second.write("large", noise(1, 40 * BLOCK))
+    second.reconcile()
+    assert sum(read) == 70 * BLOCK
+
+
+@pytest.mark.usefixtures("little_memory")
 def test_a_dry_run_sends_nothing(tmp_path: Path) -> None:
     (device,) = devices(tmp_path, "a")
     device.write("large", noise(1, 40 * BLOCK))
