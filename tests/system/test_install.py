@@ -22,6 +22,7 @@ FILES = {
     "usr/local/share/fish/vendor_completions.d/blocksync.fish",
     "usr/local/lib/systemd/system/blocksync-mount@.service",
     "usr/local/lib/systemd/system/blocksync-serve.service",
+    "usr/local/lib/systemd/system/blocksync-watch@.service",
     "usr/local/lib/systemd/user/blocksync-watch.service",
 }
 
@@ -124,13 +125,36 @@ def test_systemd_accepts_the_units(destination: Path) -> None:
     passed(
         """
         cd /usr/local/lib/systemd/system
-        for unit in blocksync-mount@images.service blocksync-serve.service; do
+        for unit in blocksync-mount@images.service blocksync-serve.service blocksync-watch@daemon.service; do
             systemd-analyze verify --man=no --recursive-errors=no ./$unit 2>&1 | tee -a /mnt/said
         done
         refused test -s /mnt/said
         """,
         INSTALLED=str(destination),
     )
+
+
+def settings_of(unit: Path) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line and line[0] not in "#[")
+
+
+def test_only_the_system_unit_of_watch_may_open_a_packet_socket_and_nothing_else(destination: Path) -> None:
+    """The right belongs to one service. On the interpreter's file it would belong to every script of every user."""
+    units = destination / "usr/local/lib/systemd"
+    system = settings_of(units / "system/blocksync-watch@.service")
+    user = settings_of(units / "user/blocksync-watch.service")
+    assert system["User"] == "%i"
+    assert system["AmbientCapabilities"] == system["CapabilityBoundingSet"] == "CAP_NET_RAW"
+    assert "AF_PACKET" in system["RestrictAddressFamilies"]
+    assert system["NoNewPrivileges"] == user["NoNewPrivileges"] == "yes"
+    assert "AmbientCapabilities" not in user
+    same = {"ExecStart", "Type", "Restart", "RestartPreventExitStatus", "WatchdogSec", "TimeoutStopSec", "UMask"}
+    assert {key: system[key] for key in same} == {key: user[key] for key in same}
+
+
+def test_no_installed_file_has_a_capability(destination: Path) -> None:
+    files = [path for path in destination.rglob("*") if path.is_file()]
+    assert [path for path in files if "security.capability" in os.listxattr(path)] == []
 
 
 @pytest.mark.parametrize(
