@@ -1,0 +1,378 @@
+"""The source "peers" on a real board: all blocks come, verified, whatever the peers do."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from blockfs.blocks.ids import BlockId
+from syncer.blocks.board import Blocks
+from syncer.errors import SyncerError
+from syncer.peer.actions import PeerId
+from syncer.peer.channel import Channel
+from syncer.peer.fetching import Download
+from syncer.peer.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound
+from syncer.peer.serving import Serving
+from syncer.peer.source import ANSWER_S, Asker, PeerSource
+from syncer.ports.blocks import BlockSource, Board, SourceStats, Urgency, Want
+from tests.kit.peering import Inline, Shelf, block, connected, name, on_a_clock
+
+Serve = Callable[[Channel], Awaitable[object]]
+A, B, C, D = (PeerId(letter * 16) for letter in (b"a", b"b", b"c", b"d"))
+
+
+class Yard:
+    """A room without a network: peers that answer at once, and do what a test wants once they are connected."""
+
+    def __init__(self) -> None:
+        self.heard_s = float("-inf")
+        self.askers: list[Asker] = []
+        self.peers: dict[PeerId, tuple[set[BlockId], Serve]] = {}
+        self.downloads: dict[PeerId, Download] = {}
+        self.wanted: list[BlockId] = []
+        self.dropped: set[BlockId] = set()
+        self.lies: list[PeerId] = []
+        self.banned: list[PeerId] = []
+        self.unreachable: set[PeerId] = set()
+        self.tried: list[PeerId] = []
+        self.nursery: trio.Nursery | None = None
+
+    def add(self, peer: PeerId, offers: Iterable[bytes], serve: Serve | None = None) -> Shelf:
+        """A peer that offers these; it serves them, unless it does something else."""
+        blocks = list(offers)
+        shelf = Shelf(blocks)
+
+        async def honest(channel: Channel) -> None:
+            await Serving(channel, shelf, Inline(), lambda: True).run()
+
+        self.peers[peer] = ({name(data) for data in blocks}, serve or honest)
+        return shelf
+
+    def join(self, asker: Asker) -> None:
+        """See Room."""
+        self.askers.append(asker)
+
+    def leave(self, asker: Asker) -> None:
+        """See Room."""
+        self.askers.remove(asker)
+
+    def want(self, asker: Asker, ids: Sequence[BlockId]) -> None:
+        """See Room."""
+        self.wanted += ids
+        for peer, (offers, _) in self.peers.items():
+            if peer not in self.banned:
+                asker.offered(peer, [each for each in ids if each in offers])
+
+    def drop(self, asker: Asker, ids: Iterable[BlockId]) -> None:
+        """See Room."""
+        self.dropped |= set(ids)
+
+    async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
+        """See Room."""
+        self.tried.append(peer)
+        await trio.lowlevel.checkpoint()
+        if peer in self.unreachable or peer in self.banned:
+            return None
+        assert self.nursery is not None
+        ours, theirs = connected()
+        download = Download(ours, lambda ids: [each.offered(peer, ids) for each in self.askers])
+        self.downloads[peer] = download
+        self.nursery.start_soon(self.peers[peer][1], theirs)
+        self.nursery.start_soon(download.run)
+        return download
+
+    def release(self, asker: Asker, peer: PeerId) -> None:
+        """See Room."""
+
+    def lacked(self, peer: PeerId) -> None:
+        """See Room."""
+        self.lies.append(peer)
+        if self.lies.count(peer) == 3:
+            self.downloads[peer].end()
+
+    def wrong(self, peer: PeerId) -> None:
+        """See Room."""
+        self.banned.append(peer)
+        self.downloads[peer].end()
+
+
+class Server:
+    """A far source that has what it is given, and takes so long for each."""
+
+    name = "remote"
+    near = False
+
+    def __init__(self, blocks: Iterable[bytes] = (), each_s: float = 0.0) -> None:
+        self.blocks = {name(data): data for data in blocks}
+        self.each_s = each_s
+
+    async def run(self, board: Board) -> None:
+        """See BlockSource."""
+        while await board.more():
+            for want in board.take(1):
+                if want.id in self.blocks:
+                    await trio.sleep(self.each_s)
+                    await board.give([(want, self.blocks[want.id])])
+                else:
+                    board.lack([want])
+
+
+class Case:
+    """A board, its sources, and what came."""
+
+    def __init__(self, yard: Yard, board: Blocks) -> None:
+        self.yard, self.board = yard, board
+        self.got: dict[BlockId, bytes] = {}
+
+    async def fetches(self, blocks: Sequence[bytes]) -> dict[BlockId, SyncerError]:
+        """Fetch these; returns what failed."""
+
+        async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
+            self.got.update(batch)
+
+        wants = [Want(id=name(data), length=len(data)) for data in blocks]
+        return dict(await self.board.fetch(wants, receive, urgency=Urgency.LARGE))
+
+    @property
+    def stats(self) -> SourceStats:
+        """Of the peers."""
+        return self.board.stats["peers"]
+
+
+@asynccontextmanager
+async def case(yard: Yard, *others: BlockSource) -> AsyncIterator[Case]:
+    """A board on which the peers of this yard serve, and others."""
+    board = Blocks([PeerSource(yard, random.Random(7).randrange), *others], draw=random.Random(7).randrange)
+    async with trio.open_nursery() as nursery:
+        yard.nursery = nursery
+        async with trio.open_nursery() as serving:
+            serving.start_soon(board.run)
+            with trio.fail_after(300):
+                yield Case(yard, board)
+            serving.cancel_scope.cancel()
+        nursery.cancel_scope.cancel()
+
+
+BLOCKS = [block(number) for number in range(200)]
+ALL = {name(data): data for data in BLOCKS}
+
+
+@on_a_clock
+async def test_all_comes_from_one_peer() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS)
+    async with case(yard) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+        assert made.stats.blocks == 200
+        assert yard.downloads[A].wasted == 0
+        await trio.sleep(0.2)
+        assert yard.dropped == set(ALL)
+
+
+@on_a_clock
+async def test_peers_share_the_work_and_nothing_comes_twice() -> None:
+    yard = Yard()
+    for peer in (A, B, C):
+        yard.add(peer, BLOCKS)
+    async with case(yard) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+    assert sum(download.blocks for download in yard.downloads.values()) == 200
+    assert all(download.blocks > 20 for download in yard.downloads.values())
+
+
+@on_a_clock
+async def test_each_part_comes_from_who_has_it_and_the_rest_from_the_server() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS[:80])
+    yard.add(B, BLOCKS[50:150])
+    async with case(yard, Server(BLOCKS, 0.001)) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+        assert made.board.stats["remote"].blocks < 70
+
+
+async def _lies(channel: Channel) -> None:
+    while messages := await channel.receive():
+        for message in messages:
+            if isinstance(message, Get):
+                await channel.send([NotFound(rid=message.rid)])
+
+
+async def _corrupts(channel: Channel) -> None:
+    while messages := await channel.receive():
+        for message in messages:
+            if isinstance(message, Get):
+                rid = message.rid
+                await channel.send([Head(rid=rid, total=5), Data(rid=rid, content=b"wrong"), End(rid=rid)])
+
+
+async def _stalls(channel: Channel) -> None:
+    while await channel.receive():
+        pass
+
+
+async def _dies(channel: Channel) -> None:
+    for _ in range(2):
+        for message in await channel.receive():
+            if isinstance(message, Get):
+                await channel.send([Head(rid=message.rid, total=1000), Data(rid=message.rid, content=b"0:")])
+                await channel.close()
+                return
+
+
+async def _is_busy(channel: Channel) -> None:
+    while messages := await channel.receive():
+        for message in messages:
+            if isinstance(message, Get):
+                await channel.send([Busy(rid=message.rid, retry_ms=250)])
+
+
+@pytest.mark.parametrize("evil", [_lies, _corrupts, _stalls, _dies, _is_busy])
+@on_a_clock
+async def test_an_evil_peer_beside_a_good_one(evil: Serve) -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS, evil)
+    yard.add(B, BLOCKS)
+    async with case(yard) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+    assert yard.banned == ([A] if evil is _corrupts else [])
+    assert len(yard.lies) <= 64
+
+
+@pytest.mark.parametrize("evil", [_lies, _corrupts, _stalls, _dies, _is_busy])
+@on_a_clock
+async def test_an_evil_peer_alone_beside_the_server(evil: Serve) -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS, evil)
+    async with case(yard, Server(BLOCKS)) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+        assert made.stats.blocks == 0
+
+
+@on_a_clock
+async def test_what_an_evil_peer_has_alone_fails() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS[:5], _lies)
+    async with case(yard) as made:
+        assert set(await made.fetches(BLOCKS[:5])) == {name(data) for data in BLOCKS[:5]}
+
+
+@on_a_clock
+async def test_what_nobody_has_fails_when_answers_would_have_come() -> None:
+    yard = Yard()
+    async with case(yard, Server()) as made:
+        began = trio.current_time()
+        assert set(await made.fetches(BLOCKS)) == set(ALL)
+        assert ANSWER_S < trio.current_time() - began < ANSWER_S + 1
+
+
+@on_a_clock
+async def test_who_can_not_be_reached_offers_nothing() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS)
+    yard.unreachable.add(A)
+    async with case(yard, Server(BLOCKS)) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.stats.blocks == 0
+    assert yard.tried == [A]
+
+
+@on_a_clock
+async def test_at_most_eight_peers_are_used_and_others_take_their_place() -> None:
+    yard = Yard()
+    peers = [PeerId(bytes([65 + number]) * 16) for number in range(12)]
+    for peer in peers[:8]:
+        yard.add(peer, BLOCKS, _dies)
+    for peer in peers[8:]:
+        yard.add(peer, BLOCKS)
+    async with case(yard) as made:
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+    assert len(yard.tried) <= 12
+
+
+@on_a_clock
+async def test_a_slow_peer_does_not_hold_up_the_end() -> None:
+    yard = Yard()
+
+    async def slow(channel: Channel) -> None:
+        shelf = Shelf(BLOCKS)
+        while messages := await channel.receive():
+            for message in messages:
+                if isinstance(message, Get):
+                    data = shelf.blocks[BlockId(message.id)]
+                    await trio.sleep(0.9)
+                    rid = message.rid
+                    await channel.send([Head(rid=rid, total=len(data)), Data(rid=rid, content=data), End(rid=rid)])
+
+    yard.add(A, BLOCKS, slow)
+    yard.add(B, BLOCKS)
+    async with case(yard) as made:
+        began = trio.current_time()
+        assert await made.fetches(BLOCKS) == {}
+        assert made.got == ALL
+        assert trio.current_time() - began < 5
+        assert made.stats.late <= 4
+
+
+@on_a_clock
+async def test_what_a_peer_gets_later_comes_from_it() -> None:
+    yard = Yard()
+    shelf = yard.add(A, [])
+    async with case(yard, Server(BLOCKS[:1])) as made, trio.open_nursery() as nursery:
+        nursery.start_soon(made.fetches, BLOCKS[:2])
+        await trio.sleep(0.5)
+        shelf.add(BLOCKS[1])
+        with trio.fail_after(1):
+            while len(made.got) < 2:
+                await trio.sleep(0.01)
+
+
+@on_a_clock
+async def test_who_asks_no_more_lets_go() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS, _stalls)
+    async with case(yard, Server(BLOCKS, 1000.0)) as made:
+        with trio.move_on_after(0.5):
+            await made.fetches(BLOCKS)
+        await trio.sleep(0.2)
+        assert yard.dropped == set(ALL)
+        assert made.board.claimed_bytes <= 1000  # what the server is at
+        assert yard.downloads[A].idle or yard.downloads[A].is_over
+
+
+@on_a_clock
+async def test_the_end_of_a_cycle_leaves_nothing_asked() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS, _stalls)
+    async with case(yard, Server([], 0.0)) as made:
+        with trio.move_on_after(0.5):
+            await made.fetches(BLOCKS)
+    assert yard.askers == []
+    assert yard.downloads[A].idle
+
+
+@on_a_clock
+async def test_a_question_over_a_connection_is_answered_too() -> None:
+    yard = Yard()
+
+    async def mute(channel: Channel) -> None:
+        while messages := await channel.receive():
+            for message in messages:
+                if isinstance(message, HaveQuery):
+                    size = (len(message.tokens) + 7) // 8
+                    await channel.send([HaveReply(qid=message.qid, bitmap=bytes(size))])
+
+    yard.add(A, [], mute)
+    yard.add(B, BLOCKS)
+    async with case(yard) as made:
+        assert await made.fetches(BLOCKS) == {}
+    assert set(yard.tried) == {A, B}
