@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from blockfs.blocks.ids import BlockId
 from syncer.peer.actions import PeerId
 from syncer.peer.swarm import PROVIDERS, Fate, Swarm, is_worth_twice
-from tests.effort import count
+from tests import effort
 
 A, B, C = (PeerId(letter * 16) for letter in (b"a", b"b", b"c"))
 
@@ -166,7 +166,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=count("choice of peers"))
+@settings(max_examples=effort.count("choice of peers"))
 @given(STEPS, st.randoms(use_true_random=False))
 def test_none_is_asked_of_the_wrong_one_and_none_is_forgotten(
     steps: list[tuple[str, PeerId, list[BlockId]]], chance: random.Random
