@@ -137,6 +137,18 @@ def test_an_interface_that_comes_later_is_used_with_no_further_right(tmp_path: P
         two.hears(frame(1, 150))
 
 
+def test_an_interface_that_loses_ipv6_for_a_while_is_heard_by_it_again(tmp_path: Path) -> None:
+    """An MTU below 1280 ends it, and the kernel forgets who listened to a group: the ear must be another one then."""
+    with Lan(2, home=tmp_path) as lan:
+        one, two = (up(node, 'carriers = ["udp6", "udp4"]') for node in lan.nodes)
+        for mtu, carriers in ((1000, ["udp4"]), (1500, ["udp6", "udp4"])):
+            lan.nodes[0].run("ip", "link", "set", INTERFACE, "mtu", str(mtu))
+            one.up(carriers=carriers)
+        assert two.send(frame(2))  # by both, to find out who is there
+        assert two.send(frame(3))
+        assert one.hears(frame(3))["carrier"] == "udp6"
+
+
 def test_interfaces_that_are_ignored_are_neither_heard_nor_used(tmp_path: Path) -> None:
     with Lan(2, home=tmp_path) as lan:
         lan.nodes[0].add_interface("lan1")

@@ -14,11 +14,15 @@ _SETS: Final = struct.Struct("=6I")  # effective, permitted, inheritable of capa
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-def drop_net_raw() -> None:
+def drop_net_raw() -> bool:
     """Take CAP_NET_RAW from the effective, permitted, inheritable and ambient sets.
 
-    Linux keeps them per thread: call it before there is another thread. Those that come later have what this one has.
-    A process of root that runs another program gives that program all capabilities of root anew, as ever.
+    Linux keeps them per thread, and a thread can change only its own: call it before there is another one. Those that
+    come later have what this one has. A process of root that runs another program gives that program all of root's
+    capabilities anew, as ever.
+
+    Returns:
+        Whether no thread of this process has it any more. False: there were others.
     """
     header = _HEADER.pack(_VERSION_3, 0)
     sets = ctypes.create_string_buffer(_SETS.size)
@@ -26,7 +30,7 @@ def drop_net_raw() -> None:
     words = _SETS.unpack(sets.raw)
     # What leaves the permitted or the inheritable set leaves the ambient one, capabilities(7).
     _call(_LIBC.capset, header, _SETS.pack(*(word & ~(1 << CAP_NET_RAW) for word in words[:3]), *words[3:]))
-    assert not held(), "drop_net_raw was called when there were other threads"
+    return not held()
 
 
 def held() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -45,7 +46,7 @@ async def metered(environment: Mapping[str, str]) -> dict[str, bool]:
     if program is None:
         return {}
     done = None
-    with trio.move_on_after(NMCLI_S):
+    with trio.move_on_after(NMCLI_S), contextlib.suppress(OSError):
         done = await trio.run_process(
             [program, *NMCLI[1:]],
             env={**environment, "LC_ALL": "C"},

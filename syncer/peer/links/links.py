@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import structlog
@@ -28,7 +28,7 @@ import trio
 from syncer.peer.budget import Bucket
 from syncer.peer.frames import MAX_FRAME_BYTES, Carrier
 from syncer.peer.links.address import Address
-from syncer.peer.links.carrier import Arrived, Sockets, Wire
+from syncer.peer.links.carrier import Arrived, Sockets
 from syncer.peer.links.host import is_wireless, metered
 from syncer.peer.links.interfaces import Facts, Usable, usable
 from syncer.peer.links.link import Came, Gone, Link, Received
@@ -40,6 +40,8 @@ log = structlog.get_logger()
 
 READ_PER_S: Final = 2000  # frames; at 10 µs each, 2 % of a core. 10,000 wants of a neighbour are 56 frames
 _BATCH: Final = 64
+_REST_S: Final = 0.01  # of a reader that has used up its frames: it wakes for 20 at once, not for each
+_AGAIN_S: Final = 30.0  # after the kernel could not be asked: a sandbox, or too many open files
 _BATCHES: Final = 8  # that wait for the reader
 _MOST_BYTES: Final = 2048
 assert _MOST_BYTES > MAX_FRAME_BYTES, "a frame that is too long must be seen to be"
@@ -146,7 +148,8 @@ class Links:
             if batch:
                 await self._tell(batch)
             # What comes faster than we read waits in the kernel's queue, and is lost there when that is full.
-            await trio.sleep_until(self._pace.ready_at(trio.current_time()))
+            if self._pace.ready_at(trio.current_time()) > trio.current_time():
+                await trio.sleep(_REST_S)
 
     def _batch(self, carrier: Sockets, waiting: socket.socket) -> list[Received]:
         """Read what is there, as far as the pace allows; returns the frames of links."""
@@ -176,12 +179,17 @@ class Links:
         return name if known is not None and arrived.source.carrier in known.usable.carriers else None
 
     async def _watch(self, changes: Changes, nursery: trio.Nursery) -> None:
+        failed = False
         while True:
             try:
                 found = interfaces()
             except OSError as error:
-                log.info("links.unknown", error=error.strerror or str(error))
-                return
+                if not failed:
+                    log.info("links.unknown", error=error.strerror or str(error))
+                failed = True
+                await trio.sleep(_AGAIN_S)
+                continue
+            failed = False
             if found != self._found:
                 self._metered = await metered(self._environment)
                 self._found = found
@@ -199,7 +207,7 @@ class Links:
             old = before.get(each.interface.name)
             link = old if old is not None and old.usable == each else Link(each, self._sockets, self.counters, old)
             self._links[link.name] = link
-        self._leave([link.wire for link in before.values()], {link.wire.index for link in self._links.values()})
+        self._leave(before.values())
         for link in self._links.values():
             for carrier, ear in link.join():
                 nursery.start_soon(self._read, carrier, ear)
@@ -213,13 +221,16 @@ class Links:
         if events:
             await self._tell(events)
 
-    def _leave(self, before: Sequence[Wire], kept: set[int]) -> None:
-        for wire in before:
-            for carrier in self._sockets.values():
-                ear = carrier.leave(wire) if wire.index not in kept else None
-                if ear is not None:
-                    trio.lowlevel.notify_closing(ear)
-                    ear.close()
+    def _leave(self, before: Iterable[Link]) -> None:
+        """Close the ears that no link needs now: one whose interface loses IPv6 for a while hears nothing more."""
+        needed = {(link.wire.index, carrier) for link in self._links.values() for carrier in link.usable.carriers}
+        for link in before:
+            for carrier in link.usable.carriers:
+                if (link.wire.index, carrier) not in needed:
+                    ear = self._sockets[carrier].leave(link.wire)
+                    if ear is not None:
+                        trio.lowlevel.notify_closing(ear)
+                        ear.close()
 
     async def _tell(self, events: Sequence[Event]) -> None:
         await self._send_events.send(events)

@@ -29,7 +29,7 @@ class Opened:
     def __init__(self, settings: Peers) -> None:
         """Open those that the settings name. What can't be opened is no error: the next best is used.
 
-        Then CAP_NET_RAW is dropped for good: call it before there is another thread.
+        Then CAP_NET_RAW is dropped for good, in all threads if there is no other yet.
         """
         makers: dict[Carrier, Callable[[], Sockets]] = {
             Carrier.ETHERNET: lambda: Packets(settings.ethertype),
@@ -43,8 +43,8 @@ class Opened:
                 self.sockets[carrier] = makers[carrier]()
             except OSError as error:
                 self.refused[carrier] = error.strerror or str(error)
-        drop_net_raw()
-        log.info("links.opened", carriers=list(self.sockets), refused=self.refused)
+        dropped = drop_net_raw()
+        log.info("links.opened", carriers=list(self.sockets), refused=self.refused, right_dropped=dropped)
 
     def close(self) -> None:
         """Close them."""

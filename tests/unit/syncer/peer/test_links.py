@@ -82,7 +82,7 @@ def flooded(*, taken: bool) -> Counter[str]:
 
 
 def test_so_many_frames_a_second_are_read_however_many_come() -> None:
-    assert READ_PER_S * 10 <= flooded(taken=True)["received"] <= READ_PER_S * 11
+    assert READ_PER_S * 10 <= flooded(taken=True)["received"] <= READ_PER_S * 11 + 1  # all of a burst, and ten seconds
 
 
 def test_what_nobody_takes_stays_in_the_kernel() -> None:
