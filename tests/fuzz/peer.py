@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from syncer.peer.bodies import IHave, Presence, WhoHas, bitmap_of, decode_body
+from syncer.peer.bodies import IHave, Presence, WhoHas, bitmap_of, decode_body, positions, usable
 from syncer.peer.drops import Drop
 from syncer.peer.frames import FrameType, Header, open_body, parse_header, seal
 from syncer.peer.handshake import Dialled, Preamble, answer, parse_preamble
@@ -105,6 +105,9 @@ def _read_body(data: bytes) -> None:
     if isinstance(body, Drop):
         assert body is Drop.BODY
         return
+    if isinstance(body, IHave):
+        assert all(position < body.count for position in positions(body.bitmap))
+        assert all(usable(address) for address in body.addresses)
     written = body.encode() if isinstance(body, Presence) else body.encode(max(64, len(data) - 1))
     assert written is not None
     content = data[1:].rstrip(b"\0")
