@@ -29,12 +29,17 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         id: Its name.
         bound: The longest body in bytes, see `frames.body_bound`. Less than 64: it is not used.
         wireless: Whether broadcasts are dear on it.
+        spare: Whether its interface has a better link. Then this one carries HELLO, BYE and the questions that ask who
+            is there, and all questions only while somebody is heard by it.
+        answers: Whether questions that come by it are answered; False where what we send costs money.
         addresses: Where we take connections on this interface: 16 bytes each, the best first; three are told.
     """
 
     id: LinkId
     bound: int
     wireless: bool = False
+    spare: bool = False
+    answers: bool = True
     addresses: tuple[bytes, ...] = ()
 
 

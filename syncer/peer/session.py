@@ -236,6 +236,7 @@ class Session:
         received = self._receiver.receive(frame, now, unix_s)
         if received is None:
             return []
+        self._outbound.heard(link, now)
         peer = PeerId(received.header.sender)
         if self.standing.is_banned(peer, now):
             return self._drop(Drop.BANNED)
@@ -286,7 +287,7 @@ class Session:
     def _asked(
         self, state: _Share, received: Received, question: WhoHas, link: LinkId, source: Address, now: float
     ) -> list[Action]:
-        if not state.answers or not self._outbound.port:
+        if not state.answers or not self._outbound.answers(link):
             return []
         if self._answering.is_full():
             return self._drop(Drop.BUSY)
@@ -391,7 +392,7 @@ class Session:
         self.counters.tokens_asked += len(ids)
         actions: list[Action] = []
         for key in self._keyring.in_use(share, now, unix_s):
-            actions += self._outbound.broadcast(key, FrameType.WHOHAS, body, epoch, now)
+            actions += self._outbound.question(key, body, epoch, now, everywhere=discovery)
         return actions
 
     def _presence(self, share: str, link: LinkId, now: float, unix_s: float) -> list[Send]:
