@@ -64,6 +64,7 @@ KNOB: Final = {
     "ring R2": Counts("seeds", 600, 10_000, 60_000, "simulation/test_engine.py", "planner"),
     "ring R3": Counts("histories per kind of root", 6, 52, 150, "integration/test_scenarios.py"),
     "four devices": Counts("histories", 60, 2000, 20_000, "simulation/test_crowd.py", "planner"),
+    "peer scenarios": Counts("seeds", 150, 5000, 100_000, "simulation/test_peers.py"),
     "planner mutants, R0": Counts("seeds each, at most", 48_000, 48_000, 48_000, "simulation/test_mutants.py"),
     "planner mutants, R2": Counts("seeds each, at most", 4000, 4000, 4000, "simulation/test_mutants.py"),
     "parts of a tree": Counts("seeds", 2000, 4000, 10_000, "unit/syncer/core/test_scope.py"),

@@ -83,6 +83,9 @@ class Asking:
             self._wants.pop(block, None)
             self._providers.pop(block, None)
             self._due.pop(block, None)
+        if not self._wants:
+            for queue in self._waiting:  # nothing to wake up for
+                queue.clear()
 
     def due(self, now: float) -> int:
         """How many are to be asked at this moment."""

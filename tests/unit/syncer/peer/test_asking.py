@@ -90,7 +90,6 @@ def test_what_is_dropped_is_never_asked_and_counts_for_nobody() -> None:
     assert ask(asking, 0.0) == (block(2),)
     asking.drop([block(2)])
     assert asking.offered([block(1), block(2)], P) == ()
-    asking.mature(0.3, nobody)
     assert asking.again_at() == math.inf
     assert asking.flush_at() == math.inf
     assert not asking._providers
