@@ -84,7 +84,7 @@ def plan_of(seed: int) -> Plan:
         weather=weather,
         machines=rng.choice((2, 2, 3, 3, 4, 5)),
         blocks=900 if large else rng.choice((1, 2, 5, 9, 20, 20, 200)),
-        bad=maybe(0.4),
+        bad=maybe(0.6, 0.5),
         server=rng.random() < 0.7,
         outsider=maybe(0.3),
         insider=int(maybe(rng.choice((10,) * 30 + (400,)))),
@@ -222,7 +222,7 @@ class Machine:
             self.swarm.asked_connected += 1
             held = [block for block in question.ids if block in other.held[question.share]]
             wanted = self.session.told(question.share, peer, held)
-            self._answered(msgspec.structs.replace(answer, ids=wanted))
+            self._answered(msgspec.structs.replace(answer, share=question.share, ids=wanted))
 
     def _look_up(self, question: LookUp, life: int) -> None:
         if self.alive and self.lives == life:
@@ -439,7 +439,7 @@ class Swarm:
     def _machine(self, number: int) -> Machine:
         nature = Nature.HONEST
         if number > 1 and self.rng.random() < self.plan.bad:
-            nature = self.rng.choice(list(Nature))
+            nature = self.rng.choice(list(Nature)[1:])
         # Who has Ethernet has UDP beside it if anybody has nothing else.
         both = (ETHERNET, UDP) if self.plan.udp else (ETHERNET,)
         return Machine(self, number, nature, (UDP,) if number > 1 and self.rng.random() < self.plan.udp else both)

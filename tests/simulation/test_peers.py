@@ -56,7 +56,7 @@ def test_scenarios_have_all_that_they_are_for() -> None:
     assert any(machine.banned for swarm in swarms for machine in swarm.machines)
     assert any(machine.lives > 1 for swarm in swarms for machine in swarm.machines)
     by_peers = [swarm for swarm in swarms if not swarm.plan.server and swarm.is_done()]
-    assert sum(len(machine.done) for swarm in by_peers for machine in swarm.machines) > 100
+    assert sum(len(machine.done) for swarm in by_peers for machine in swarm.machines) > 50
 
 
 def test_peers_alone_do_when_the_server_is_away() -> None:
