@@ -64,10 +64,31 @@ class Usable(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(sorted(near, key=lambda address: not address.startswith(_LINK_LOCAL)))
 
 
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What is made of one interface.
+
+    Attributes:
+        interface: Which.
+        usable: How it is used; None: it is not.
+        reason: Why it is not used; empty: it is.
+    """
+
+    interface: Interface
+    usable: Usable | None = None
+    reason: str = ""
+
+
 def usable(
     found: Sequence[Interface], settings: Peers, opened: Iterable[Carrier], facts: Callable[[str], Facts]
 ) -> list[Usable]:
-    """Those that are used.
+    """Those that are used; arguments as of `verdicts`."""
+    return [each.usable for each in verdicts(found, settings, opened, facts) if each.usable is not None]
+
+
+def verdicts(
+    found: Sequence[Interface], settings: Peers, opened: Iterable[Carrier], facts: Callable[[str], Facts]
+) -> list[Verdict]:
+    """What is made of each interface, and why; also for `doctor`.
 
     Args:
         found: All there are.
@@ -75,13 +96,17 @@ def usable(
         opened: Carriers that this process has.
         facts: Of an interface, by name.
     """
-    chosen = [interface for interface in found if _is_wanted(interface, found, settings)]
-    told = (_usable(interface, settings, tuple(opened), facts(interface.name)) for interface in chosen)
-    return [each for each in told if each is not None]
+    carriers = tuple(opened)
+    told = []
+    for interface in found:
+        reason = _why_not(interface, found, settings)
+        verdict = Verdict(interface=interface, reason=reason) if reason else None
+        told.append(verdict or _judged(interface, settings, carriers, facts(interface.name)))
+    return told
 
 
-def why_not(interface: Interface, found: Sequence[Interface], settings: Peers) -> str | None:
-    """Why an interface is not used, for `doctor`; None: it is, if a carrier can be used on it."""
+def _why_not(interface: Interface, found: Sequence[Interface], settings: Peers) -> str:
+    """Why an interface is none to look at more closely; empty: it may be used."""
     never = {
         "a loopback": bool(interface.flags & LOOPBACK),
         "down, or without a cable": interface.flags & (UP | RUNNING) != UP | RUNNING,
@@ -91,24 +116,20 @@ def why_not(interface: Interface, found: Sequence[Interface], settings: Peers) -
     if any(never.values()):
         return next(reason for reason, holds in never.items() if holds)
     if settings.interfaces:
-        return None if _matches(interface.name, settings.interfaces) else "not one of interfaces"
+        return "" if _matches(interface.name, settings.interfaces) else "not one of interfaces"
     default = {
         "a member of a bridge or bond": interface.master != 0,
         "a tunnel, or leads nowhere": interface.kind in _UNWIRED,
         "a bridge without a wire": interface.kind == "bridge" and not _is_wired(interface, found),
     }
-    return next((reason for reason, holds in default.items() if holds), None)
-
-
-def _is_wanted(interface: Interface, found: Sequence[Interface], settings: Peers) -> bool:
-    return why_not(interface, found, settings) is None
+    return next((reason for reason, holds in default.items() if holds), "")
 
 
 def _is_wired(bridge: Interface, found: Sequence[Interface]) -> bool:
     return any(each.master == bridge.index and each.kind not in _GUESTS for each in found)
 
 
-def _usable(interface: Interface, settings: Peers, opened: Sequence[Carrier], facts: Facts) -> Usable | None:
+def _judged(interface: Interface, settings: Peers, opened: Sequence[Carrier], facts: Facts) -> Verdict:
     metered = facts.metered
     if metered is None:
         metered = _matches(interface.name, settings.metered_interfaces)
@@ -123,9 +144,12 @@ def _usable(interface: Interface, settings: Peers, opened: Sequence[Carrier], fa
         for carrier in settings.carriers
         if carrier in opened and possible[carrier] and body_bound(interface.mtu, carrier) >= BUCKETS[0]
     )
-    if not carriers or use is Use.OFF:
-        return None
-    return Usable(interface=interface, carriers=carriers, wireless=facts.wireless, metered=metered, use=use)
+    if use is Use.OFF:
+        return Verdict(interface=interface, reason="metered, and on_metered is off")
+    if not carriers:
+        return Verdict(interface=interface, reason="none of the carriers can be used on it")
+    used = Usable(interface=interface, carriers=carriers, wireless=facts.wireless, metered=metered, use=use)
+    return Verdict(interface=interface, usable=used)
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from syncer.peer.frames import Carrier
 from syncer.peer.links.host import is_on_battery, is_wireless, parse_metered
-from syncer.peer.links.interfaces import Facts, usable, why_not
+from syncer.peer.links.interfaces import Facts, usable, verdicts
 from syncer.peer.links.rtnetlink import LOOPBACK, POINTOPOINT, RUNNING, UP, Interface
 from syncer.peer.settings import Peers, Use
 
@@ -62,7 +62,9 @@ def test_an_ethernet_interface_has_all_carriers_and_tells_its_near_addresses_the
 )
 def test_what_is_no_wire_to_other_machines_is_left_out(interface: Interface) -> None:
     assert used(ETH, interface) == {"eth0": ALL}
-    assert why_not(interface, [ETH, interface], Peers())
+    first, second = verdicts([ETH, interface], Peers(), ALL, lambda _: UNKNOWN)
+    assert (first.reason, first.usable is None) == ("", False)
+    assert (second.reason != "", second.usable) == (True, None)
 
 
 def test_a_bridge_is_used_if_a_wire_is_its_member_and_then_the_member_is_not() -> None:
@@ -112,6 +114,22 @@ def test_metered_is_what_networkmanager_says_else_the_setting(said: bool | None,
     (one,) = usable([ETH], settings, ALL, lambda _: Facts(metered=said))
     assert (one.metered, one.serves) == (metered, not metered)
     assert bool(used(ETH, settings=Peers(), facts=Facts(metered=metered))) is not metered
+
+
+@pytest.mark.parametrize(
+    ("interface", "settings", "opened", "reason"),
+    [
+        (ETH, Peers(ignored_interfaces=("eth0",)), ALL, "one of ignored_interfaces"),
+        (ETH, Peers(interfaces=("wl*",)), ALL, "not one of interfaces"),
+        (ETH, Peers(metered_interfaces=("eth0",)), ALL, "metered, and on_metered is off"),
+        (ETH, Peers(), (), "none of the carriers can be used on it"),
+        (other("eth1", flags=UP), Peers(interfaces=("eth1",)), ALL, "down, or without a cable"),
+    ],
+)
+def test_why_an_interface_is_not_used_can_be_told(
+    interface: Interface, settings: Peers, opened: tuple[Carrier, ...], reason: str
+) -> None:
+    assert [each.reason for each in verdicts([interface], settings, opened, lambda _: UNKNOWN)] == [reason]
 
 
 def test_nmcli_is_read_with_its_guesses_and_its_silence() -> None:
