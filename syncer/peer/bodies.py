@@ -39,8 +39,9 @@ from typing import Final
 
 import msgspec
 
+from syncer.peer.carrier import Carrier
 from syncer.peer.drops import Drop
-from syncer.peer.frames import BUCKETS, Carrier, FrameType, body_bound, bucket, padded
+from syncer.peer.frames import BUCKETS, FrameType, body_bound, bucket, padded
 from syncer.peer.keys import SENDER_BYTES
 
 TOKEN_BYTES: Final = 8

@@ -25,13 +25,14 @@ Source: docs/design/peer-protocol.md.
 from __future__ import annotations
 
 import struct
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Final
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
+from syncer.peer.carrier import Carrier
 from syncer.peer.drops import Drop
 from syncer.peer.keys import HINT_BYTES, SENDER_BYTES, EpochKeys
 
@@ -56,14 +57,6 @@ class FrameType(IntEnum):
     IHAVE = 2
     HELLO = 3
     BYE = 4
-
-
-class Carrier(StrEnum):
-    """What carries frames."""
-
-    ETHERNET = "ethernet"
-    UDP6 = "udp6"
-    UDP4 = "udp4"
 
 
 _TYPES: Final = frozenset(FrameType)

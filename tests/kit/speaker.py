@@ -19,7 +19,7 @@ import msgspec
 import structlog
 import trio
 
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 from syncer.peer.links.capability import held
 from syncer.peer.links.link import Came, Gone, Received

@@ -17,7 +17,8 @@ import msgspec
 from blockfs.blocks.ids import BlockId
 from syncer.peer.actions import Action, Answered, AskConnected, Link, LinkId, LookUp, PeerId, Send
 from syncer.peer.bodies import IHave, Presence, WhoHas
-from syncer.peer.frames import Carrier, FrameType, body_bound, padded, seal
+from syncer.peer.carrier import Carrier
+from syncer.peer.frames import FrameType, body_bound, padded, seal
 from syncer.peer.keyring import RootKey
 from syncer.peer.keys import EPOCH_S, derive, epoch_of
 from syncer.peer.session import Session

@@ -250,8 +250,9 @@ def test_metered_is_what_networkmanager_says(
 
 AS_NOBODY = """
 import os, socket
-from syncer.peer.frames import Carrier
-from syncer.peer.links.carrier import Wire
+from syncer.peer.carrier import Carrier
+
+from syncer.peer.links.sockets import Wire
 from syncer.peer.links.opening import opened
 from syncer.peer.settings import Peers
 from tests.kit.speaker import frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):

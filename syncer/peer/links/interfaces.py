@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.frames import BUCKETS, Carrier, body_bound
+from syncer.peer.carrier import Carrier
+from syncer.peer.frames import BUCKETS, body_bound
 from syncer.peer.links.rtnetlink import ETHERNET, LOOPBACK, POINTOPOINT, RUNNING, UP, Interface
 from syncer.peer.neighbours import is_near
 from syncer.peer.settings import Peers, Use

@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 import structlog
 
-from syncer.peer.frames import HEADER_BYTES, Carrier
+from syncer.peer.carrier import Carrier
+from syncer.peer.frames import HEADER_BYTES
 from syncer.peer.keys import SENDER_BYTES
 from syncer.peer.links.address import Address
-from syncer.peer.links.carrier import Sockets, Wire
 from syncer.peer.links.interfaces import Usable
+from syncer.peer.links.sockets import Sockets, Wire
 from syncer.peer.links.ways import Ways
 
 log = structlog.get_logger()

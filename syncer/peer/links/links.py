@@ -26,13 +26,14 @@ import structlog
 import trio
 
 from syncer.peer.budget import Bucket
-from syncer.peer.frames import MAX_FRAME_BYTES, Carrier
+from syncer.peer.carrier import Carrier
+from syncer.peer.frames import MAX_FRAME_BYTES
 from syncer.peer.links.address import Address
-from syncer.peer.links.carrier import Arrived, Sockets
 from syncer.peer.links.host import is_wireless, metered
 from syncer.peer.links.interfaces import Facts, Usable, usable
 from syncer.peer.links.link import Came, Gone, Link, Received
 from syncer.peer.links.rtnetlink import Interface
+from syncer.peer.links.sockets import Arrived, Sockets
 from syncer.peer.links.watching import Changes, interfaces
 from syncer.peer.settings import Peers
 

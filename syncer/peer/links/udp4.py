@@ -10,11 +10,11 @@ import socket
 import struct
 from typing import Final
 
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 from syncer.peer.links.attaching import attach
-from syncer.peer.links.carrier import RECEIVE_BYTES, Arrived, Wire
 from syncer.peer.links.filters import BROADCAST, HOPS, HOST, of_datagrams
+from syncer.peer.links.sockets import RECEIVE_BYTES, Arrived, Wire
 from syncer.peer.links.udp6 import bind_first_or_anywhere
 
 _ALL: Final = "255.255.255.255"

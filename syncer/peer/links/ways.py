@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from syncer.peer.budget import Bucket, broadcasts
-from syncer.peer.frames import OVERHEAD_BYTES, Carrier, body_bound
+from syncer.peer.carrier import Carrier
+from syncer.peer.frames import OVERHEAD_BYTES, body_bound
 
 KNOWN_S: Final = 600.0  # one epoch: as long as a sender id lives
 _SENDERS: Final = 256

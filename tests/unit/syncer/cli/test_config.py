@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,10 @@ def test_what_can_not_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "blocksync/config.toml").mkdir(parents=True)
     with pytest.raises(NotAllowedError, match=r"config\.toml: Is a directory"):
         read_settings({"XDG_CONFIG_HOME": str(tmp_path)})
+
+
+def test_reading_it_loads_no_cipher() -> None:
+    """Every command that looks at peers reads it first: breaks when that costs the start of a cipher's library."""
+    program = "import syncer.peer.settings, sys; print({'cryptography', 'trio', 'socket'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "set()"

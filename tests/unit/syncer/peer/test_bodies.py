@@ -19,8 +19,9 @@ from syncer.peer.bodies import (
     positions,
     usable,
 )
+from syncer.peer.carrier import Carrier
 from syncer.peer.drops import Drop
-from syncer.peer.frames import BUCKETS, Carrier, FrameType
+from syncer.peer.frames import BUCKETS, FrameType
 
 words = st.integers(0, (1 << 32) - 1)
 ports = st.integers(0, 65_535)

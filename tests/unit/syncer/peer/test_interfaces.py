@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.links.host import is_on_battery, is_wireless, parse_metered
 from syncer.peer.links.interfaces import Facts, usable, verdicts
 from syncer.peer.links.rtnetlink import LOOPBACK, POINTOPOINT, RUNNING, UP, Interface

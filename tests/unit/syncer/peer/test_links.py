@@ -11,13 +11,13 @@ import pytest
 import trio
 import trio.testing
 
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
-from syncer.peer.links.carrier import Arrived, Wire
 from syncer.peer.links.interfaces import Usable
 from syncer.peer.links.link import Link
 from syncer.peer.links.links import READ_PER_S, Links
 from syncer.peer.links.rtnetlink import RUNNING, UP, Interface
+from syncer.peer.links.sockets import Arrived, Wire
 from syncer.peer.settings import Peers, Use
 
 USABLE = Usable(

@@ -20,8 +20,9 @@ from syncer.peer.actions import (
     PeerId,
     Send,
 )
+from syncer.peer.carrier import Carrier
 from syncer.peer.drops import Drop
-from syncer.peer.frames import Carrier, FrameType, body_bound, parse_header
+from syncer.peer.frames import FrameType, body_bound, parse_header
 from syncer.peer.keyring import RootKey
 from syncer.peer.neighbours import LIVE_S
 from syncer.peer.session import Session

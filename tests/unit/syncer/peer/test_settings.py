@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.errors import UsageError
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.settings import PAGE, Peers, Settings, Use, parse
 
 FILE = "/home/ann/.config/blocksync/config.toml"

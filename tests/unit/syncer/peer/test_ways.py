@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.peer.budget import Bucket
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.links.ways import KNOWN_S, Ways
 
 L2, SIX, FOUR = Carrier.ETHERNET, Carrier.UDP6, Carrier.UDP4

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from syncer.peer.frames import Carrier
+from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 
 RECEIVE_BYTES: Final = 1 << 20
