@@ -8,6 +8,7 @@ Source: docs/design/peer-protocol.md.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -137,7 +138,8 @@ class Channel:
         """Be woken when as much has come as is of use."""
         lowat = min(size, LOWAT_BYTES)
         if self._socket is not None and lowat != self._lowat:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, lowat)
+            with contextlib.suppress(OSError):  # it was closed meanwhile
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, lowat)
             self._lowat = lowat
 
 

@@ -108,7 +108,8 @@ class Download:
 
     Attributes:
         told: Called with ids that the peer says it has.
-        over: `run` has ended: all requests have been told to be failed.
+        over: `run` has ended, and all requests have failed.
+        why: It has.
         rest: Not asked before this time, because it is busy; `trio.current_time()`.
         bytes, wasted: Bytes of blocks that came; that came of what was cancelled.
         trip_s: How long an answer takes, smoothed; None: not measured yet.
@@ -155,6 +156,7 @@ class Download:
         self._scope: trio.CancelScope | None = None
         self._ended = False
         self.over = trio.Event()
+        self.why = Failure.GONE
         self._rate = Rate()
         self.rest = -math.inf
         self.outstanding = self.bytes = self.blocks = self.wasted = 0
@@ -279,6 +281,7 @@ class Download:
             for request in requests:
                 request.owner.failed(self, request.want, why)
             reason = CloseReason.PROTOCOL if why is Failure.WRONG else CloseReason.DONE
+            self.why = why
             self.over.set()
             await self._channel.close(Close(reason=reason))
         return why

@@ -37,6 +37,7 @@ _IDLE_S: Final = 0.02  # so often an idle peer looks whether it can help
 _HELP: Final = 16  # and at so many blocks
 _OTHERS_S: Final = 0.25  # what another source has claimed for so long may be fetched twice
 _UNKNOWN_S: Final = 0.1  # that a block takes from a peer from which none came yet
+_PASSING: Final = frozenset({Failure.BUSY, Failure.GONE})  # the same peer may be asked for it again
 
 
 class Asker(Protocol):
@@ -266,24 +267,30 @@ class _Cycle:
                 self._start(self._use, peer)
 
     async def _use(self, peer: PeerId) -> None:
-        download = None
-        try:
-            download = await self._room.connect(self, peer)
-        finally:
-            self._reaching.discard(peer)
-        if download is not None:
-            line = self._lines[peer] = _Line(peer, download)
-            self._count_lines()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._give, line)
-                nursery.start_soon(download.ask, list(self._wants))
-                nursery.start_soon(self._notice_end, line)
-                await self._ask(line)
-            del self._lines[peer]
-            self._room.release(self, peer)
-            self._count_lines()
+        is_worth = True
+        while is_worth:
+            try:
+                download = await self._room.connect(self, peer)
+            finally:
+                self._reaching.discard(peer)
+            is_worth = download is not None and await self._use_line(peer, download)
         self._lack(self._swarm.leave(peer))
         self._engage()
+
+    async def _use_line(self, peer: PeerId, download: Download) -> bool:
+        """Use a connection as long as it lasts. Returns whether another one is worth a try: it was cut off in use."""
+        line = self._lines[peer] = _Line(peer, download)
+        before = download.blocks
+        self._count_lines()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give, line)
+            nursery.start_soon(download.ask, list(self._wants))
+            nursery.start_soon(self._notice_end, line)
+            await self._ask(line)
+        del self._lines[peer]
+        self._room.release(self, peer)
+        self._count_lines()
+        return download.why is Failure.GONE and download.blocks > before and not line.is_wrong
 
     def _count_lines(self) -> None:
         for line in self._lines.values():
@@ -397,7 +404,7 @@ class _Cycle:
             return
         if why is Failure.LACKED:
             self._room.lacked(line.peer)
-        self._again(line.peer, want, lacks=why is not Failure.BUSY, is_claimed=True)
+        self._again(line.peer, want, lacks=why not in _PASSING, is_claimed=True)
         line.wake.set()
 
     def _line_of(self, download: Download) -> _Line | None:

@@ -1,0 +1,397 @@
+"""The exchange of blocks on the LAN: the session, the links, and the connections, as one task.
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(exchange.run)
+        exchange.share(uuid, keys, index)
+        blocks = Blocks([…, exchange.source(uuid), …])
+
+It has no rules of its own: `session` decides what is asked and answered, `room` who is dialled, `source` what is
+fetched, `serving` what is given. Without a want, a question or a change of links it sends nothing and never wakes.
+
+Source: docs/design/peer-protocol.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+import trio
+
+from syncer.peer import tcp
+from syncer.peer.actions import Action, Answered, AskConnected, Heard, Left, LinkId, LookUp, Send
+from syncer.peer.actions import Link as SessionLink
+from syncer.peer.channel import HANDSHAKE_S, Channel, greeting
+from syncer.peer.drops import Drop
+from syncer.peer.fetching import Allowance
+from syncer.peer.figures import Figures, figures_of
+from syncer.peer.handshake import answer, parse_preamble
+from syncer.peer.joint import Joint
+from syncer.peer.keyring import RootKey
+from syncer.peer.limits import Door, Pace, Uploads
+from syncer.peer.links.address import Address
+from syncer.peer.links.host import is_on_battery
+from syncer.peer.links.link import Came, Gone, Received
+from syncer.peer.links.links import Event
+from syncer.peer.room import Dial, Lan, ShareRoom
+from syncer.peer.serving import Serving
+from syncer.peer.session import Session
+from syncer.peer.settings import Peers, Use
+from syncer.peer.source import PeerSource
+from syncer.ports.blocks import ShareIndex
+
+log = structlog.get_logger()
+
+CONNECTION_S: Final = 600.0  # then it is begun anew, under the key and the epoch of that time
+POWER_S: Final = 30.0  # so often we look whether the machine runs on its battery, if that matters at all
+PAUSE_S: Final = 0.1  # if the system has no more file descriptors for who comes in
+
+
+class Wires(Protocol):
+    """Frames of all interfaces; `links.Links` is one."""
+
+    async def run(self) -> None:
+        """Hear, until cancelled."""
+        ...
+
+    async def receive(self) -> Sequence[Event]:
+        """What happened."""
+        ...
+
+    def send(self, link: str, frame: bytes, to: Address | None) -> bool:
+        """Send a frame, never waiting."""
+        ...
+
+    def confirm(self, received: Received) -> None:
+        """This frame was valid."""
+        ...
+
+
+class _Root(msgspec.Struct, frozen=True, kw_only=True):
+    """A root of this machine that takes part."""
+
+    room: str
+    keys: tuple[RootKey, ...]
+    index: ShareIndex | None
+
+
+class Exchange:
+    """All shares of this process on the LAN.
+
+    Attributes:
+        session: For figures.
+        uploads: For figures.
+        port: TCP; 0 as long as no connections are taken.
+    """
+
+    def __init__(
+        self,
+        settings: Peers,
+        wires: Wires,
+        *,
+        entropy: Callable[[int], bytes] = os.urandom,
+        unix: Callable[[], float] = time.time,
+        dial: Dial = tcp.dial,
+        on_battery: Callable[[], bool] = is_on_battery,
+    ) -> None:
+        """Nothing happens before `run`.
+
+        Args:
+            settings: What the user said.
+            wires: Of this process; `run` runs them.
+            entropy: Random bytes.
+            unix: The wall clock.
+            dial: Connects.
+            on_battery: Whether the machine runs on its battery.
+        """
+        self.session = Session(entropy)
+        self.uploads = Uploads(settings.uploads, Pace(settings.upload_bytes_per_s))
+        self.port = 0
+        self._settings = settings
+        self._wires = wires
+        self._entropy = entropy
+        self._unix = unix
+        self._dial = dial
+        self._on_battery = on_battery
+        self._power = (-math.inf, Use.ON)
+        self._pace = Pace(settings.download_bytes_per_s)
+        self._door = Door()
+        self._came: dict[str, Came] = {}
+        self._roots: dict[str, _Root] = {}
+        self._rooms: dict[str, ShareRoom] = {}
+        self._indexes: dict[str, Joint] = {}
+        self._changed = trio.Event()
+        self._lan: Lan | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part until cancelled; then say BYE."""
+        async with trio.open_nursery() as nursery:
+            self._lan = Lan(
+                session=self.session,
+                nursery=nursery,
+                do=self._do,
+                unix=self._unix,
+                dial=self._dial,
+                zone=self._zone,
+                pace=self._pace,
+                allowance=Allowance(),
+                may_ask=self._may_ask,
+            )
+            try:
+                await self._listen(nursery)
+                nursery.start_soon(self._wires.run)
+                nursery.start_soon(self._hear)
+                nursery.start_soon(self._tick)
+                task_status.started()
+                await trio.sleep_forever()
+            finally:
+                self._do(self.session.close(trio.current_time(), self._unix()))
+                self._lan = None
+
+    # --- shares
+
+    def share(self, uuid: str, keys: Sequence[RootKey], index: ShareIndex | None) -> None:
+        """Take part in a root's share, or learn that its keys or its index are others now. Only while `run` runs.
+
+        Args:
+            uuid: Of the root. Roots with a key in common are one share.
+            keys: The present key first, then those that still count.
+            index: What is served of it; None: nothing is, it is paused. It is still asked for.
+        """
+        before = self._roots.get(uuid)
+        raw = {key.raw for key in keys}
+        same = [root.room for root in self._roots.values() if raw & {key.raw for key in root.keys}]
+        name = before.room if before is not None else same[0] if same else uuid
+        self._roots[uuid] = _Root(room=name, keys=tuple(keys), index=index)
+        self._follow(name, keys)
+
+    def unshare(self, uuid: str) -> None:
+        """Take part no longer. Connections of a share that no root has end."""
+        root = self._roots.pop(uuid, None)
+        if root is None:
+            return
+        others = [each for each in self._roots.values() if each.room == root.room]
+        if others:
+            self._follow(root.room, others[0].keys)
+            return
+        self._indexes.pop(root.room).set(())
+        self._rooms.pop(root.room).close()
+        self._do(self.session.unfollow(root.room, trio.current_time(), self._unix()))
+
+    def source(self, uuid: str) -> PeerSource:
+        """A source of blocks for this root."""
+        return PeerSource(self.room(uuid))
+
+    def room(self, uuid: str) -> ShareRoom:
+        """The share of this root."""
+        return self._rooms[self._roots[uuid].room]
+
+    def shares(self) -> list[str]:
+        """Roots that take part."""
+        return list(self._roots)
+
+    def unban(self, which: bytes | None = None) -> int:
+        """Lift the bans of a peer or an address; None: all. Returns how many there were."""
+        return self.session.standing.unban(which)
+
+    def figures(self) -> Figures:
+        """Who is there, what came and went, and what is held against whom; of this moment."""
+        now = trio.current_time()
+        return figures_of(self.session, self._rooms, self.uploads, self.port, list(self._came), now)
+
+    def _follow(self, name: str, keys: Sequence[RootKey]) -> None:
+        """Let the session and the index know what all roots of a share say."""
+        assert self._lan is not None, "the exchange does not run"
+        roots = [root for root in self._roots.values() if root.room == name]
+        known = {key.raw: key for root in roots for key in root.keys} | {key.raw: key for key in keys}
+        ordered = list({key.raw: key for key in [*keys, *known.values()]}.values())
+        if name not in self._rooms:
+            self._rooms[name] = ShareRoom(name, self._lan)
+            self._indexes[name] = Joint(name)
+        indexes = [root.index for root in roots if root.index is not None]
+        self._indexes[name].set(indexes)
+        now, unix_s = trio.current_time(), self._unix()
+        self._do(self.session.follow(name, ordered, now, unix_s, answers=bool(indexes)))
+
+    # --- what the session tells
+
+    def _do(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send(link=link, to=to, frame=frame):
+                    assert to is None or isinstance(to, Address)
+                    self._wires.send(link, frame, to)
+                case LookUp():
+                    self._spawn(self._look_up, action)
+                case Answered(share=share) if share in self._rooms:
+                    self._rooms[share].answered(action)
+                case AskConnected(share=share, peers=peers, ids=ids) if share in self._rooms:
+                    self._spawn(self._rooms[share].ask, peers, ids)
+                case Heard(share=share) if share in self._rooms:
+                    self._rooms[share].heard()
+                case Left(share=share, peer=peer) if share in self._rooms:
+                    self._rooms[share].left(peer)
+        self._changed.set()
+
+    def _spawn(self, task: Callable[..., object], *arguments: object) -> None:
+        if self._lan is not None:
+            self._lan.nursery.start_soon(task, *arguments)  # type: ignore[arg-type]
+
+    async def _look_up(self, question: LookUp) -> None:
+        index = self._indexes.get(question.share)
+        held = [False] * len(question.tokens)
+        if index is not None and self._may_serve():
+            held = await self.uploads.look(index.match, question.tokens)
+        self.session.load = self.uploads.load
+        self._do(self.session.looked_up(question.ticket, held, trio.current_time(), self._unix()))
+
+    async def _tick(self) -> None:
+        while True:
+            self._changed = trio.Event()
+            deadline = self.session.next_deadline(trio.current_time())
+            with trio.move_on_at(math.inf if deadline is None else deadline):
+                await self._changed.wait()
+                continue
+            self._do(self.session.tick(trio.current_time(), self._unix()))
+
+    # --- links
+
+    async def _hear(self) -> None:
+        while True:
+            for event in await self._wires.receive():
+                match event:
+                    case Received():
+                        self._frame(event)
+                    case Came():
+                        self._came[event.link] = event
+                        self._do(self.session.link_up(_link(event), trio.current_time(), self._unix()))
+                    case Gone():
+                        self._came.pop(event.link, None)
+                        self.session.link_down(LinkId(event.link))
+            await trio.lowlevel.checkpoint()
+
+    def _frame(self, received: Received) -> None:
+        valid = self.session.counters.frames_in
+        before = valid.total()
+        now = trio.current_time()
+        link = LinkId(received.link)
+        actions = self.session.handle_frame(received.frame, link, received.source, now, self._unix())
+        if valid.total() > before:
+            self._wires.confirm(received)
+        self._do(actions)
+
+    def _zone(self, link: LinkId) -> int:
+        came = self._came.get(link)
+        return 0 if came is None else came.index
+
+    # --- who comes in
+
+    async def _listen(self, nursery: trio.Nursery) -> None:
+        try:
+            listener, self.port = await tcp.listen(self._settings.port)
+        except OSError as error:
+            log.warning("peers.no_port", error=error.strerror)
+            return
+        self.session.listen(self.port)
+        nursery.start_soon(self._accept, listener)
+
+    async def _accept(self, listener: trio.SocketListener) -> None:
+        async with listener:
+            while True:
+                try:
+                    stream = await listener.accept()
+                except OSError as error:
+                    log.warning("peers.accept_failed", error=error.strerror)
+                    await trio.sleep(PAUSE_S)
+                    continue
+                comes = tcp.there(stream)
+                if comes is not None and self._is_welcome(stream, comes[0]) and self._door.enter(comes[0]):
+                    self._spawn(self._receive, stream, comes[0])
+                else:
+                    stream.socket.close()
+
+    def _is_welcome(self, stream: trio.SocketStream, comes: bytes) -> bool:
+        """Whether it came by a link on which we serve."""
+        taken = tcp.here(stream)
+        if taken is None or not self._may_serve() or self.session.standing.is_banned(comes, trio.current_time()):
+            return False
+        address, zone = taken
+        serving = [came for came in self._came.values() if came.serves and address in came.addresses]
+        return any(not tcp.is_link_local(address) or came.index == zone for came in serving)
+
+    async def _receive(self, stream: trio.abc.Stream, address: bytes) -> None:
+        """A connection that somebody else has begun."""
+        is_proven = False
+        try:
+            share, channel = "", None
+            with trio.move_on_after(HANDSHAKE_S):
+                share, channel = await self._shake_hands(stream)
+                # Until its first record it may be a recording, and has only the place of a handshake.
+                is_proven = channel is not None and await channel.first()
+            index = self._indexes.get(share)
+            if is_proven:
+                self._door.proven()
+            if is_proven and channel is not None and index is not None:
+                with trio.move_on_after(CONNECTION_S):
+                    await Serving(channel, index, self.uploads, partial(self._is_served, index)).run()
+        finally:
+            self._door.leave(address, proven=is_proven)
+            with trio.CancelScope(shield=True):
+                await trio.aclose_forcefully(stream)
+
+    async def _shake_hands(self, stream: trio.abc.Stream) -> tuple[str, Channel | None]:
+        said = await greeting(stream)
+        preamble = Drop.SIZE if said is None else parse_preamble(said)
+        if said is None or isinstance(preamble, Drop):
+            return "", None
+        now, unix_s = trio.current_time(), self._unix()
+        welcome = self.session.welcome(preamble.epoch16, preamble.hint, preamble.sender, now, unix_s)
+        if welcome is None:
+            return "", None
+        share, keys = welcome
+        answered = answer(said, keys, self._entropy(32))
+        if isinstance(answered, Drop):
+            return "", None
+        reply, secured = answered
+        try:
+            await stream.send_all(reply)
+        except trio.BrokenResourceError:
+            return "", None
+        return share, Channel(stream, secured)
+
+    # --- circumstances
+
+    def _is_served(self, index: Joint) -> bool:
+        return bool(index) and self._may_serve()
+
+    def _may_serve(self) -> bool:
+        return self._use() is Use.ON
+
+    def _may_ask(self) -> bool:
+        return self._use() is not Use.OFF
+
+    def _use(self) -> Use:
+        """What the settings say of the present power supply."""
+        if self._settings.on_battery is Use.ON:
+            return Use.ON
+        now = trio.current_time()
+        at, use = self._power
+        if now - at >= POWER_S:
+            use = self._settings.on_battery if self._on_battery() else Use.ON
+            self._power = (now, use)
+        return use
+
+
+def _link(came: Came) -> SessionLink:
+    return SessionLink(
+        id=LinkId(came.link),
+        bound=came.bound,
+        wireless=came.wireless,
+        addresses=came.addresses,
+    )
