@@ -9,6 +9,7 @@ from benchmarks import (
     bench_filesystem,
     bench_image,
     bench_scale,
+    bench_share_index,
     bench_snapshots,
     bench_sync,
     bench_transfers,
@@ -28,6 +29,7 @@ BENCHMARKS = {
     "sync-image": bench_image.run,
     "rescan": bench_scale.rescan,
     "rename": bench_scale.rename,
+    "share-index": bench_share_index.run,
     "watch": bench_watch.run,
 }
 

@@ -23,7 +23,7 @@ from syncer.cli.diagnosis import Check, Level
 from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.status import holder_of
 from syncer.core.model import Kind
-from syncer.core.paths import PRIVATE
+from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.core.safety import check_container
 from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
@@ -281,8 +281,9 @@ async def _ask(linked: LinkedRoot, token: str) -> tuple[ContainerInfo, Check]:
 
 async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> None:
     """Read the description of one object, if there is one: a server may be reachable and yet not one we understand."""
-    page = make.list_page("", whole=False, limit=1)
-    for row in judge.rows(judge.demand(page, await transport.send(page), 200, 204)):
+    page = make.list_page("", whole=False, limit=2)  # the first one may be the share's key
+    rows = judge.rows(judge.demand(page, await transport.send(page), 200, 204))
+    for row in [row for row in rows if row.name.encode() != LAN_KEY][:1]:
         look = make.head(row.name)
         reply = judge.demand(look, await transport.send(look), 200, 404)
         if reply.status == 200:

@@ -25,6 +25,7 @@ from syncer.state.statedb import StateDB
 
 if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
     from syncer.engine.books import Books
+    from syncer.engine.lankey import LanKeyKeeper
     from syncer.engine.sharing import SharedRoot, ShareKeeper
     from syncer.local.blockfs_root import BlockfsRoot
     from syncer.local.sharedblocks import SharedLists, SharedReader
@@ -175,6 +176,14 @@ def share_keeper(root: LinkedRoot, books: Books, local: SharedLists) -> ShareKee
     from syncer.engine.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
 
     return ShareKeeper(root.share_index, books, local, root.record.block_size)
+
+
+def key_keeper(root: LinkedRoot) -> LanKeyKeeper:
+    """What looks after the key of a root's share. Roots with another `?prefix=` are of another share."""
+    from syncer.engine.lankey import LanKeyKeeper  # noqa: PLC0415 - where a cycle runs
+    from syncer.state.keyfile import KeyFile  # noqa: PLC0415 - likewise
+
+    return LanKeyKeeper(root.record.url, KeyFile(root.lan_key))
 
 
 def shared_root(root: LinkedRoot) -> SharedRoot:

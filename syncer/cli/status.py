@@ -22,6 +22,7 @@ from syncer.core.paths import join
 from syncer.engine.books import Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
 from syncer.local.identity import open_folder
+from syncer.state.keyfile import KeyFile
 from syncer.state.schema import Problem
 from syncer.state.statedb import StateDB
 from syncer.watch import control
@@ -38,6 +39,7 @@ class RootStatus:
         detail: Why it is degraded or away.
         conflicts: Paths of conflict copies that nobody has dealt with.
         live: What the daemon says of it; None: it is not watched.
+        lan_off: Why its devices on the LAN are neither asked nor answered; empty if they are.
     """
 
     root: LinkedRoot
@@ -47,6 +49,7 @@ class RootStatus:
     problems: list[Problem]
     conflicts: list[RelPath]
     live: RootLive | None
+    lan_off: str = ""
 
 
 @click.command("status")
@@ -104,6 +107,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None) -> RootStatus:
         problems=problems,
         conflicts=conflicts,
         live=live,
+        lan_off=KeyFile(linked.lan_key).off(),
     )
 
 
@@ -184,6 +188,7 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
         ],
         "conflicts": [shown(path) for path in status.conflicts],
         "paused": status.root.paused,
+        "lan_off": status.lan_off or None,
         "watch": None if status.live is None else msgspec.to_builtins(status.live),
     }
 
@@ -198,6 +203,8 @@ def _show(status: RootStatus) -> None:
     if last is not None:
         done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
         rows.append(("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}"))
+    if status.lan_off:
+        rows.append(("LAN", f"off: {status.lan_off}"))
     rows += [
         ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
         for problem in status.problems

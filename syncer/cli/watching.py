@@ -16,7 +16,7 @@ from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
 from syncer.cli.failures import code_of
-from syncer.cli.opening import open_local, policy_now, share_keeper
+from syncer.cli.opening import key_keeper, open_local, policy_now, share_keeper
 from syncer.cli.roots import LinkedRoot
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.books import Books
@@ -109,7 +109,12 @@ class Ports:
             scoping = Scoping(local=local, state=books, brief=not work.local.everything)
             if isinstance(local, LocalDirectory) and not work.local.everything:
                 scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
-            options = Options(policy=policy, scoping=scoping, root=shlex.quote(shown(self.path)))
+            options = Options(
+                policy=policy,
+                scoping=scoping,
+                root=shlex.quote(shown(self.path)),
+                attend_key=key_keeper(self._linked).attend,
+            )
             async with share_keeper(self._linked, books, local).following():
                 await Cycle(local, remote, books, _Ears(moving), options, report).run()
         finally:

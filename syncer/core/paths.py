@@ -14,6 +14,9 @@ PRIVATE: Final = b".blocksync"
 PARK_FOLDER: Final = PRIVATE + b"/park"
 """Where nodes wait while their place is needed by another one."""
 
+LAN_KEY: Final = PRIVATE + b"/lan-key"
+"""On the server: the object with the key of the share (`peer.sharekey`)."""
+
 NAME_BYTES: Final = 255
 """NAME_MAX of every Linux filesystem we meet. A longer segment can't exist locally."""
 
@@ -61,6 +64,16 @@ def target_objection(target: bytes) -> str | None:
 def is_private(path: RelPath) -> bool:
     """True for the private folder and everything in it."""
     return path == PRIVATE or path.startswith(PRIVATE + b"/")
+
+
+def is_hidden(path: RelPath) -> bool:
+    """Whether an object of this name on the server is ours, and told to nobody: all private ones but parked nodes."""
+    return is_private(path) and not path.startswith(PARK_FOLDER + b"/")
+
+
+def is_reserved(path: RelPath) -> bool:
+    """Whether no request may name an object so: hidden ones, but for the share's key."""
+    return is_hidden(path) and path != LAN_KEY
 
 
 def local_objection(name: bytes) -> str | None:

@@ -7,7 +7,7 @@ recorded before the error goes on, and what is not even that is found again by t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -50,7 +50,7 @@ from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
-from syncer.remote.client import Changes, CloudClient, Cursor, RefusedName
+from syncer.remote.client import Changes, CloudClient, Cursor, KeySign, RefusedName
 from syncer.remote.parallel import for_each, one_error
 
 _LOOKS_AT_ONCE: Final = 16
@@ -65,6 +65,15 @@ def _all_of_it(plan: Plan) -> Plan:
     return plan
 
 
+AttendKey = Callable[[CloudClient, KeySign], Awaitable[Sequence[int]]]
+"""Is told what a look at the server told of the share's key; returns serials of what it wrote (`engine.lankey`)."""
+
+
+async def _no_key(remote: CloudClient, sign: KeySign) -> Sequence[int]:  # noqa: ARG001 - see AttendKey
+    """The root takes no part in the LAN."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a cycle is run.
@@ -77,6 +86,7 @@ class Options:
         step: Fault points of the crash tests.
         scoping: How to look at a part of the tree; None: always at all of it.
         root: How a command names the root, for the guard's message.
+        attend_key: Looks after the key of the share. Not called where nothing may be written.
     """
 
     policy: Policy
@@ -86,6 +96,7 @@ class Options:
     step: Callable[[str], None] = field(default=_no_step)
     scoping: Scoping | None = None
     root: str = "ROOT"
+    attend_key: AttendKey = field(default=_no_key)
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +114,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         directories: Local directories that were looked at; None: all.
         untracked: Base rows of what is ignored now.
         whole: Directories that moved as a whole: what is below them is beside, too.
+        lan_key: What was told of the share's key.
     """
 
     base: BaseIndex
@@ -116,6 +128,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     directories: Sequence[RelPath] | None = None
     untracked: tuple[Nid, ...] = ()
     whole: Whole = msgspec.field(default_factory=lambda: Whole(subtrees={}))
+    lan_key: KeySign = KeySign()
 
 
 class Cycle:
@@ -198,6 +211,8 @@ class Cycle:
                 self.report.count(action)
             return
         await self._take_rules(look)
+        # Before anything is pulled: then devices that have the new key already can be asked.
+        own = await self._options.attend_key(self._remote, look.lan_key)
         settled = await self._carry_out(plan, look)
         frozen = plan.local_state.frozen or plan.remote_state.frozen
         undone = self.report.undone or self.report.failures or frozen or not settled
@@ -212,7 +227,7 @@ class Cycle:
         if self._options.scoping is not None and look.cursor is not None:
             cursor = look.cursor
             if not undone:
-                cursor = await behind_own_writes(self._remote, cursor, self._versions)
+                cursor = await behind_own_writes(self._remote, cursor, [*self._versions, *own])
             await remember(self._options.scoping, cursor, look.directories, complete=not undone)
             if look.seen.rules.concerned_by(plan.local):
                 # What is in the base and what is ignored may be other things now.
@@ -240,6 +255,7 @@ class Cycle:
             beside=found.scoped.beside,
             directories=found.directories,
             whole=found.whole,
+            lan_key=KeySign(tag=found.changes.lan_key, gone=found.changes.lan_key_gone),
         )
 
     def _check(self, changes: Changes) -> None:
@@ -275,6 +291,7 @@ class Cycle:
             cursor=listing.cursor,
             container=container_identity(listing.info, listing.max_version),
             untracked=untracked,
+            lan_key=KeySign(tag=listing.lan_key, gone=listing.lan_key is None),
         )
 
     async def _take_rules(self, look: Look) -> None:

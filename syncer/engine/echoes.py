@@ -39,7 +39,7 @@ async def behind_own_writes(remote: CloudClient, cursor: Cursor, recorded: Itera
         found = await remote.changes(cursor, without=own)
     except SyncerError:
         return cursor  # everything is done: whoever can't say so now is asked by the next cycle
-    if found is None or found.objects or found.deleted or found.refused:
+    if found is None or found.objects or found.deleted or found.refused or found.lan_key is not None:
         return cursor
     return found.cursor
 

@@ -7,7 +7,8 @@ Rules that every implementation keeps (the contract suite in tests/contract chec
   unknowingly. Where a server can't promise that (plain Pithos), a version that slipped in between is found afterwards
   and reported as `ForeignVersion`: the engine keeps it as a conflict copy.
 - After a lost reply the client looks, compares and adopts; it never repeats blindly.
-- Names below `.blocksync/` are reserved: never listed, except those of parked nodes below `.blocksync/park/`.
+- Names below `.blocksync/` are reserved: never listed, except those of parked nodes below `.blocksync/park/`. One more
+  may be named by requests: `.blocksync/lan-key`, the key of the share, which listings and changes tell beside.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class Listing:
             server was restored from a backup. 0 where the server does not tell (plain Pithos; its highest row proves
             nothing, it sinks when that object is deleted): there, look for a known uuid with a lower version.
         cursor: Where `changes`, or `compare`, goes on from here; None on a server that tells nothing of the kind.
+        lan_key: The object with the share's key; None: there is none.
     """
 
     info: ContainerInfo
@@ -161,6 +163,7 @@ class Listing:
     refused: list[RefusedName] = field(default_factory=list)
     max_version: int = 0
     cursor: Cursor | None = None
+    lan_key: RemoteTag | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +181,8 @@ class Changes:
         bytes_used: Sum of their sizes; None as above.
         moves: Subtrees that were moved as one, in order; only if that was asked for. What was moved with them is not
             among the others, unless it changed again.
+        lan_key: The object with the share's key, if it may be another one by now.
+        lan_key_gone: There is no such object any more, or a listing did not have it.
     """
 
     info: ContainerInfo
@@ -188,6 +193,8 @@ class Changes:
     object_count: int | None = None
     bytes_used: int | None = None
     moves: list[SubtreeMove] = field(default_factory=list)
+    lan_key: RemoteTag | None = None
+    lan_key_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +288,18 @@ class PutOrder:
     kind: Kind
     data: bytes
     meta: Meta
+
+
+class KeySign(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at a container told of the share's key.
+
+    Attributes:
+        tag: The object's version; None: nothing was told, or it is gone.
+        gone: There is no such object.
+    """
+
+    tag: RemoteTag | None = None
+    gone: bool = False
 
 
 class CloudClient(Protocol):

@@ -18,6 +18,7 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
 from syncer.core.overwrites import ForeignVersion, Overwrite
+from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
@@ -118,6 +119,12 @@ class MemoryContainer:
         self.deleted[path] = self.last_version
         self.changed.unpark_all()
         return self.objects.pop(path)
+
+    @property
+    def lan_key(self) -> RemoteTag | None:
+        """The object with the share's key."""
+        found = self.objects.get(RelPath(LAN_KEY))
+        return None if found is None else found.tag
 
     @property
     def cursor(self) -> Cursor | None:
@@ -231,10 +238,15 @@ class MemoryClient:
         box = self.container
         listing = Listing(
             info=self._info(),
-            objects=[box.stat(path, version, listed=True) for path, version in sorted(box.objects.items())],
+            objects=[
+                box.stat(path, version, listed=True)
+                for path, version in sorted(box.objects.items())
+                if not is_hidden(path)
+            ],
             refused=list(box.refused),
             max_version=box.last_version if box.identity is not None else 0,
             cursor=box.cursor or box.plain_cursor,
+            lan_key=box.lan_key,
         )
         await self.after("list_objects", _NOTHING)
         return listing
@@ -253,6 +265,8 @@ class MemoryClient:
             objects=objects,
             deleted=list(sieve.missing()),
             refused=listing.refused,
+            lan_key=listing.lan_key,
+            lan_key_gone=listing.lan_key is None,
         )
 
     async def changes(
@@ -282,12 +296,14 @@ class MemoryClient:
             objects=[
                 box.stat(path, version, listed=True)
                 for path, version in sorted(box.objects.items())
-                if told(version.version)
+                if told(version.version) and not is_hidden(path)
             ],
             deleted=[path for path, version in box.deleted.items() if told(version)],
             refused=[],
             object_count=len(box.objects) + len(box.refused),
             bytes_used=sum(version.blocks.size_bytes for version in box.objects.values()),
+            lan_key=box.lan_key if box.lan_key is not None and told(box.lan_key.version) else None,
+            lan_key_gone=LAN_KEY in box.deleted and told(box.deleted[RelPath(LAN_KEY)]),
         )
         await self.after("changes", _NOTHING)
         return found

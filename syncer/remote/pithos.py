@@ -16,6 +16,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.overwrites import ForeignVersion, Overwrite
+from syncer.core.paths import LAN_KEY
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
 from syncer.protocol import headers as wire
@@ -41,7 +42,7 @@ from syncer.remote.http import BadReplyError, HttpSettings, HttpTransport, Trans
 from syncer.remote.pithos_pages import Pages
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_read import Reader
-from syncer.remote.pithos_replies import Stamp, sort_out
+from syncer.remote.pithos_replies import Stamp, lan_key_in, sort_out
 from syncer.remote.pithos_requests import Requests
 from syncer.remote.pithos_session import Session
 from syncer.remote.pithos_write import Writer
@@ -88,6 +89,7 @@ class PithosClient:
             refused=found.refused,
             max_version=stamp.version,
             cursor=stamp.place,
+            lan_key=lan_key_in(found.hidden),
         )
 
     async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
@@ -104,6 +106,8 @@ class PithosClient:
             objects=sorted(pages.found.objects, key=lambda stat: stat.path),
             deleted=list(await trio.to_thread.run_sync(pages.sieve.missing)),
             refused=pages.found.refused,
+            lan_key=lan_key_in(pages.found.hidden),
+            lan_key_gone=lan_key_in(pages.found.hidden) is None,
         )
 
     async def _listed(self, begin: Callable[[], Pages]) -> tuple[ContainerInfo, Stamp, Pages]:
@@ -185,6 +189,8 @@ class PithosClient:
             object_count=page.object_count,
             bytes_used=page.bytes_used,
             moves=list(page.moves),
+            lan_key=lan_key_in(found.hidden),
+            lan_key_gone=LAN_KEY.decode() in deleted,
         )
 
     async def _page_of_changes(

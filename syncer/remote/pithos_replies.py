@@ -13,7 +13,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.core.paths import LAN_KEY, is_hidden, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
@@ -429,7 +429,7 @@ def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
         except UnsafeNameError as error:
             found.refused.append(RefusedName(name=row.name, reason=error.reason, size_bytes=row.state.size_bytes))
             continue
-        if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
+        if is_hidden(path):
             found.hidden.append(row)
             continue
         stat = stat_of(path, row.state)
@@ -439,6 +439,11 @@ def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
         else:
             found.refused.append(RefusedName(name=row.name, reason=objection, size_bytes=row.state.size_bytes))
     return found
+
+
+def lan_key_in(hidden: Iterable[ObjectRow]) -> RemoteTag | None:
+    """The share's key among reserved rows."""
+    return next((tag_of(row.state) for row in hidden if row.name.encode() == LAN_KEY), None)
 
 
 def _objection(stat: RemoteStat) -> str | None:

@@ -14,7 +14,7 @@ from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
-from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.core.paths import is_reserved, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
 from syncer.protocol import blocklists
@@ -357,7 +357,7 @@ def object_name(path: RelPath) -> str:
     Raises:
         UnsafeNameError: The remote can't hold such a name, or it is reserved.
     """
-    if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
+    if is_reserved(path):
         raise UnsafeNameError(path, "it is reserved for blocksync")
     return name_from_path(rel_path(path))
 

@@ -15,7 +15,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.overwrites import ForeignVersion, Overwrite
-from syncer.core.paths import PARK_FOLDER, is_private, rel_path
+from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
 from syncer.remote.client import (
@@ -50,7 +50,7 @@ class _Names:
 
     def out(self, path: RelPath) -> RelPath:
         """The path in the container."""
-        if is_private(path) and not path.startswith(PARK_FOLDER + b"/"):
+        if is_reserved(path):
             raise UnsafeNameError(path, "it is reserved for blocksync")
         return RelPath(self._below + rel_path(path))
 
@@ -59,7 +59,7 @@ class _Names:
         if not path.startswith(self._below):
             return None
         inside = RelPath(path[len(self._below) :])
-        return None if not inside or (is_private(inside) and not inside.startswith(PARK_FOLDER + b"/")) else inside
+        return None if not inside or is_hidden(inside) else inside
 
     def touch(self, path: bytes) -> bool:
         """Whether what happens to a path of the container may be seen in the folder."""
@@ -68,6 +68,11 @@ class _Names:
     def stats(self, stats: Iterable[RemoteStat]) -> list[RemoteStat]:
         """What is in the folder, by its paths there."""
         return [replace(stat, path=inside) for stat in stats if (inside := self.into(stat.path)) is not None]
+
+    def lan_key(self, stats: Iterable[RemoteStat]) -> RemoteTag | None:
+        """The folder's key among objects of the container."""
+        name = self._below + LAN_KEY
+        return next((stat.tag for stat in stats if stat.path == name), None)
 
     def refused(self, refused: Iterable[RefusedName]) -> list[RefusedName]:
         """What of refused names is in the folder."""
@@ -109,7 +114,12 @@ class PrefixClient:
     async def list_objects(self) -> Listing:
         """See CloudClient."""
         found = await self._inner.list_objects()
-        return replace(found, objects=self._names.stats(found.objects), refused=self._names.refused(found.refused))
+        return replace(
+            found,
+            objects=self._names.stats(found.objects),
+            refused=self._names.refused(found.refused),
+            lan_key=self._names.lan_key(found.objects),
+        )
 
     async def changes(
         self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
@@ -118,7 +128,10 @@ class PrefixClient:
         found = await self._inner.changes(since, wait_s, moves=moves, without=without)
         if found is not None and any(self._crosses(move) for move in found.moves):
             found = await self._inner.changes(since, without=without)  # what came in or went out is told one by one
-        return None if found is None else self._changes(found)
+        if found is None:
+            return None
+        gone = self._names.out(RelPath(LAN_KEY)) in found.deleted
+        return self._changes(found, self._names.lan_key(found.objects), gone=gone)
 
     def _crosses(self, move: SubtreeMove) -> bool:
         """Whether a move is neither within the folder nor beside it."""
@@ -129,9 +142,17 @@ class PrefixClient:
 
     async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
         """See CloudClient."""
-        return self._changes(await self._inner.compare(lambda: _View(self._names, known()), since))
+        views: list[_View] = []
 
-    def _changes(self, found: Changes) -> Changes:
+        def view() -> _View:
+            views.append(_View(self._names, known()))
+            return views[-1]
+
+        found = await self._inner.compare(view, since)
+        lan_key = views[-1].lan_key if views else None
+        return self._changes(found, lan_key, gone=bool(views) and lan_key is None)
+
+    def _changes(self, found: Changes, lan_key: RemoteTag | None, *, gone: bool) -> Changes:
         deleted = [inside for name in found.deleted if (inside := self._names.into(name)) is not None]
         return replace(
             found,
@@ -139,6 +160,8 @@ class PrefixClient:
             deleted=list(deleted),
             refused=self._names.refused(found.refused),
             moves=[self._move(move) for move in found.moves if self._names.into(move.source.encode()) is not None],
+            lan_key=lan_key,
+            lan_key_gone=gone,
         )
 
     def _move(self, move: SubtreeMove) -> SubtreeMove:
@@ -248,9 +271,11 @@ class _View:
     def __init__(self, names: _Names, sieve: Sieve) -> None:
         self._names = names
         self._sieve = sieve
+        self.lan_key: RemoteTag | None = None
 
     def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
         """See Sieve."""
+        self.lan_key = self.lan_key or self._names.lan_key(objects)
         inside = self._sieve.sift(self._names.stats(objects))
         return [replace(stat, path=self._names.out(stat.path)) for stat in inside]
 

@@ -1,0 +1,80 @@
+"""The index of what a share has: made of a million blocks, after a change, and asked."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.harness import Result
+from blockfs.blocks.blocklist import BlockList
+from syncer.core.model import BaseRow, Content, Kind, Nid, Node, RemoteTag
+from syncer.state.shareindex import IdIndex, follow
+from syncer.state.statedb import StateDB
+
+BLOCKS = int(os.environ.get("BENCH_BLOCKS", "1000000"))
+BLOCK_SIZE = 64 << 10
+ASKED = 10_000
+REPETITIONS = 5
+SHAPES = {"one file": 1, "10,000 files": 10_000}
+
+
+def run() -> list[Result]:
+    """Both shapes."""
+    return [result for name, files in SHAPES.items() for result in _shape(name, files)]
+
+
+def _shape(name: str, files: int) -> list[Result]:
+    made: list[float] = []
+    changed: list[float] = []
+    asked: list[float] = []
+    size_bytes = 0
+    for repetition in range(REPETITIONS):
+        with tempfile.TemporaryDirectory(prefix="blocksync-index-") as home, StateDB.create(f"{home}/state") as state:
+            noise = random.Random(repetition)
+            lists = {Nid(nid): _list(noise.randbytes(32 * (BLOCKS // files))) for nid in range(1, files + 1)}
+            contents = {nid: _content(blocks) for nid, blocks in lists.items()}
+            state.record([_row(nid, contents[nid]) for nid in lists])
+            with IdIndex.make(f"{home}/state/share-index") as index:
+                made.append(_follow(index, state, lists, None))
+                size_bytes = Path(index.folder, "data.mdb").stat().st_size
+                first = Nid(1)
+                lists[first] = _list(noise.randbytes(32) + lists[first].ids[32:])
+                state.record([_row(first, _content(lists[first]))])
+                changed.append(_follow(index, state, lists, [first]))
+                ids = [blocks[noise.randrange(len(blocks))] for blocks in noise.choices(list(lists.values()), k=ASKED)]
+                began_s = time.perf_counter()
+                with state.rows() as rows:
+                    index.match([each[:8] for each in ids], rows)
+                asked.append(time.perf_counter() - began_s)
+    about = f"{BLOCKS:,} blocks in {name}"
+    notes = {"bytes": size_bytes, "bytes_per_block": round(size_bytes / BLOCKS)}
+    return [
+        Result(work=f"made: {about}", subject="index", unit="s", values=made, notes=notes),
+        Result(work=f"one block changed: {about}", subject="index", unit="s", values=changed),
+        Result(work=f"{ASKED:,} ids asked: {about}", subject="index", unit="s", values=asked),
+    ]
+
+
+def _list(ids: bytes) -> BlockList:
+    return BlockList(block_size=BLOCK_SIZE, size_bytes=len(ids) // 32 * BLOCK_SIZE, ids=ids)
+
+
+def _content(blocks: BlockList) -> Content:
+    return Content(size_bytes=blocks.size_bytes, object_hash=blocks.object_hash)
+
+
+def _row(nid: Nid, content: Content) -> BaseRow:
+    node = Node(parent=Nid(0), name=b"%d" % nid, kind=Kind.FILE, content=content)
+    return BaseRow(nid=nid, node=node, local=None, remote=RemoteTag(uuid=f"{nid}", version=nid, etag="", size_bytes=0))
+
+
+def _follow(index: IdIndex, state: StateDB, lists: dict[Nid, BlockList], changed: Sequence[Nid] | None) -> float:
+    """Seconds until the index is what the rows say."""
+    began_s = time.perf_counter()
+    for _ in follow(index, state.rows, lambda nid, _: lists[nid], BLOCK_SIZE, changed):
+        pass
+    return time.perf_counter() - began_s

@@ -1,0 +1,240 @@
+"""The key of a share on its server: read when a listing tells of another one, made when there is none, rotated.
+
+It costs no request in a cycle that changes nothing: a listing, or a list of changes, tells of the object beside. What
+was read is kept in the root's state folder, so blocks come from peers also while the server is away. Whatever goes
+wrong with the key turns the LAN off for this share, which `status` says; it never fails a cycle.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import ID_SIZE
+from syncer.core.model import Kind, RelPath, RemoteTag, meta_of
+from syncer.core.paths import LAN_KEY
+from syncer.errors import (
+    ConflictOnRemoteError,
+    CorruptionError,
+    ForbiddenError,
+    FormatTooNewError,
+    NoSpaceError,
+    SyncerError,
+)
+from syncer.peer import sharekey
+from syncer.peer.sharekey import KEY_BYTES, BadKey, Kept, StoredKey
+from syncer.remote.client import CloudClient, KeySign
+from syncer.state.keyfile import KeyFile
+
+if TYPE_CHECKING:  # see peer/sharekey.py
+    from syncer.peer.keyring import RootKey
+
+_PATH: Final = RelPath(LAN_KEY)
+_META: Final = meta_of(0o600)  # a root of the whole container sees the key of a folder's share as a file
+_TRIES: Final = 3  # somebody else may make or rotate it at the same moment, who then is done
+
+
+class LanKeyKeeper:
+    """Looks after one root's key."""
+
+    def __init__(
+        self,
+        share: str,
+        file: KeyFile,
+        *,
+        clock: Callable[[], float] = time.time,
+        random: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        """Keep what is needed.
+
+        Args:
+            share: Names the share. What was kept for another one is forgotten.
+            file: Where the key is kept.
+            clock: Seconds since the epoch.
+            random: So many random bytes.
+        """
+        self._share = share
+        self._file = file
+        self._clock = clock
+        self._random = random
+
+    def kept(self) -> Kept:
+        """What is remembered. Blocking.
+
+        Raises:
+            FormatTooNewError: A newer program wrote it.
+        """
+        raw = self._file.read()
+        found = None if raw is None else sharekey.decode_kept(raw)
+        if isinstance(found, int):
+            raise FormatTooNewError(self._file.path, found, sharekey.FORMAT)
+        return found if found is not None and found.share == self._share else Kept(share=self._share)
+
+    def keys_now(self) -> tuple[RootKey, ...]:
+        """The keys that count now, the newest first; without the server. Blocking.
+
+        Raises:
+            FormatTooNewError: See `kept`.
+        """
+        return sharekey.keys_now(self.kept(), self._clock())
+
+    async def use_passphrase(self, passphrase: str, account: str, container: str, prefix: str) -> None:
+        """From now on take the key that a passphrase makes; no object is looked at. See `sharekey.from_passphrase`."""
+        now_s = self._clock()
+        made = await trio.to_thread.run_sync(
+            sharekey.from_passphrase, self._share, passphrase, account, container, prefix, now_s
+        )
+        await self._keep(made)
+
+    async def attend(self, remote: CloudClient, sign: KeySign) -> list[int]:
+        """In a cycle that may write: take over what changed, make a key where there is none, rotate one that is due.
+
+        Args:
+            remote: The share.
+            sign: What this cycle's look told.
+
+        Returns:
+            Serials of the object's versions that were written.
+        """
+        try:
+            kept = await trio.to_thread.run_sync(self.kept)
+        except (FormatTooNewError, OSError):
+            return []  # a newer program's is left alone; `status` says so
+        if kept.passphrase:
+            return []
+        written: list[int] = []
+        counters = remote.counters
+        blocks = counters.blocks_sent, counters.blocks_received
+        try:
+            found = await self._attended(remote, kept, sign, written)
+        except SyncerError:
+            return written  # the next cycle asks again: nothing was found out
+        finally:
+            counters.blocks_sent, counters.blocks_received = blocks  # a key is no block of a file
+        if found != kept:
+            await self._keep(found)
+        return written
+
+    async def _attended(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
+        """See `attend`."""
+        try:
+            found = await self._looked(remote, kept, sign, written)
+        except (ForbiddenError, NoSpaceError) as error:
+            found = sharekey.refused(kept, f"the share's key can't be read or made: {error}", self._clock())
+        except CorruptionError:
+            found = sharekey.accepted(kept, BadKey(reason="is damaged"), kept.version, self._clock())
+        if sharekey.is_due(found, self._clock()):
+            return await self._rotated_in_passing(remote, found, written)
+        return found
+
+    async def _rotated_in_passing(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:
+        """Rotate a key that is due. Who may not goes on with the one that there is, until another device does."""
+        try:
+            return await self._rotated(remote, kept, written)
+        except SyncerError:
+            return msgspec.structs.replace(kept, tried_s=int(self._clock()))
+
+    async def rotate(self, remote: CloudClient) -> Kept:
+        """Replace the key now, e.g. because a member left: the old one counts for 24 hours more.
+
+        Raises:
+            FormatTooNewError: A newer program made the key.
+            ForbiddenError: The server does not let us.
+            SyncerError: The server is away, …: the key is as it was, or has just been rotated.
+        """
+        kept = await trio.to_thread.run_sync(self.kept)
+        kept = await self._found(remote, kept)
+        found = await self._rotated(remote, msgspec.structs.replace(kept, passphrase=False), [])
+        await self._keep(found)
+        return found
+
+    async def _keep(self, kept: Kept) -> None:
+        await trio.to_thread.run_sync(self._file.write, sharekey.encode_kept(kept))
+
+    async def _looked(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
+        """What is known after this cycle's signs."""
+        again = sharekey.may_try(kept, self._clock())
+        if sign.tag is not None and _version(sign.tag) != kept.version:
+            return await self._read(remote, kept, sign.tag)
+        if sign.gone and kept.highest:
+            return sharekey.gone(kept, self._clock()) if kept.version else kept
+        if sign.gone:
+            return await self._made(remote, kept, written) if again else kept
+        if not again or (kept.key is not None and not kept.off):
+            return kept
+        found = await self._found(remote, kept)  # there is none to use, and nobody told of one: once a day
+        return found if found.version or found.highest else await self._made(remote, found, written)
+
+    async def _found(self, remote: CloudClient, kept: Kept) -> Kept:
+        """Ask the server."""
+        stat = await remote.head(_PATH)
+        return sharekey.gone(kept, self._clock()) if stat is None else await self._read(remote, kept, stat.tag)
+
+    async def _read(self, remote: CloudClient, kept: Kept, tag: RemoteTag) -> Kept:
+        """Take over one version of the object."""
+        found = await self._load(remote, tag)
+        return sharekey.accepted(kept, found, _version(tag), self._clock())
+
+    async def _load(self, remote: CloudClient, tag: RemoteTag) -> StoredKey | BadKey:
+        """Read one version of the object, which anybody who may write to the share may have made."""
+        info = await remote.container_info()
+        if not 0 < tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, info.block_size):
+            return BadKey(reason=f"has {tag.size_bytes} bytes, which no key has")
+        if len(tag.etag) != 2 * ID_SIZE:
+            return BadKey(reason="is no file")
+        # Up to one block: its id is the hash of the object.
+        blocks = BlockList(block_size=info.block_size, size_bytes=tag.size_bytes, ids=bytes.fromhex(tag.etag))
+        return sharekey.decode(await remote.read_block(_PATH, tag, blocks, 0))
+
+    async def _made(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:
+        """Make the first key, if nobody else does at this moment."""
+        for _ in range(_TRIES):
+            made = sharekey.first_key(self._random(KEY_BYTES), self._clock())
+            try:
+                return await self._put(remote, kept, made, None, written)
+            except ConflictOnRemoteError:
+                found = await self._found(remote, kept)
+                if found.version:
+                    return found
+        return kept
+
+    async def _rotated(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:
+        """Replace the key that `kept` knows, unless somebody else just did."""
+        for _ in range(_TRIES):
+            stat = await remote.head(_PATH)
+            if stat is not None and _version(stat.tag) != kept.version:
+                found = await self._read(remote, kept, stat.tag)
+                if found.highest > kept.highest:
+                    return found
+                kept = found
+            await self._refuse_newer(remote, kept, None if stat is None else stat.tag)
+            made = sharekey.rotated(kept, self._random(KEY_BYTES), self._clock())
+            try:
+                return await self._put(remote, kept, made, None if stat is None else stat.tag, written)
+            except ConflictOnRemoteError:
+                continue
+        raise ConflictOnRemoteError(_PATH, "a key that stays while it is replaced", "others that replace it")
+
+    async def _refuse_newer(self, remote: CloudClient, kept: Kept, tag: RemoteTag | None) -> None:
+        """A key of a newer program is not overwritten, whatever else is wrong with one is."""
+        found = await self._load(remote, tag) if kept.off and tag is not None else None
+        if isinstance(found, BadKey) and found.format:
+            raise FormatTooNewError("the share's key on the server", found.format, sharekey.FORMAT)
+
+    async def _put(
+        self, remote: CloudClient, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[int]
+    ) -> Kept:
+        result = await remote.put_small(_PATH, Kind.FILE, sharekey.encode(made), _META, expect)
+        written.append(result.tag.version)
+        return sharekey.accepted(kept, made, _version(result.tag), self._clock())
+
+
+def _version(tag: RemoteTag) -> str:
+    """Names a version of the object, for equality."""
+    return f"{tag.version}.{tag.etag}"
