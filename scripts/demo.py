@@ -40,7 +40,7 @@ class Machines:
         self.server: subprocess.Popen[str] | None = None
         self.mounts: list[Path] = []
         state = {"XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "data")}
-        self.environment = {**os.environ, **state}
+        self.environment = {**os.environ, **state, "BLOCKSYNC_PEERS": "off"}  # nothing leaves this machine
 
     def blocksync(self, *arguments: str | Path) -> str:
         """Run one blocksync command and return what it prints."""

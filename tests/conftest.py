@@ -23,6 +23,9 @@ PROJECT = Path(__file__).parents[1]
 os.environ.setdefault("PYTHONPYCACHEPREFIX", str(PROJECT / ".pycache"))
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Nothing that the tests start sends anything on this machine's network; who tests that has a namespace of its own.
+os.environ["BLOCKSYNC_PEERS"] = "off"
+
 settings.register_profile("effort", max_examples=effort.count("properties"))
 settings.load_profile("effort")
 

@@ -92,9 +92,9 @@ def in_one_shell(typed: Sequence[str], home: Path, environment: Mapping[str, str
 
 
 def environment_of(home: Path, path: str) -> dict[str, str]:
-    """What a new user's shell has."""
+    """What a new user's shell has; and nothing is sent on this machine's network."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "BLOCKSYNC_", "KAMAKI_"))}
-    return {**bare, "HOME": str(home), "PATH": path}
+    return {**bare, "HOME": str(home), "PATH": path, "BLOCKSYNC_PEERS": "off"}
 
 
 class Home:
