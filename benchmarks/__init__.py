@@ -2,5 +2,5 @@
 
 import os
 
-# Nothing that a benchmark starts sends anything on this machine's network; who measures that has a namespace of its own.
+# Nothing that a benchmark starts sends anything on this machine's network; what measures that has its own namespace.
 os.environ["BLOCKSYNC_PEERS"] = "off"

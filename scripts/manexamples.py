@@ -72,6 +72,10 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "watch": (("Both ways, all the time:", "blocksync watch"),),
     "pause": (("Make the daemon leave a root alone:", "blocksync pause ~/images"),),
     "resume": (("Let it go on:", "blocksync resume ~/images"),),
+    "peers": (
+        ("Neither ask nor answer on the network, whatever the root:", "blocksync peers off"),
+        ("The same for one root:", "blocksync peers off ~/images"),
+    ),
     "status": (
         ("How all roots stand:", "blocksync status"),
         ("What the daemon does, as it does it:", "blocksync status --follow"),

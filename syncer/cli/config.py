@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from syncer.cli.roots import xdg_folder
 from syncer.errors import NotAllowedError, UsageError
-from syncer.peer.settings import Settings, parse
+
+if TYPE_CHECKING:
+    from syncer.peer.settings import Settings
 
 MAX_BYTES: Final = 1 << 20
 
@@ -28,6 +30,8 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         UsageError: It can't be understood; names the file and the key.
         NotAllowedError: It can't be read.
     """
+    from syncer.peer.settings import Settings, parse  # noqa: PLC0415 - with it comes the cipher of the frames
+
     path = config_file(environment)
     try:
         with open(path, "rb") as file:

@@ -3,6 +3,7 @@
 ```
 <uuid>/root.json   what is linked to what; written last by `link` and removed first by `unlink`: no root without it
 <uuid>/paused      there: `blocksync watch` leaves the root alone
+<uuid>/no-peers    there: the root has nothing to do with devices on the network
 <uuid>/token       the server's token, 0600
 <uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
@@ -11,6 +12,9 @@
 <uuid>/lan-key     the share's key, 0600
 ```
 An ordinary root's block directory is `$XDG_DATA_HOME/blocksync/<uuid>/blocks`.
+
+Beside `roots`: `watch.sock` and `watch.lock` of the daemon, and `no-peers`: the same for every root, also later ones.
+Older releases know no `no-peers`, and have no peers.
 """
 
 from __future__ import annotations
@@ -56,6 +60,7 @@ OPEN_FILES_INTERVAL_S: Final = 600.0  # a snapshot, and what changed since the l
 _RECORD: Final = "root.json"
 _IGNORE: Final = "ignore"
 _PAUSED: Final = "paused"
+_NO_PEERS: Final = "no-peers"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 _MEDIUM: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})  # concern one record, not all
 _AGAIN: Final = "remove it and link that root again: both sides are then united, and nothing is deleted"
@@ -177,13 +182,16 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
 
     def pause(self, *, paused: bool) -> None:
         """Tell a daemon that reads the registry next; durable."""
-        path = os.path.join(self.state, _PAUSED)
-        if paused:
-            write_atomically(path, b"", mode=0o600)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            sync_directory(self.state)
+        _mark(self.state, _PAUSED, there=paused)
+
+    @property
+    def peers_off(self) -> bool:
+        """Whether it was said of this root that it has no peers."""
+        return os.path.exists(os.path.join(self.state, _NO_PEERS))
+
+    def set_peers(self, *, on: bool) -> None:
+        """Say so; durable."""
+        _mark(self.state, _NO_PEERS, there=not on)
 
     def token(self) -> str:
         """The token that `link` kept.
@@ -242,6 +250,17 @@ class Registry:
     def socket(self) -> str:
         """Of the daemon."""
         return os.path.join(os.path.dirname(self._roots), "watch.sock")
+
+    @property
+    def peers_off(self) -> bool:
+        """Whether it was said of all roots, also later ones, that they have no peers."""
+        return os.path.exists(os.path.join(os.path.dirname(self._roots), _NO_PEERS))
+
+    def set_peers(self, *, on: bool) -> None:
+        """Say so; durable. What was said of single roots stays."""
+        folder = os.path.dirname(self._roots)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _mark(folder, _NO_PEERS, there=not on)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -417,6 +436,17 @@ class Registry:
 
 class _Format(msgspec.Struct):
     format: int
+
+
+def _mark(folder: str, name: str, *, there: bool) -> None:
+    """Make an empty file, or remove it; durable."""
+    path = os.path.join(folder, name)
+    if there:
+        write_atomically(path, b"", mode=0o600)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        sync_directory(folder)
 
 
 def encoded_path(path: bytes) -> str:

@@ -13,6 +13,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli import columns
+from syncer.cli.peering import switched_off
 from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.core.conflict import CONFLICT_MARK
@@ -39,7 +40,7 @@ class RootStatus:
         detail: Why it is degraded or away.
         conflicts: Paths of conflict copies that nobody has dealt with.
         live: What the daemon says of it; None: it is not watched.
-        lan_off: Why its devices on the LAN are neither asked nor answered; empty if they are.
+        lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
     """
 
     root: LinkedRoot
@@ -71,7 +72,7 @@ def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
     live = {} if daemon is None else {each.uuid: each for each in daemon.roots}
 
     def work(linked: LinkedRoot) -> None:
-        status = look(linked, live.get(linked.record.uuid))
+        status = look(linked, live.get(linked.record.uuid), switched_off(linked, registry, os.environ))
         if as_json:
             json_line("status", _fields(status))
         else:
@@ -83,12 +84,13 @@ def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
     return code
 
 
-def look(linked: LinkedRoot, live: RootLive | None = None) -> RootStatus:
+def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> RootStatus:
     """Gather a root's status.
 
     Args:
         linked: The root.
         live: What the daemon says of it.
+        off: By whom the LAN was switched off for it; empty: it was not.
     """
     with StateDB.open(linked.state, read_only=True) as database:
         books = Books(database)
@@ -107,7 +109,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None) -> RootStatus:
         problems=problems,
         conflicts=conflicts,
         live=live,
-        lan_off=KeyFile(linked.lan_key).off(),
+        lan_off=off or KeyFile(linked.lan_key).off(),
     )
 
 

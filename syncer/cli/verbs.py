@@ -33,6 +33,7 @@ SECTIONS: Final = {
         "watch": "Keep roots and their containers in the same state.",
         "pause": "Make `watch` leave a root alone, until `resume`.",
         "resume": "Make `watch` go on with a root after `pause`.",
+        "peers": "Get blocks from devices on the network, or don't.",
         "status": "Show how roots stand: last cycle, pending, conflicts.",
         "ignore": "Choose what of a root is not synced.",
     },
