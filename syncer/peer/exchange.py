@@ -393,5 +393,6 @@ def _link(came: Came) -> SessionLink:
         id=LinkId(came.link),
         bound=came.bound,
         wireless=came.wireless,
+        answers=came.serves,
         addresses=came.addresses,
     )

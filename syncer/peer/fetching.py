@@ -124,6 +124,7 @@ class Download:
         allowance: Allowance | None = None,
         partial: dict[BlockId, Incoming] | None = None,
         patience_s: float = STALL_S,
+        words: int = 1,
     ) -> None:
         """A connection after its handshake.
 
@@ -134,6 +135,7 @@ class Download:
             allowance: Of all downloads.
             partial: What an earlier connection to the same peer left; what this one leaves is put there.
             patience_s: A peer that sends no byte for so long has stalled.
+            words: Tokens by which a block is named in questions: 1, its first 8 bytes; 4, all of its id.
         """
         self._channel = channel
         self.told = told
@@ -141,6 +143,7 @@ class Download:
         self._allowance = allowance or Allowance()
         self._partial = {} if partial is None else partial
         self._patience_s = patience_s
+        self._words = words
         self._requests: dict[int, _Request] = {}
         self._rids: dict[BlockId, int] = {}
         self._next_rid = 0
@@ -248,13 +251,14 @@ class Download:
             if token not in self._asked:
                 self._asked[token] = block
                 fresh.append(block)
-        for begin in range(0, len(fresh), MAX_QUERY_TOKENS):
-            part = tuple(fresh[begin : begin + MAX_QUERY_TOKENS])
+        most = MAX_QUERY_TOKENS // self._words
+        for begin in range(0, len(fresh), most):
+            part = tuple(fresh[begin : begin + most])
             if self._ended or len(self._questions) >= _QUESTIONS:
                 break
             self._next_qid = (self._next_qid + 1) % _RIDS
             self._questions[self._next_qid] = part
-            tokens = tuple([block[:TOKEN_BYTES] for block in part])
+            tokens = tokens_of(part, self._words)
             await self._channel.send([HaveQuery(qid=self._next_qid, tokens=tokens)])
 
     def forget(self, ids: Iterable[BlockId]) -> None:
@@ -343,11 +347,11 @@ class Download:
                 return self._progress(message)
             case HaveReply(qid=qid):
                 ids = self._questions.pop(qid, None)
-                if ids is None or not message.fits(len(ids)):
+                if ids is None or not message.fits(len(ids) * self._words):
                     return Failure.WRONG
-                self.told([ids[each] for each in positions(message.bitmap)])
+                self.told([ids[each // self._words] for each in positions(message.bitmap) if not each % self._words])
             case Have(tokens=tokens):
-                self.told([self._asked[token] for token in tokens if token in self._asked])
+                self.told([self._asked[token] for token in tokens[:: self._words] if token in self._asked])
             case Ping(answer=True) if self._pinged_s is not None:
                 self.trip_s, self._pinged_s = trio.current_time() - self._pinged_s, None
             case Close():
@@ -409,3 +413,8 @@ class Download:
         self._owed -= request.is_sent
         if not self._requests:
             self._rate.stop(trio.current_time())
+
+
+def tokens_of(ids: Iterable[BlockId], words: int) -> tuple[bytes, ...]:
+    """How blocks are named in a question: so many tokens each."""
+    return tuple([block[at : at + TOKEN_BYTES] for block in ids for at in range(0, words * TOKEN_BYTES, TOKEN_BYTES)])

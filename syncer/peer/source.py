@@ -114,7 +114,7 @@ class PeerSource:
 
     async def run(self, board: Board) -> None:
         """See BlockSource."""
-        await _Cycle(self._room, board, self._draw).run()
+        await Cycle(self._room, board, self._draw).run()
 
 
 class _Line:
@@ -134,10 +134,19 @@ class _Line:
         self.is_wrong = False  # it sent what nobody asked for
 
 
-class _Cycle:
+class Cycle:
     """One board. Asker and owner of requests."""
 
-    def __init__(self, room: Room, board: Board, draw: Callable[[int], int]) -> None:
+    def __init__(self, room: Room, board: Board, draw: Callable[[int], int], *, gated: bool = False) -> None:
+        """Nothing is asked before `run`.
+
+        Args:
+            room: The share.
+            board: Whose wants.
+            draw: Chance.
+            gated: Wants are only asked around for; `fetch` tells which of them can be claimed.
+        """
+        self._gated = gated
         self._room = room
         self._board = board
         self._swarm = Swarm(draw)
@@ -171,6 +180,12 @@ class _Cycle:
                 self._room.release(self, line.peer)
             self._room.leave(self)
 
+    def fetch(self, block: BlockId) -> None:
+        """This want can be claimed from now on; only if `gated`."""
+        for peer in self._swarm.make_ready(block):
+            if peer in self._lines:
+                self._lines[peer].wake.set()
+
     # --- what is wanted
 
     async def _look(self) -> None:
@@ -195,7 +210,7 @@ class _Cycle:
             self._longest = max(self._longest, want.length)
         patience_s = ANSWER_S + len(self._wants) / ASKED_PER_S
         self._unanswered.extend((now + patience_s, block) for block in ids)
-        self._swarm.want(ids)
+        self._swarm.want(ids, ready=not self._gated)
         self._something.set()
         self._room.want(self, ids)
         for line in self._lines.values():

@@ -35,9 +35,10 @@ class Fate(Enum):
 
 
 class _Block:
-    __slots__ = ("flying", "providers")
+    __slots__ = ("flying", "is_ready", "providers")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_ready: bool) -> None:
+        self.is_ready = is_ready
         self.providers: list[PeerId] = []
         self.flying: list[PeerId] = []
 
@@ -74,11 +75,25 @@ class Swarm:
 
     # --- what is wanted, and who has it
 
-    def want(self, ids: Iterable[BlockId]) -> None:
-        """These are wanted from now on."""
+    def want(self, ids: Iterable[BlockId], *, ready: bool = True) -> None:
+        """These are wanted from now on.
+
+        Args:
+            ids: What.
+            ready: Whether they may be asked of peers; False: not before `make_ready`.
+        """
         for block in ids:
             if block not in self._blocks:
-                self._blocks[block] = _Block()
+                self._blocks[block] = _Block(is_ready=ready)
+
+    def make_ready(self, block: BlockId) -> tuple[PeerId, ...]:
+        """It may be asked of peers now. Returns who has it."""
+        state = self._blocks.get(block)
+        if state is None:
+            return ()
+        state.is_ready = True
+        self._queue(block, state)
+        return tuple(state.providers)
 
     def done(self, block: BlockId) -> tuple[PeerId, ...]:
         """It is here, or not wanted any more. Returns from whom it is still on its way."""
@@ -219,7 +234,7 @@ class Swarm:
 
     def _queue(self, block: BlockId, state: _Block) -> None:
         """Let each who has it find it, where blocks lie of which there are as many."""
-        if not state.flying:
+        if state.is_ready and not state.flying:
             for peer in state.providers:
                 self._peers[peer].queues[len(state.providers) - 1].append(block)
 

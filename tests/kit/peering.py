@@ -12,14 +12,19 @@ import trio
 import trio.testing
 
 from blockfs.blocks.ids import BlockId
+from syncer.peer.actions import PeerId
 from syncer.peer.channel import Channel
+from syncer.peer.fetching import Download
 from syncer.peer.handshake import Dialled, answer
 from syncer.peer.keys import derive
 from syncer.peer.limits import Uploads
 from syncer.peer.records import Secured
+from syncer.peer.serving import Serving
+from syncer.peer.source import Asker
 
 A = TypeVar("A")
 R = TypeVar("R")
+Serve = Callable[[Channel], Awaitable[object]]
 KEYS = derive(b"k" * 32, 5)
 
 
@@ -108,3 +113,78 @@ def connected(room_bytes: int | None = None) -> tuple[Channel, Channel]:
     else:
         one, two = trio.testing.lockstep_stream_pair()
     return Channel(one, ours), Channel(two, theirs)
+
+
+class Yard:
+    """A room without a network: peers that answer at once, and do what a test wants once they are connected."""
+
+    def __init__(self) -> None:
+        self.heard_s = float("-inf")
+        self.askers: list[Asker] = []
+        self.peers: dict[PeerId, tuple[set[BlockId], Serve]] = {}
+        self.downloads: dict[PeerId, Download] = {}
+        self.wanted: list[BlockId] = []
+        self.dropped: set[BlockId] = set()
+        self.lies: list[PeerId] = []
+        self.banned: list[PeerId] = []
+        self.unreachable: set[PeerId] = set()
+        self.tried: list[PeerId] = []
+        self.nursery: trio.Nursery | None = None
+
+    def add(self, peer: PeerId, offers: Iterable[bytes], serve: Serve | None = None) -> Shelf:
+        """A peer that offers these; it serves them, unless it does something else."""
+        blocks = list(offers)
+        shelf = Shelf(blocks)
+
+        async def honest(channel: Channel) -> None:
+            await Serving(channel, shelf, Inline(), lambda: True).run()
+
+        self.peers[peer] = ({name(data) for data in blocks}, serve or honest)
+        return shelf
+
+    def join(self, asker: Asker) -> None:
+        """See Room."""
+        self.askers.append(asker)
+
+    def leave(self, asker: Asker) -> None:
+        """See Room."""
+        self.askers.remove(asker)
+
+    def want(self, asker: Asker, ids: Sequence[BlockId]) -> None:
+        """See Room."""
+        self.wanted += ids
+        for peer, (offers, _) in self.peers.items():
+            if peer not in self.banned:
+                asker.offered(peer, [each for each in ids if each in offers])
+
+    def drop(self, asker: Asker, ids: Iterable[BlockId]) -> None:
+        """See Room."""
+        self.dropped |= set(ids)
+
+    async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
+        """See Room."""
+        self.tried.append(peer)
+        await trio.lowlevel.checkpoint()
+        if peer in self.unreachable or peer in self.banned:
+            return None
+        assert self.nursery is not None
+        ours, theirs = connected()
+        download = Download(ours, lambda ids: [each.offered(peer, ids) for each in self.askers])
+        self.downloads[peer] = download
+        self.nursery.start_soon(self.peers[peer][1], theirs)
+        self.nursery.start_soon(download.run)
+        return download
+
+    def release(self, asker: Asker, peer: PeerId) -> None:
+        """See Room."""
+
+    def lacked(self, peer: PeerId) -> None:
+        """See Room."""
+        self.lies.append(peer)
+        if self.lies.count(peer) == 3:
+            self.downloads[peer].end()
+
+    def wrong(self, peer: PeerId) -> None:
+        """See Room."""
+        self.banned.append(peer)
+        self.downloads[peer].end()
