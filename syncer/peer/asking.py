@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -23,6 +23,7 @@ AGAIN_S: Final = (0.3, 1.0, 5.0, 30.0)  # after so long ask again, the last one 
 ENOUGH: Final = 2  # so many live peers that offer a block: nobody else is asked
 WANTS: Final = 65_536  # most of one share: a window of the board. 10 MiB with all that hangs on them
 ANSWERS: Final = 256  # to one question
+_STALE: Final = 1024  # so many that are not due any more lie in the order
 _PROVIDERS: Final = 8  # of one block; more are not used
 
 
@@ -48,6 +49,9 @@ class Asking:
         self._wants: dict[BlockId, _Asked] = {}  # with the last time they were asked
         self._providers: dict[BlockId, tuple[PeerId, ...]] = {}
         self._due: dict[BlockId, None] = {}
+        # A dict's first entry is dear to find once many before it are gone: so the order is here, with some that are
+        # not due any more.
+        self._order: deque[BlockId] = deque()
         self._flush_s = -math.inf  # the next question may go then
         self._waiting: tuple[deque[_Asked], ...] = tuple(deque() for _ in AGAIN_S)
 
@@ -65,17 +69,16 @@ class Asking:
         Returns:
             How many are new.
         """
-        before = len(self._wants)
-        for block in ids:
-            if block not in self._wants:
-                if len(self._wants) >= WANTS:
-                    break
-                self._wants[block] = _NEVER
-                self._due[block] = None
+        wants = self._wants
+        unknown = (block for block in ids if block not in wants)
+        new = dict.fromkeys(islice(dict.fromkeys(unknown), WANTS - len(wants)))
+        wants.update(dict.fromkeys(new, _NEVER))
+        self._due.update(new)
+        self._order.extend(new)
         if self._due:
             # The first want travels at once; those that come right behind it wait for each other.
             self._flush_s = max(self._flush_s, now)
-        return len(self._wants) - before
+        return len(new)
 
     def drop(self, ids: Iterable[BlockId]) -> None:
         """These are not wanted any more."""
@@ -83,6 +86,8 @@ class Asking:
             self._wants.pop(block, None)
             self._providers.pop(block, None)
             self._due.pop(block, None)
+        if len(self._order) > 2 * len(self._due) + _STALE:
+            self._order = deque(self._due)
         if not self._wants:
             for queue in self._waiting:  # nothing to wake up for
                 queue.clear()
@@ -112,14 +117,20 @@ class Asking:
                         enough.append(block)
                     else:
                         self._due[block] = None
+                        self._order.append(block)
                 self._wait(enough, asked.times, now)
                 self._flush_s = max(self._flush_s, now) if self._due else self._flush_s
 
     def take(self, most: int, now: float) -> tuple[BlockId, ...]:
         """Some that are due, for one question. They count as asked now."""
-        taken = tuple(islice(self._due, most))
-        self._ask(taken, now)
-        return taken
+        taken: list[BlockId] = []
+        while self._due and len(taken) < most:
+            block = self._order.popleft()
+            if block in self._due:
+                del self._due[block]
+                taken.append(block)
+        self._asked(taken, now)
+        return tuple(taken)
 
     def take_beyond(self, kept: int, offset: int, now: float) -> tuple[BlockId, ...]:
         """All that are due but for some, beginning at an offset: others than last time. They count as asked now."""
@@ -127,8 +138,8 @@ class Asking:
         offset %= max(1, len(due))
         due = due[offset:] + due[:offset]
         taken = tuple(due[kept:])
-        self._due = dict.fromkeys(due)
-        self._ask(taken, now)
+        self._due, self._order = dict.fromkeys(due[:kept]), deque(due[:kept])
+        self._asked(taken, now)
         return taken
 
     def flushed(self, now: float) -> None:
@@ -137,20 +148,24 @@ class Asking:
 
     def offered(self, ids: Iterable[BlockId], peer: PeerId) -> tuple[BlockId, ...]:
         """A peer says it has these. Returns those that are still wanted."""
-        wanted = tuple([block for block in ids if block in self._wants])
+        wants, known = self._wants, self._providers
+        wanted = tuple([block for block in ids if block in wants])
+        grown: dict[tuple[PeerId, ...], tuple[PeerId, ...]] = {}  # few different ones, for thousands of ids
         for block in wanted:
-            providers = self._providers.get(block, ())
-            if peer not in providers:
+            before = known.get(block, ())
+            after = grown.get(before)
+            if after is None:
                 # The oldest goes: its id is the likeliest to have ended with its epoch.
-                self._providers[block] = (*providers, peer)[-_PROVIDERS:]
+                after = before if peer in before else (*before, peer)[-_PROVIDERS:]
+                grown[before] = after
+            known[block] = after
         return wanted
 
-    def _ask(self, taken: tuple[BlockId, ...], now: float) -> None:
-        by_times: dict[int, list[BlockId]] = {}
-        for block in taken:
-            del self._due[block]
-            by_times.setdefault(self._wants[block].times, []).append(block)
-        for times, ids in by_times.items():
+    def _asked(self, taken: Sequence[BlockId], now: float) -> None:
+        wants = self._wants
+        before = {wants[block].times for block in taken}  # one, or few
+        groups = [(times, [block for block in taken if wants[block].times == times]) for times in before]
+        for times, ids in groups:  # only now: waiting changes how often they were asked
             self._wait(ids, times, now)
 
     def _wait(self, ids: list[BlockId], times: int, now: float) -> None:

@@ -20,10 +20,12 @@ from syncer.peer.counters import Counters
 from syncer.peer.drops import Drop
 from syncer.peer.frames import Header, open_body, parse_header
 from syncer.peer.keyring import Keyring, ShareKey
-from syncer.peer.keys import EpochKeys, epoch_of, nearby_epoch
+from syncer.peer.keys import EPOCH_S, EpochKeys, epoch_of
 from syncer.peer.sender import Sender
 from syncer.peer.window import ReplayWindow
 
+NEARBY: Final = 1  # epochs that clocks may differ by
+_EPOCH16: Final = 1 << 16
 SENDERS: Final = 256  # remembered; who was heard longest ago is forgotten first
 
 
@@ -71,6 +73,8 @@ class Receiver:
         self._known: OrderedDict[tuple[bytes, bytes], _Known] = OrderedDict()
         self._inbound = inbound()
         self._strangers = strangers()
+        self._from_s = self._until_s = 0
+        self._epochs: dict[int, int] = {}
 
     def __len__(self) -> int:
         """How many senders are remembered."""
@@ -116,7 +120,9 @@ class Receiver:
         return read if isinstance(read, Drop) else Received(key=known.key, header=header, body=read)
 
     def _find(self, header: Header, now: float, unix_s: float) -> _Known | Drop:
-        epoch = nearby_epoch(header.epoch16, epoch_of(unix_s))
+        if not self._from_s <= unix_s < self._until_s:
+            self._turn(epoch_of(unix_s))
+        epoch = self._epochs.get(header.epoch16)
         if epoch is None:
             return Drop.EPOCH
         if self._sender.is_own(header.sender) and not self._sender.never_sent(header.sender, header.counter):
@@ -129,6 +135,11 @@ class Receiver:
             return Drop.BUDGET
         key = self._keyring.match(epoch, header.hint, header.sender, unix_s)
         return Drop.HINT if key is None else _Known(key, key.of(epoch), epoch)
+
+    def _turn(self, epoch: int) -> None:
+        """It is another epoch: which ones count, by what headers say. For each frame it would be dear."""
+        self._from_s, self._until_s = epoch * EPOCH_S, (epoch + 1) * EPOCH_S
+        self._epochs = {each % _EPOCH16: each for each in range(max(0, epoch - NEARBY), epoch + NEARBY + 1)}
 
     def _open(self, known: _Known, frame: bytes, header: Header, now: float) -> bytes | Drop:
         if not known.window.is_new(header.counter):

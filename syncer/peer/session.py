@@ -142,6 +142,7 @@ class Session:
 
     def link_up(self, link: Link, now: float, unix_s: float) -> list[Action]:
         """A link came up, or its addresses or its MTU are others now."""
+        self.standing.renewed(link.id)
         if not self._outbound.up(link):
             return []
         hello = [send for share in self._shares for send in self._presence(share, link.id, now, unix_s)]

@@ -100,13 +100,19 @@ class Standing:
 
     def unreachable(self, address: bytes, link: LinkId, now: float) -> None:
         """A connection to this address by this link's interface failed: 10 minutes no other try, then twice as long."""
-        _, wait_s = self._closed.get((address, link), (0.0, UNREACHABLE_S / 2))
-        wait_s = min(2 * wait_s, UNREACHABLE_MOST_S)
-        self._closed.keep((address, link), (now + wait_s, wait_s))
+        until_s, wait_s = self._closed.get((address, link), (now, UNREACHABLE_S / 2))
+        if now >= until_s:  # else several connections failed at once: that counts once
+            wait_s = min(2 * wait_s, UNREACHABLE_MOST_S)
+            self._closed.keep((address, link), (now + wait_s, wait_s))
 
     def reached(self, address: bytes, link: LinkId) -> None:
         """A connection was made: what was before is forgotten."""
         self._closed.pop((address, link), None)
+
+    def renewed(self, link: LinkId) -> None:
+        """A link came up, maybe on another network: its closed addresses may be open."""
+        for each in [each for each in self._closed if each[1] == link]:
+            del self._closed[each]
 
     def open(self, addresses: Iterable[bytes], link: LinkId, now: float) -> tuple[bytes, ...]:
         """Those of the addresses to which a connection may be tried. None of them, if one is banned."""

@@ -127,7 +127,10 @@ def _ends(swarm: Swarm) -> Iterator[str]:
 def _promised(swarm: Swarm) -> bool:
     """Whether peers alone must do: the first machine has all of share a, and nobody is wicked, dead or far in time."""
     plan = swarm.plan
-    return not (plan.bad or plan.deaths or plan.jumps or plan.insider or plan.later) and plan.skew_s <= 540
+    return (
+        not (plan.bad or plan.deaths or plan.jumps or plan.partitions or plan.insider or plan.later)
+        and plan.skew_s <= 540
+    )
 
 
 def _alone(swarm: Swarm) -> Iterator[str]:

@@ -67,6 +67,23 @@ def test_where_nobody_opens_we_knock_ever_more_seldom() -> None:
     assert standing.open([A], L, UNREACHABLE_S) == (A,)
 
 
+def test_connections_that_fail_at_once_count_once() -> None:
+    """Breaks as a day without a peer after one cut of the network."""
+    standing = Standing()
+    for number in range(5):
+        standing.unreachable(A, L, number / 10)
+    assert standing.open([A], L, UNREACHABLE_S) == (A,)
+
+
+def test_a_link_that_comes_up_begins_anew() -> None:
+    standing = Standing()
+    standing.unreachable(A, L, 0.0)
+    standing.unreachable(A, LinkId("other"), 0.0)
+    standing.renewed(L)
+    assert standing.open([A], L, 1.0) == (A,)
+    assert standing.open([A], LinkId("other"), 1.0) == ()
+
+
 def test_what_is_held_against_others_is_bounded() -> None:
     standing = Standing()
     for number in range(5000):
