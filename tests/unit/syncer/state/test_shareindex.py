@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tarfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests import effort
 from tests.unit.syncer.core.trees import local_tag, remote_tag
 
 BLOCK = 4096
+GOLDEN = Path(__file__).parents[3] / "golden" / "share-index-1.tar.xz"
 Lists = dict[Content, BlockList]
 
 
@@ -328,3 +330,19 @@ def test_never_more_than_is_named_and_all_of_it_once_it_has_followed(
         if current and not changed:
             assert told == truth
     share.close()
+
+
+def test_the_golden_index_stays_readable(tmp_path: Path) -> None:
+    """A state and an index of format 1, as the first version wrote them; see tests/golden/README.md."""
+    with tarfile.open(GOLDEN) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with (
+        StateDB.open(str(tmp_path / "state")) as state,
+        IdIndex.open(str(tmp_path / "state/share-index")) as index,
+        state.rows() as rows,
+    ):
+        assert index.is_current(rows)
+        wanted = [identity(number)[:8] for number in (1, 2, 3, 10, 209, 4, 210)]
+        assert index.match(wanted, rows) == [True] * 5 + [False] * 2
+        assert {(spot.nid, spot.index) for spot in index.spots(identity(3), rows)} == {(1, 3), (2, 0)}
+        assert [spot.index for spot in index.spots(identity(209), rows)] == [199]
