@@ -155,7 +155,7 @@ class CutObjectError(CorruptionError):
     """An object's last block has the id of more than the object has: a Pithos leaves that as it was when it cuts one.
 
     Attributes:
-        data: What the object has of that block. Proved: an earlier version has the whole block, and it begins so.
+        data: What the object has of that block. Proved: the server has the whole block, and it begins so.
     """
 
     def __init__(self, path: bytes, data: bytes) -> None:

@@ -13,6 +13,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE
+from blockfs.runtime.output import shown
 from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
     NO_META,
@@ -36,12 +37,12 @@ from syncer.engine.lanes import Lanes
 from syncer.engine.performing import Performing
 from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
-from syncer.errors import ConflictOnRemoteError, CutObjectError, LocalChangedError
+from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError, ForbiddenError, LocalChangedError
 from syncer.local.each import OWN
 from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Wanted
 from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
 from syncer.protocol.headers import EXTENSION_BULK_READ
-from syncer.remote.client import CloudClient, OlderList, PutResult
+from syncer.remote.client import CloudClient, MissingBlocks, OlderList
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
@@ -306,15 +307,32 @@ class LocalWorker:
         return _Source(blocks=blocks, fetch=fetch, older=None if older is None else older.blocks)
 
     async def _hash_anew(self, nid: Nid, path: RelPath, tag: RemoteTag, blocks: BlockList, last: bytes) -> None:
-        """Write an object that was cut once more, as what it contains: then all devices can verify it."""
+        """Write an object that was cut once more, as what it contains: then all devices can verify it.
+
+        Raises:
+            ForbiddenError: This token may not do that.
+            CorruptionError: Of its other blocks, too, the server lacks some.
+        """
         ids = blocks.ids[:-ID_SIZE] + bytes(block_id(last))
         whole = BlockList(block_size=blocks.block_size, size_bytes=blocks.size_bytes, ids=ids)
         node = self._ledger.node(Side.REMOTE, nid)
-        (booked,) = await self._unseen.about_to([rewrite(path, whole, tag)])
-        await self._remote.put_blocks([last])
-        result = await self._remote.put_object(path, whole, NO_META if node is None else node.meta, tag)
-        if isinstance(result, PutResult):
-            self._unseen.done(booked, result.foreign)
+        meta = NO_META if node is None else node.meta
+        try:
+            if len(whole) > 1:
+                await self._remote.put_blocks([last])
+            (booked,) = await self._unseen.about_to([rewrite(path, whole, tag)])
+            if len(whole) > 1:
+                result = await self._remote.put_object(path, whole, meta, tag)
+            else:  # who is no owner may not send blocks, but perhaps write this object
+                result = await self._remote.put_small(path, Kind.FILE, last, meta, tag)
+        except ForbiddenError as refused:
+            raise ForbiddenError(
+                f"{shown(path)} was cut on the server, and has the hash of what it was before. This token may not give "
+                f"it its own (403): sync it once with a token of its owner, or have the file uploaded again"
+            ) from refused
+        if isinstance(result, MissingBlocks):
+            raise CorruptionError(f"{shown(path)} was cut on the server, which no longer has all of its other blocks")
+        self._unseen.done(booked, result.foreign)
 
 
 def _refuse(path: RelPath) -> Fetch:

@@ -413,6 +413,7 @@ class CloudClient(Protocol):
         Raises:
             ConflictOnRemoteError: That version is no longer readable.
             CorruptionError: The server keeps sending bytes that don't have the block's id.
+            CutObjectError: And that is so because the object was cut. To find that out takes a write, perhaps.
         """
         ...
 

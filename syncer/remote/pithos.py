@@ -39,6 +39,7 @@ from syncer.remote.client import (
     Sieve,
 )
 from syncer.remote.http import BadReplyError, HttpSettings, HttpTransport, Transport
+from syncer.remote.pithos_cut import CutObjects, WrongBlockError
 from syncer.remote.pithos_pages import Pages
 from syncer.remote.pithos_plain import PlainServer
 from syncer.remote.pithos_read import Reader
@@ -61,6 +62,7 @@ class PithosClient:
         self._session = Session(Requests(url), transport, retry, counters, workers)
         self._reader = Reader(self._session)
         self._writer = Writer(self._session)
+        self._cuts = CutObjects(self._session)
 
     async def container_info(self) -> ContainerInfo:
         """See CloudClient."""
@@ -139,6 +141,7 @@ class PithosClient:
                 continue
             if pages.found.hidden and not info.atomic:
                 await PlainServer(self._session).finish_deletes(pages.found.hidden)
+                await self._cuts.forget_left(pages.found.hidden)
             return info, before, pages
         container = self._session.judge.container
         if short >= 0:
@@ -220,13 +223,19 @@ class PithosClient:
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""
-        return await self._reader.read_block(path, tag, blocks, index)
+        try:
+            return await self._reader.read_block(path, tag, blocks, index)
+        except WrongBlockError as wrong:
+            raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
 
     async def read_blocks(
         self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
     ) -> None:
         """See CloudClient."""
-        await self._reader.read_blocks(path, tag, blocks, indexes, deliver)
+        try:
+            await self._reader.read_blocks(path, tag, blocks, indexes, deliver)
+        except WrongBlockError as wrong:
+            raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
 
     async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
         """See CloudClient."""

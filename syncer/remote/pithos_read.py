@@ -13,7 +13,7 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
-from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
+from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk_read import Wanted
 from syncer.protocol.byteranges import RangeError, parse_parts
@@ -22,6 +22,7 @@ from syncer.remote.client import Deliver, OlderList
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply
 from syncer.remote.parallel import for_each
+from syncer.remote.pithos_cut import WrongBlockError
 from syncer.remote.pithos_replies import stat_of
 from syncer.remote.pithos_requests import Run, gathered, object_name, runs
 from syncer.remote.pithos_session import Session
@@ -34,8 +35,6 @@ _TRIES: Final = 3
 
 _WITH_META_BYTES: Final = 64 << 10  # at 10 MB/s a content so short takes no longer than the round trip that it saves
 _KEPT_BYTES: Final = 32 << 20  # of such contents in memory; of what has no room the metadata are asked for alone
-
-_EARLIER: Final = 8  # versions that are looked at for the whole of a cut block; the one before has it, mostly
 
 _THREAD_BYTES: Final = 1 << 18
 """From this size on hashing goes to a thread: 256 KiB take 0.2 ms, a thread hop 0.05 ms."""
@@ -217,13 +216,11 @@ class Reader:
             (data,) = await self._fetch(path, tag, blocks, alone)
             if data is not None:
                 return data
-        cut = await self._cut(path, tag, blocks, alone)
-        if cut is not None:
-            raise CutObjectError(path, cut)
-        raise CorruptionError(
+        text = (
             f"{shown(path)} on {self._session.judge.container}: {_TRIES} times the server's bytes of block {index} did "
             f"not have the id {blocks[index].hex()}"
         )
+        raise WrongBlockError(text, index)
 
     async def _fetch(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run) -> list[bytes | None]:
         """One range; None for each block whose bytes are wrong."""
@@ -235,27 +232,6 @@ class Reader:
                 f"{run.length_bytes}"
             )
         return await self._checked(reply.body, blocks, run)
-
-    async def _cut(self, path: RelPath, tag: RemoteTag, blocks: BlockList, last: Run) -> bytes | None:
-        """What a cut object has of its last block, if an earlier version has that block whole; else None.
-
-        Synnefo's own store does not hash a block anew when an object is cut within it (kamaki's `file truncate`).
-        """
-        if last.first != len(blocks) - 1 or (await self._session.info()).atomic:
-            return None
-        name = object_name(path)
-        here = (await self._session.ask(self._session.make.read_run(name, tag.version, last), 206, 200)).body
-        listed = await self._session.ask(self._session.make.versions(name), 200)
-        earlier = [version for version in self._session.judge.versions(listed) if version < tag.version]
-        for version in reversed(earlier[-_EARLIER:]):
-            old = await self._session.current(name, version)
-            if old is None or old.state.size_bytes <= tag.size_bytes:
-                continue
-            (run,) = runs([last.first], old.state.size_bytes, blocks.block_size, RUN_BYTES)
-            whole = (await self._session.ask(self._session.make.read_run(name, version, run), 206, 200)).body
-            if block_id(whole) == blocks[last.first] and whole[: last.length_bytes] == here:
-                return here
-        return None
 
     def _of_version(self, path: RelPath, tag: RemoteTag, reply: Reply) -> Reply:
         """A 404 for a pinned version means that the version is gone."""

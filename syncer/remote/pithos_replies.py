@@ -303,6 +303,13 @@ class Judge:
             self.bad(f"{self.origin} answered 409 to {request.target} and named no missing block")
         return tuple(dict.fromkeys(ids))
 
+    def lacking(self, reply: Reply) -> list[BlockId]:
+        """The ids of a 409 that names missing blocks; none of any other."""
+        try:
+            return decode_ids(reply.body)
+        except HashmapError:
+            return []
+
     def stored(self, reply: Reply) -> list[BlockId]:
         """Read a list of ids."""
         try:

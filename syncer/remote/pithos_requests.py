@@ -136,8 +136,8 @@ class Requests(msgspec.Struct, frozen=True):
         target = self._object(name, _pin(tag.version))
         return Request(method="GET", target=target, max_reply_bytes=tag.size_bytes)
 
-    def read_run(self, name: str, version: int, run: Run) -> Request:
-        """Adjacent blocks of one version, as one byte range."""
+    def read_run(self, name: str, version: int | None, run: Run) -> Request:
+        """Adjacent blocks of one version, or of what is there now, as one byte range."""
         return Request(
             method="GET",
             target=self._object(name, _pin(version)),

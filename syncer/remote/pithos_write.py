@@ -26,6 +26,7 @@ from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
+    ForbiddenError,
     OverQuotaError,
     PreconditionFailedError,
     SyncerError,
@@ -88,7 +89,9 @@ class Writer:
         request = self._session.make.put_blocks(sent, block_size)
         ids = await trio.to_thread.run_sync(lambda: [block_id(block) for block in sent])
         self._session.counters.blocks_sent += len(sent)
-        reply = await self._session.ask(request, 202)
+        reply = await self._session.ask(request, 202, 403)
+        if reply.status == 403:  # only the owner of a container may: that ends no cycle of who else may write objects
+            raise ForbiddenError(str(self._session.judge.failure(request, reply)))
         # Even 202 proves nothing: a wrong content type is answered so, with an empty body.
         if self._session.judge.stored(reply) != ids:
             raise BadReplyError(f"{self._session.judge.origin} did not store the blocks that it was sent")

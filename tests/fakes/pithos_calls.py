@@ -128,6 +128,8 @@ class ContainerCall(Call):
             box = self.store.containers.get((self.account, self.box_name))
             if box is None or not self.visible(box):
                 raise forbidden("User does not have read access to the container")
+            if method in {"PUT", "POST", "DELETE"}:  # blocks, too (M:2600-2603)
+                raise forbidden("You are not allowed to do this")
         calls = {"HEAD": self.head, "PUT": self.put, "POST": self.post, "DELETE": self.delete, "GET": self.list}
         return self.only(method, calls)
 
