@@ -87,7 +87,7 @@ class CutObjects:
 
     async def _earlier(self, name: str, tag: RemoteTag, last: Run, block: BlockId) -> bytes | None:
         """The block from an earlier version that has it whole."""
-        listed = await self._session.ask(self._session.make.versions(name), 200, 403, 404)
+        listed = await self._session.ask(self._session.make.versions(name), 200, 404)
         versions = self._session.judge.versions(listed) if listed.status == 200 else []
         block_size = (await self._session.info()).block_size
         for version in reversed([each for each in versions if each < tag.version][-_EARLIER:]):

@@ -116,7 +116,8 @@ def test_other_bytes_than_those_of_the_block_are_no_cut_one(synnefo: FakeRemote)
     async def scenario(client: PithosClient) -> None:
         short(synnefo, 10)
         stat = await must_head(client, "file")
-        synnefo.server.inject(Fault(FaultKind.WRONG_BYTES, method="GET", containing=f"/file?version={stat.tag.version}", times=99))
+        of_it = f"/file?version={stat.tag.version}"
+        synnefo.server.inject(Fault(FaultKind.WRONG_BYTES, method="GET", containing=of_it, times=99))
         with pytest.raises(CorruptionError) as caught:
             await fetch(client, stat)
         assert not isinstance(caught.value, CutObjectError)
