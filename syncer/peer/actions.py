@@ -10,7 +10,7 @@ import msgspec
 from blockfs.blocks.ids import BlockId
 
 LinkId = NewType("LinkId", str)
-"""One way to send frames: a carrier on an interface."""
+"""One way to send frames: an interface. By which carriers frames go on it is the shell's affair."""
 
 PeerId = NewType("PeerId", bytes)
 """A peer's sender id, 16 bytes. It is another every ten minutes, in each process, and says nothing of the machine."""
@@ -29,8 +29,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         id: Its name.
         bound: The longest body in bytes, see `frames.body_bound`. Less than 64: it is not used.
         wireless: Whether broadcasts are dear on it.
-        spare: Whether its interface has a better link. Then this one carries HELLO, BYE and the questions that ask who
-            is there, and all questions only while somebody is heard by it.
         answers: Whether questions that come by it are answered; False where what we send costs money.
         addresses: Where we take connections on this interface: 16 bytes each, the best first; three are told.
     """
@@ -38,7 +36,6 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     id: LinkId
     bound: int
     wireless: bool = False
-    spare: bool = False
     answers: bool = True
     addresses: tuple[bytes, ...] = ()
 

@@ -6,7 +6,6 @@ replay, and answers by the link that was faster.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,7 +15,6 @@ from syncer.peer.budget import Bucket, broadcasts
 from syncer.peer.counters import Counters
 from syncer.peer.frames import BUCKETS, FrameType, seal
 from syncer.peer.keyring import ShareKey
-from syncer.peer.neighbours import LIVE_S
 from syncer.peer.sender import Sender
 
 _LINKS: Final = 64  # whose budgets are kept, also while they are down: a link that flaps must not get a new one
@@ -36,7 +34,6 @@ class Outbound:
         self._counters = counters
         self._up: dict[LinkId, Link] = {}
         self._budgets: dict[tuple[LinkId, bool], Bucket] = {}
-        self._heard: dict[LinkId, float] = {}
         self.port = 0
 
     def up(self, link: Link) -> bool:
@@ -55,11 +52,6 @@ class Outbound:
     def down(self, link: LinkId) -> None:
         """A link is gone."""
         self._up.pop(link, None)
-        self._heard.pop(link, None)
-
-    def heard(self, link: LinkId, now: float) -> None:
-        """A valid frame came by this link."""
-        self._heard[link] = now
 
     def is_up(self, link: LinkId) -> bool:
         """Whether this link can be used."""
@@ -88,10 +80,9 @@ class Outbound:
 
     def ready_at(self, now: float) -> float | None:
         """When some link may. None: no link is up."""
-        links = (link for link in self._up.values() if self._in_use(link, now))
-        return min((self._budget(link).ready_at(now) for link in links), default=None)
+        return min((self._budget(link).ready_at(now) for link in self._up.values()), default=None)
 
-    def question(self, key: ShareKey, body: bytes, epoch: int, now: float, *, everywhere: bool) -> list[Send]:
+    def question(self, key: ShareKey, body: bytes, epoch: int, now: float) -> list[Send]:
         """Send a WHOHAS to all by every link that may.
 
         Args:
@@ -99,10 +90,8 @@ class Outbound:
             body: Padded, for the smallest link.
             epoch: As `Sender.at` told it just now.
             now: Monotonic seconds.
-            everywhere: Also by spare links by which nobody is heard.
         """
-        wide = [link for link in self._up.values() if everywhere or self._in_use(link, now)]
-        links = [link.id for link in wide if self._may(link, now)]
+        links = [link.id for link in self._up.values() if self._may(link, now)]
         return self._send(links, None, self._seal(key, FrameType.WHOHAS, body, epoch), FrameType.WHOHAS)
 
     def presence(self, link: LinkId, kind: FrameType, keys: Iterable[ShareKey], epoch: int, now: float) -> list[Send]:
@@ -129,9 +118,6 @@ class Outbound:
         may = self._budget(link).take(now)
         self._counters.broadcasts_held += not may
         return may
-
-    def _in_use(self, link: Link, now: float) -> bool:
-        return not link.spare or now - self._heard.get(link.id, -math.inf) <= LIVE_S
 
     def _budget(self, link: Link) -> Bucket:
         return self._budgets[link.id, link.wireless]

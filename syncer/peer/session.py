@@ -237,7 +237,6 @@ class Session:
         received = self._receiver.receive(frame, now, unix_s)
         if received is None:
             return []
-        self._outbound.heard(link, now)
         peer = PeerId(received.header.sender)
         if self.standing.is_banned(peer, now):
             return self._drop(Drop.BANNED)
@@ -393,7 +392,7 @@ class Session:
         self.counters.tokens_asked += len(ids)
         actions: list[Action] = []
         for key in self._keyring.in_use(share, now, unix_s):
-            actions += self._outbound.question(key, body, epoch, now, everywhere=discovery)
+            actions += self._outbound.question(key, body, epoch, now)
         return actions
 
     def _presence(self, share: str, link: LinkId, now: float, unix_s: float) -> list[Send]:

@@ -151,7 +151,6 @@ class Machine:
         return Link(
             id=LinkId(name),
             bound=body_bound(self.swarm.plan.mtu, _CARRIERS[name]),
-            spare=name != self.links[0],
             addresses=(self.address,),
         )
 

@@ -109,6 +109,19 @@ def test_what_is_dropped_and_wanted_anew_is_asked_like_a_new_want() -> None:
     assert ask(asking, 0.5) == (block(1),)
 
 
+def test_ids_asked_together_wait_as_long_as_each_was_asked_often() -> None:
+    asking = Asking()
+    asking.want([block(1)], 0.0)
+    ask(asking, 0.0)
+    asking.want([block(2)], 0.2999)
+    asking.mature(0.3, nobody)
+    assert set(ask(asking, 0.3)) == {block(1), block(2)}
+    asking.mature(0.6, nobody)
+    assert ask(asking, 0.6) == (block(2),)
+    asking.mature(1.3, nobody)
+    assert ask(asking, 1.3) == (block(1),)
+
+
 def test_beyond_the_most_nothing_is_taken() -> None:
     asking = Asking()
     assert asking.want(map(block, range(WANTS + 10)), 0.0) == WANTS

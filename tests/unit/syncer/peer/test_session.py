@@ -52,8 +52,8 @@ class Machine:
         self.mac = bytes([2, 0, 0, 0, 0, self.number])
         self.address = b"\xfe\x80" + bytes(13) + bytes([self.number])
 
-    def link(self, name: LinkId = L, *, wireless: bool = False, spare: bool = False, bound: int = BOUND) -> Link:
-        return Link(id=name, bound=bound, wireless=wireless, spare=spare, addresses=(self.address,))
+    def link(self, name: LinkId = L, *, wireless: bool = False, bound: int = BOUND) -> Link:
+        return Link(id=name, bound=bound, wireless=wireless, addresses=(self.address,))
 
     def up(self, *links: Link) -> list[Action]:
         return [each for link in links or [self.link()] for each in self.session.link_up(link, self.now, self.unix_s)]
@@ -300,24 +300,6 @@ def test_a_question_is_sealed_once_for_all_links_and_answered_once() -> None:
     assert len({send.frame for send in sends}) == 1
     by_each = [holder.hear([send], asker, send.link) for send in sends]
     assert sum(len(frames(each, FrameType.IHAVE)) for each in by_each) == 1
-
-
-def test_a_spare_link_asks_who_is_there_and_the_rest_only_while_somebody_is_heard_by_it() -> None:
-    """Who has no right to Ethernet frames is found by UDP, and everybody else is not asked twice."""
-    asker, holder = two(*ids(1))
-    spare = LinkId("udp6:eth0")
-    asker.up(asker.link(spare, spare=True))
-    holder.session.link_down(L)
-    holder.up(holder.link(spare))
-    asked = asker.want(*ids(*range(500)))
-    assert [len([send for send in frames(asked, FrameType.WHOHAS) if send.link == each]) for each in (L, spare)] == [
-        3,
-        1,
-    ]
-    by_spare = [each for each in asked if isinstance(each, Send) and each.link == spare]
-    assert answers(asker.hear(holder.hear(list(by_spare), asker, spare), holder, spare))
-    again = frames(asker.tick(0.5), FrameType.WHOHAS)
-    assert [len([send for send in again if send.link == each]) for each in (L, spare)] == [3, 3]
 
 
 def test_with_many_wants_connected_peers_are_asked_over_their_connections() -> None:
