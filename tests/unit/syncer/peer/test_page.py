@@ -5,7 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from syncer.peer import bodies, frames, handshake, messages, records
+from syncer.peer import (
+    answering,
+    asking,
+    bodies,
+    budget,
+    frames,
+    handshake,
+    messages,
+    neighbours,
+    receiving,
+    records,
+    sender,
+    session,
+    standing,
+)
 from syncer.peer.bodies import WhoHas
 from syncer.peer.drops import Drop
 from syncer.peer.frames import FrameType, seal
@@ -18,7 +32,7 @@ PAGE = (Path(__file__).parents[4] / "docs/design/peer-protocol.md").read_text()
 
 def example() -> dict[str, bytes]:
     """Names and bytes of the page's last block."""
-    lines = PAGE.split("```")[1].strip().splitlines()
+    lines = PAGE.split("```")[-2].strip().splitlines()
     values: dict[str, str] = {}
     name = ""
     for line in lines:
@@ -29,14 +43,14 @@ def example() -> dict[str, bytes]:
 
 def test_the_worked_example_is_what_the_code_does() -> None:
     given = example()
-    sender = given["sender"]
+    who = given["sender"]
     keys = derive(given["K_root"], int.from_bytes(given["epoch"], "big"))
     assert (keys.secret, keys.hint_key, keys.psk) == (given["K_e"], given["K_hint"], given["psk"])
-    assert (keys.hint(sender), keys.frame_key(sender)) == (given["hint"], given["K_frame"])
+    assert (keys.hint(who), keys.frame_key(who)) == (given["hint"], given["K_frame"])
     question = WhoHas(qid=0x01020304, tokens=(b"abcdefgh", b"ABCDEFGH"), discovery=True)
     assert question.encode(1440) == given["body"]
-    assert seal(keys, FrameType.WHOHAS, sender, 9, given["body"]) == given["frame"]
-    dialled = Dialled(keys, sender, given["dials, private"])
+    assert seal(keys, FrameType.WHOHAS, who, 9, given["body"]) == given["frame"]
+    dialled = Dialled(keys, who, given["dials, private"])
     assert dialled.greeting == given["greeting"]
     answered = answer(given["greeting"], keys, given["answers, private"])
     assert not isinstance(answered, Drop)
@@ -67,3 +81,28 @@ def test_the_page_has_the_bounds_of_the_code() -> None:
     }
     assert frames.BUCKETS == (64, 256, 768, 1440)
     assert not {bound for bound in bounds if bound not in PAGE}
+
+
+def test_the_page_has_the_bounds_that_the_code_has() -> None:
+    for said in (
+        f"More than {session.BROADCASTS} frames of wants",
+        f"within {asking.COALESCE_S * 1000:.0f} ms of the last question",
+        f"after {', '.join(f'{each:g}' for each in asking.AGAIN_S[:-1])}, then each {asking.AGAIN_S[-1]:g} s",
+        f"At most {asking.WANTS:,} blocks of a share",
+        f"a question of the last {asking.ANSWER_S:g} s",
+        f"heard in the last {neighbours.LIVE_S:g} s",
+        f"heard in the last {neighbours.KNOWN_S / 60:g} minutes",
+        f"more than {answering.IMPLOSION} known peers it answers with probability {answering.CROWD} / known",
+        f"with more than {answering.CROWD} known peers an answer waits",
+        f"up to {answering.JITTER_EACH_S * 1000:g} ms for each of them, {answering.JITTER_MOST_S * 1000:g} ms at most",
+        f"| senders remembered | {receiving.SENDERS};",
+        f"| peers of a share | {neighbours.MOST} |",
+        f"| questions that may be answered | {asking.QUESTIONS}, {asking.ANSWERS} answers to each |",
+        f"| questions of others in work | {budget.WORK} |",
+        f"| {budget.HINTS_MOST} a second, one for each of our keys |",
+        f"banned for {standing.BAN_S / 3600:g} hour",
+        f"{standing.LACKED_MOST} blocks in a minute",
+        f"not tried by this link for {standing.UNREACHABLE_S / 60:g} minutes",
+        f"wall clock moved {sender.JUMP_S:g} s",
+    ):
+        assert said in PAGE, said
