@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.runtime.output import shown
+from syncer.blocks.board import Blocks
 from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
     NO_META,
@@ -32,6 +33,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.engine.fetch import fetch_version
 from syncer.engine.foreign import Unseen, rewrite
 from syncer.engine.lanes import Lanes
 from syncer.engine.performing import Performing
@@ -39,8 +41,9 @@ from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError, ForbiddenError, LocalChangedError
 from syncer.local.each import OWN
-from syncer.local.root import Applied, Deliver, Fetch, LocalRoot, Origin, Wanted
-from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
+from syncer.local.root import Applied, Fetch, LocalRoot, Origin, Wanted
+from syncer.ports.blocks import Receive, VersionRef
+from syncer.protocol.bulk_read import MAX_CONTENT_BYTES
 from syncer.protocol.headers import EXTENSION_BULK_READ
 from syncer.remote.client import CloudClient, MissingBlocks, OlderList
 from syncer.remote.parallel import for_each
@@ -78,8 +81,10 @@ class LocalWorker:
         files: LocalFiles,
         step: Callable[[str], None],
         unseen: Unseen,
+        blocks: Blocks,
     ) -> None:
         self._remote = remote
+        self._blocks = blocks
         self._local = local
         self._ledger = ledger
         self._files = files
@@ -87,7 +92,6 @@ class LocalWorker:
         self._unseen = unseen
         self._lanes = Lanes()
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
-        self._asking = trio.CapacityLimiter(ALONE_AT_ONCE)
         self.workers = ALONE_AT_ONCE
         self.copies: list[RelPath] = []
         self.lacking: list[tuple[RelPath, str]] = []
@@ -96,7 +100,6 @@ class LocalWorker:
         """Find out how many actions at once are of use."""
         if EXTENSION_BULK_READ in (await self._remote.container_info()).extensions:
             self.workers = _SMALL_AT_ONCE
-            self._asking.total_tokens = MAX_OBJECTS
 
     def together(self, run: Performing) -> Together:
         """How small things are made by many."""
@@ -154,11 +157,7 @@ class LocalWorker:
         """One of many new files, whose contents are asked for together."""
         assert isinstance(action, Create)
 
-        async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:
-            async with self._asking:
-                await source.fetch(indexes, deliver)
-
-        return self._wanted(action, self._ledger.path_after(action), replace(source, fetch=fetch), ())
+        return self._wanted(action, self._ledger.path_after(action), source, ())
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.
@@ -295,10 +294,12 @@ class LocalWorker:
         if (tag.etag, tag.size_bytes) != (content.object_hash.hex(), content.size_bytes):
             raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
 
-        async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:
+        version = VersionRef(path=path, tag=tag, content=content)
+
+        async def fetch(indexes: Sequence[int], receive: Receive) -> None:
             self._step("before fetch")
             try:
-                await self._remote.read_blocks(path, tag, blocks, indexes, deliver)
+                await fetch_version(self._blocks, version, blocks, indexes, receive)
             except CutObjectError as cut:
                 await self._hash_anew(nid, path, tag, blocks, cut.data)
                 found = "one that was cut and had the hash of what it was; it has got its own"
@@ -338,7 +339,7 @@ class LocalWorker:
 def _refuse(path: RelPath) -> Fetch:
     """A copy of a local file has no other source than that file."""
 
-    async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:  # noqa: ARG001 - the shape of a Fetch
+    async def fetch(indexes: Sequence[int], receive: Receive) -> None:  # noqa: ARG001 - the shape of a Fetch
         raise LocalChangedError(path, "it was written to while it was copied")
 
     return fetch

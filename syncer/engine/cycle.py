@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import trio
 
+from syncer.blocks.board import Blocks
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, identify_local, identify_remote
 from syncer.core.ledger import Forgotten, Ledger
@@ -39,6 +40,7 @@ from syncer.core.safety import ContainerIdentity, check_container, check_listing
 from syncer.engine.ahead import Ahead
 from syncer.engine.apply import LocalWorker
 from syncer.engine.echoes import behind_own_writes
+from syncer.engine.fetch import serving
 from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.performing import ONE_NODE, Performing
@@ -50,8 +52,10 @@ from syncer.engine.scoped import Scoping, look_at_part, remember
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
+from syncer.ports.blocks import BlockSource
 from syncer.remote.client import Changes, CloudClient, Cursor, KeySign, RefusedName
 from syncer.remote.parallel import for_each, one_error
+from syncer.remote.source import RemoteSource
 
 _LOOKS_AT_ONCE: Final = 16
 
@@ -87,6 +91,7 @@ class Options:
         scoping: How to look at a part of the tree; None: always at all of it.
         root: How a command names the root, for the guard's message.
         attend_key: Looks after the key of the share. Not called where nothing may be written.
+        sources: Where blocks may come from beside the server, near ones first; they may outlive the cycle.
     """
 
     policy: Policy
@@ -97,6 +102,7 @@ class Options:
     scoping: Scoping | None = None
     root: str = "ROOT"
     attend_key: AttendKey = field(default=_no_key)
+    sources: Sequence[BlockSource] = ()
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -340,7 +346,8 @@ class Cycle:
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
-        puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen)
+        blocks = Blocks([*self._options.sources, RemoteSource(self._remote)])
+        puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, blocks)
         try:
             await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.
@@ -355,7 +362,8 @@ class Cycle:
             await self._side(plan.remote, plan, ledger, recorder, pusher)
             if plan.local:
                 await puller.prepare()
-            await self._side(plan.local, plan, ledger, recorder, puller)
+                async with serving(blocks):
+                    await self._side(plan.local, plan, ledger, recorder, puller)
             await self._keep_foreign(unseen)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a

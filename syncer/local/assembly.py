@@ -216,10 +216,11 @@ class Assembly:
             self._copy_aligned(origin)
         return self._look_everywhere()
 
-    def place(self, wanted: BlockId, data: bytes) -> None:
-        """Write one verified block at every index that wants it."""
-        for index in self._positions[wanted]:
-            self._write(index, data)
+    def place(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
+        """Write verified blocks, each at every index that wants it."""
+        for wanted, data in got:
+            for index in self._positions[wanted]:
+                self._write(index, data)
 
     def complete(self, meta: Meta) -> tuple[LocalTag, str | None]:
         """Set attributes, mode and times and make the file durable.
@@ -314,7 +315,7 @@ class Assembly:
             if data is None:
                 missing.append(places[0])
             else:
-                self.place(wanted, data)
+                self.place([(wanted, data)])
         return missing
 
     def _write(self, index: int, data: bytes) -> None:

@@ -396,14 +396,14 @@ class BlockfsRoot:
             missing = await self._run(self._missing, wanted.blocks, start, hold)
             received = False
 
-            async def deliver(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - its id names it
+            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
                 nonlocal received
                 received = True
-                await self._run(self._store, block, data, hold)
+                await self._run(self._store_all, got, hold)
 
             try:
                 if missing:
-                    await wanted.fetch(missing, deliver)
+                    await wanted.fetch(missing, receive)
             except BaseException:
                 if received:  # what was received must not be fetched again
                     await self._run(self._blocks.sync)
@@ -418,8 +418,7 @@ class BlockfsRoot:
         return self._prepare(wanted, wanted.blocks, start, hold)
 
     def _create_fetched(self, portion: VolumePortion, hold: EpochHold) -> list[Applied | Exception]:
-        for block, data in portion.fetched.items():
-            self._store(block, data, hold)
+        self._store_all(portion.fetched.items(), hold)
         self._blocks.sync()  # durable before a tree refers to it
         return list(portion.each(lambda wanted: self._create_alone(wanted, hold)))
 
@@ -450,6 +449,10 @@ class BlockfsRoot:
                 self._bytes_read += len(data)
                 lacking.discard(block)
         return [index for block, index in first.items() if block in lacking]
+
+    def _store_all(self, got: Iterable[tuple[BlockId, bytes]], hold: EpochHold) -> None:
+        for block, data in got:
+            self._store(block, data, hold)
 
     def _store(self, block: BlockId, data: bytes, hold: EpochHold) -> None:
         self._blocks.put(data, hold, block_id=block)

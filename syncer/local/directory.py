@@ -356,11 +356,8 @@ class LocalDirectory:
             try:
                 missing = await self._run(assembly.gather)
 
-                async def deliver(index: int, block: bytes, data: bytes) -> None:  # noqa: ARG001 - ids say where
-                    await self._run(assembly.place, wanted.blocks[index], data)
-
                 if missing:
-                    await wanted.fetch(missing, deliver)
+                    await wanted.fetch(missing, partial(self._run, assembly.place))
                 self.step("staged")
                 tag, lacking = await self._run(assembly.complete, wanted.meta)
                 self.step("synced")

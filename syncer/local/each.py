@@ -90,13 +90,14 @@ async def fetch_missing(portion: Incomplete, wanted: Sequence[Wanted]) -> None:
 async def _fetch(portion: Incomplete, at: int, wanted: Wanted) -> None:
     delivered = False
 
-    async def deliver(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - it has one block
+    async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
         nonlocal delivered
+        ((_, data),) = got
         delivered = True
         portion.take(at, data)
 
     try:
-        await wanted.fetch([0], deliver)
+        await wanted.fetch([0], receive)
     except OWN as error:
         portion.fail(at, error)
     else:

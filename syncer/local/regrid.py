@@ -207,11 +207,11 @@ class Regrid:
                     missing.append(index)
                 found[name] = data or b""
 
-        async def deliver(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - its id names it
-            found[block] = data
+        async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+            found.update(got)
 
         if missing:
-            await wanted.fetch(missing, deliver)
+            await wanted.fetch(missing, receive)
 
         def store() -> dict[int, BlockId]:
             made: dict[int, BlockId] = {}

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError
+from syncer.ports.blocks import Receive
 
 if TYPE_CHECKING:  # it brings an event loop, and `status` needs what is here, too
     from syncer.local.held import Spill
@@ -31,11 +31,9 @@ if TYPE_CHECKING:  # it brings an event loop, and `status` needs what is here, t
 MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
 
-Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
-"""Takes one verified block: index in the file, id, canonical bytes."""
-
-Fetch = Callable[[Sequence[int], Deliver], Awaitable[None]]
-"""Gets the blocks with these indexes from elsewhere (peers, the server) and delivers each once, verified."""
+Fetch = Callable[[Sequence[int], Receive], Awaitable[None]]
+"""Gets the blocks with these indexes from elsewhere and has each id received once, verified. Raises why it can't have
+one of them, when all the others are received."""
 
 CopyName = Callable[[bytes, Content | None, Container[bytes]], bytes]
 """Name of a conflict copy, from the name it lost, the content it keeps (None: no file) and the names that are taken."""

@@ -398,8 +398,27 @@ class CloudClient(Protocol):
         """One block of that version, verified, canonical. See `read_blocks`."""
         ...
 
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """Contents of at most one block each, by one request, if the server can that. Not compared with their ids.
+
+        Args:
+            versions: Objects, each as from the listing; at most `protocol.bulk_read.MAX_OBJECTS` of together at most
+                `MAX_CONTENT_BYTES`.
+
+        Returns:
+            None for those that are to be asked for alone.
+        """
+        ...
+
     async def read_blocks(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,
     ) -> None:
         """Fetch blocks of that version, adjacent ones by one request, several requests at once; verify each.
 
@@ -409,6 +428,7 @@ class CloudClient(Protocol):
             blocks: What `block_list(path, tag)` returned.
             indexes: Which blocks, distinct, in any order. Holes are delivered without a request.
             deliver: Called once per index.
+            verify: False: the caller compares them with their ids. They are delivered as they came.
 
         Raises:
             ConflictOnRemoteError: That version is no longer readable.

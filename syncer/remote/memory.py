@@ -337,8 +337,19 @@ class MemoryClient:
         await self.after("read_block", path)
         return data
 
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """See CloudClient."""
+        return [None] * len(versions)
+
     async def read_blocks(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,  # noqa: ARG002 - all are right
     ) -> None:
         """See CloudClient."""
         for index in indexes:

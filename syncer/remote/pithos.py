@@ -228,12 +228,23 @@ class PithosClient:
         except WrongBlockError as wrong:
             raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
 
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """See CloudClient."""
+        return await self._reader.read_small(versions)
+
     async def read_blocks(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,
     ) -> None:
         """See CloudClient."""
         try:
-            await self._reader.read_blocks(path, tag, blocks, indexes, deliver)
+            await self._reader.read_blocks(path, tag, blocks, indexes, deliver, verify=verify)
         except WrongBlockError as wrong:
             raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
 

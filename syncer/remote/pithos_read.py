@@ -129,15 +129,33 @@ class Reader:
         await self.read_blocks(path, tag, blocks, [index], keep)
         return data
 
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """See CloudClient.read_small."""
+        found = [self._take_kept(path, tag) for path, tag in versions]
+        absent = [at for at, data in enumerate(found) if data is None]
+        if len(absent) > 1 and wire.EXTENSION_BULK_READ in (await self._session.info()).extensions:
+            read = await self._read_many([(object_name(versions[at][0]), versions[at][1].version) for at in absent])
+            for at, data in zip(absent, read, strict=True):
+                found[at] = data if data is not None and len(data) == versions[at][1].size_bytes else None
+        self._session.counters.blocks_received += sum(1 for data in found if data is not None)
+        return found
+
     async def read_blocks(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,
     ) -> None:
         """See CloudClient.read_blocks."""
         wanted = sorted(index for index in indexes if blocks[index] != ZERO_BLOCK)
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:
                 await deliver(index, ZERO_BLOCK, b"")
-        if len(blocks) == 1 and wanted:
+        if len(blocks) == 1 and wanted and verify:
             data = await self._in_company(path, tag, blocks)
             if data is not None:
                 self._session.counters.blocks_received += 1
@@ -145,8 +163,11 @@ class Reader:
                 return
 
         async def fetch(group: Sequence[Run]) -> None:
-            for run, found in zip(group, await self._fetch_group(path, tag, blocks, group), strict=True):
-                for at, data in enumerate(await self._whole(path, tag, blocks, run, found)):
+            bodies = await self._bodies(path, tag, blocks, group)
+            for run, body in zip(group, bodies, strict=True):
+                whole = await self._whole(path, tag, blocks, run, body) if verify else cut(body, blocks)
+                self._session.counters.blocks_received += run.count
+                for at, data in enumerate(whole):
                     await deliver(run.first + at, blocks[run.first + at], data)
 
         jobs = gathered(runs(wanted, blocks.size_bytes, blocks.block_size, RUN_BYTES), RUN_BYTES)
@@ -157,9 +178,8 @@ class Reader:
 
     async def _in_company(self, path: RelPath, tag: RemoteTag, blocks: BlockList) -> bytes | None:
         """A content of one block, as it is here already, or together with others, verified; None: ask for it alone."""
-        kept = self._kept.pop((object_name(path), tag.version), None)
+        kept = self._take_kept(path, tag)
         if kept is not None:
-            self._kept_bytes -= tag.size_bytes
             return kept
         if wire.EXTENSION_BULK_READ not in (await self._session.info()).extensions:
             return None
@@ -168,29 +188,29 @@ class Reader:
             return None
         return canonical(data)
 
+    def _take_kept(self, path: RelPath, tag: RemoteTag) -> bytes | None:
+        kept = self._kept.pop((object_name(path), tag.version), None)
+        if kept is not None:
+            self._kept_bytes -= tag.size_bytes
+        return kept
+
     async def _read_many(self, wanted: Sequence[Wanted]) -> Sequence[bytes | None]:
         request = self._session.make.bulk_read(wanted)
         return self._session.judge.contents(await self._session.ask(request, 200), len(wanted))
 
-    async def _whole(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run, found: Sequence[bytes | None]
-    ) -> list[bytes]:
+    async def _whole(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run, body: bytes) -> list[bytes]:
         """Adjacent blocks, verified, canonical. Wrong ones are fetched again, alone.
 
         Raises:
             CorruptionError: A block stays wrong.
         """
-        whole = [
+        return [
             await self._again(path, tag, blocks, run.first + at) if data is None else data
-            for at, data in enumerate(found)
+            for at, data in enumerate(await self._checked(body, blocks, run))
         ]
-        self._session.counters.blocks_received += run.count
-        return whole
 
-    async def _fetch_group(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, group: Sequence[Run]
-    ) -> list[list[bytes | None]]:
-        """Several runs by one request, if the server can; each with None for blocks whose bytes are wrong."""
+    async def _bodies(self, path: RelPath, tag: RemoteTag, blocks: BlockList, group: Sequence[Run]) -> list[bytes]:
+        """Several runs by one request, if the server can. As they came, but of the right length."""
         if len(group) > 1 and self._several:
             request = self._session.make.read_runs(object_name(path), tag.version, group)
             reply = self._of_version(path, tag, await self._session.ask(request, 206, 200, 404, 416))
@@ -199,7 +219,7 @@ class Reader:
             except RangeError:
                 parts = {}
             if all(len(parts.get(run.start, b"")) == run.length_bytes for run in group):
-                return [await self._checked(parts[run.start], blocks, run) for run in group]
+                return [parts[run.start] for run in group]
             self._several = False  # it answers otherwise: one range per request from now on
         return [await self._fetch(path, tag, blocks, run) for run in group]
 
@@ -213,7 +233,7 @@ class Reader:
         """One block that came wrong, alone."""
         (alone,) = runs([index], blocks.size_bytes, blocks.block_size, RUN_BYTES)
         for _ in range(_TRIES - 1):
-            (data,) = await self._fetch(path, tag, blocks, alone)
+            (data,) = await self._checked(await self._fetch(path, tag, blocks, alone), blocks, alone)
             if data is not None:
                 return data
         text = (
@@ -222,8 +242,8 @@ class Reader:
         )
         raise WrongBlockError(text, index)
 
-    async def _fetch(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run) -> list[bytes | None]:
-        """One range; None for each block whose bytes are wrong."""
+    async def _fetch(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run) -> bytes:
+        """One range, of the right length."""
         request = self._session.make.read_run(object_name(path), tag.version, run)
         reply = self._of_version(path, tag, await self._session.ask(request, 206, 200, 404))
         if len(reply.body) != run.length_bytes or (reply.status == 200 and run.length_bytes != blocks.size_bytes):
@@ -231,7 +251,7 @@ class Reader:
                 f"{self._session.judge.origin} answered {reply.status} with {len(reply.body)} bytes to a range of "
                 f"{run.length_bytes}"
             )
-        return await self._checked(reply.body, blocks, run)
+        return reply.body
 
     def _of_version(self, path: RelPath, tag: RemoteTag, reply: Reply) -> Reply:
         """A 404 for a pinned version means that the version is gone."""
@@ -250,6 +270,13 @@ class Reader:
 
 def verified(body: bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
     """Cut a range into canonical blocks; None for each one that does not have its id."""
+    return [
+        canonical(piece) if block_id(piece) == blocks[run.first + at] else None
+        for at, piece in enumerate(cut(body, blocks))
+    ]
+
+
+def cut(body: bytes, blocks: BlockList) -> list[bytes]:
+    """Cut a range into blocks."""
     step = blocks.block_size
-    pieces = (body[at : at + step] for at in range(0, len(body), step))
-    return [canonical(piece) if block_id(piece) == blocks[run.first + at] else None for at, piece in enumerate(pieces)]
+    return [body[at : at + step] for at in range(0, len(body), step)]

@@ -192,11 +192,22 @@ class PrefixClient:
         """See CloudClient."""
         return await self._inner.read_block(self._names.out(path), tag, blocks, index)
 
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """See CloudClient."""
+        return await self._inner.read_small([(self._names.out(path), tag) for path, tag in versions])
+
     async def read_blocks(
-        self, path: RelPath, tag: RemoteTag, blocks: BlockList, indexes: Sequence[int], deliver: Deliver
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,
     ) -> None:
         """See CloudClient."""
-        await self._inner.read_blocks(self._names.out(path), tag, blocks, indexes, deliver)
+        await self._inner.read_blocks(self._names.out(path), tag, blocks, indexes, deliver, verify=verify)
 
     # --- writing
 

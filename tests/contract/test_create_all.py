@@ -19,8 +19,9 @@ from blockfs.control.client import ControlClient
 from syncer.core.model import Kind, Meta, RelPath, Side
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.local.blockfs_root import BlockfsRoot
-from syncer.local.root import Applied, Deliver, LocalRoot, Origin, Wanted, content_of
+from syncer.local.root import Applied, LocalRoot, Origin, Wanted, content_of
 from syncer.local.volume_mount import find_mount
+from syncer.ports.blocks import Receive
 from tests.simulation.disk import MemoryRoot, content, data_of
 from tests.simulation.world import Entry, Replica
 from tests.unit.syncer.local.folders import NO_BASE, by_path, new_place
@@ -57,13 +58,13 @@ class Server:
         blocks = BlockList(block_size=root.block_size, size_bytes=len(data), ids=bytes(block_id(data)))
         assert content_of(blocks) == content(payload)  # the simulation's contents are numbered when first asked for
 
-        async def fetch(indexes: Sequence[int], deliver: Deliver) -> None:
+        async def fetch(indexes: Sequence[int], receive: Receive) -> None:
             assert list(indexes) == [0]
             await trio.lowlevel.checkpoint()
             if path in self.gone:
                 raise ConflictOnRemoteError(RelPath(path), "a version", "nothing")
             self.served.append(payload)
-            await deliver(0, BlockId(block_id(data)), data)
+            await receive([(BlockId(block_id(data)), data)])
 
         return Wanted(
             path=RelPath(path),

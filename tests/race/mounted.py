@@ -12,7 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -31,10 +31,11 @@ from syncer.core.paths import PRIVATE
 from syncer.errors import LocalChangedError
 from syncer.local.blockfs_root import BlockfsRoot
 from syncer.local.places import parent_directory
-from syncer.local.root import Deliver, Staged, Wanted, content_of
+from syncer.local.root import Staged, Wanted, content_of
 from syncer.local.trash import ITEM, new_folder
 from syncer.local.volume_mount import find_mount
 from syncer.local.volume_tree import ROOT_INO, volume_tag
+from syncer.ports.blocks import Receive
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, users, version_of
 
@@ -120,9 +121,9 @@ class _Sync:
         )
         return await self.root.stage(wanted)
 
-    async def _fetch(self, missing: list[int], deliver: Deliver) -> None:
+    async def _fetch(self, missing: Sequence[int], receive: Receive) -> None:
         for index in missing:
-            await deliver(index, BlockId(self._blocks[index]), self.page)
+            await receive([(BlockId(self._blocks[index]), self.page)])
 
     async def close(self) -> None:
         if self._staged is not None:

@@ -212,15 +212,16 @@ class MemoryRoot:
         await self.before("stage")
         held = {origin.content for origin in wanted.origins if self._is_there(origin.path, origin.tag)}
         if wanted.content not in held:
-            got: dict[int, bytes] = {}
+            got: dict[BlockId, bytes] = {}
 
-            async def deliver(index: int, block: BlockId, data: bytes) -> None:
-                assert block_id(data) == block
-                got[index] = data
+            async def receive(blocks: Sequence[tuple[BlockId, bytes]]) -> None:
+                assert all(block_id(data) == block and block not in got for block, data in blocks)
+                got.update(blocks)
 
-            await wanted.fetch(range(len(wanted.blocks)), deliver)
+            await wanted.fetch(range(len(wanted.blocks)), receive)
             size = wanted.blocks.size_bytes
-            whole = b"".join(got[at].ljust(block_length(at, size, BLOCK), b"\0") for at in sorted(got))
+            pieces = (got[block].ljust(block_length(at, size, BLOCK), b"\0") for at, block in enumerate(wanted.blocks))
+            whole = b"".join(pieces)
             assert whole == data_of(payload_of(wanted.content)), "what was assembled is not what was wanted"
         await self.before("staged")
         return StagedEntry(payload_of(wanted.content), wanted.meta)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.identity import Folder, look_at_folder, write_marker
 from syncer.local.private import PrivateFolder
-from syncer.local.root import Deliver, Fetch, Observation, Origin, Wanted, content_of
+from syncer.local.root import Fetch, Observation, Origin, Wanted, content_of
+from syncer.ports.blocks import Receive
 
 BLOCK = 4096
 UUID = "11111111-2222-4333-8444-555555555555"
@@ -85,11 +86,11 @@ class Elsewhere:
     data: bytes
     served: int = 0
 
-    async def fetch(self, indexes: list[int], deliver: Deliver) -> None:
+    async def fetch(self, indexes: Sequence[int], receive: Receive) -> None:
         for index in indexes:
             piece = self.data[index * BLOCK : (index + 1) * BLOCK]
             self.served += 1
-            await deliver(index, BlockId(block_id(piece)), piece.rstrip(b"\0"))
+            await receive([(BlockId(block_id(piece)), piece.rstrip(b"\0"))])
 
 
 def wanted(
