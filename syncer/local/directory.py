@@ -356,8 +356,11 @@ class LocalDirectory:
             try:
                 missing = await self._run(assembly.gather)
 
+                async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+                    await self._run(assembly.place, got)
+
                 if missing:
-                    await wanted.fetch(missing, partial(self._run, assembly.place))
+                    await wanted.fetch(missing, receive)
                 self.step("staged")
                 tag, lacking = await self._run(assembly.complete, wanted.meta)
                 self.step("synced")
