@@ -7,14 +7,20 @@ import dataclasses
 import itertools
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
 import trio
 
+from blockfs.blocks.extents import block_length
+from blockfs.blocks.ids import BlockId
+from syncer.blocks.board import Blocks
 from syncer.core.model import RelPath, RemoteStat, meta_of
+from syncer.engine.fetch import fetch_version, serving
+from syncer.local.root import content_of
+from syncer.ports.blocks import VersionRef
 from syncer.protocol import headers
 from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
@@ -22,6 +28,7 @@ from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.pithos import PithosClient, open_pithos
 from syncer.remote.prefix import PrefixClient
 from syncer.remote.retry import Retry, RetryPolicy
+from syncer.remote.source import RemoteSource
 from syncer.remote.upload import upload_file
 from syncer.remote.url import parse_url
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
@@ -256,14 +263,18 @@ async def store(client: CloudClient, where: str, data: bytes, replace: RemoteSta
 async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
     """Download one version the way the engine does."""
     blocks = await client.block_list(stat.path, stat.tag)
-    content = bytearray(blocks.size_bytes)
+    found: dict[BlockId, bytes] = {}
 
-    async def keep(index: int, _block_id: bytes, data: bytes) -> None:
-        start = index * blocks.block_size
-        content[start : start + len(data)] = data
+    async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+        found.update(got)
 
-    await client.read_blocks(stat.path, stat.tag, blocks, range(len(blocks)), keep)
-    return bytes(content)
+    board = Blocks([RemoteSource(client)])
+    version = VersionRef(path=stat.path, tag=stat.tag, content=content_of(blocks))
+    async with serving(board):
+        await fetch_version(board, version, blocks, range(len(blocks)), receive)
+    size = blocks.size_bytes
+    whole = (found[block].ljust(block_length(at, size, blocks.block_size), b"\0") for at, block in enumerate(blocks))
+    return b"".join(whole)
 
 
 async def must_head(client: CloudClient, where: str) -> RemoteStat:

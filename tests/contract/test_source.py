@@ -1,0 +1,191 @@
+"""The remote as a source on the board: what is open together travels together, and every way to fail is one block's."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+import trio
+
+from blockfs.blocks.hashing import canonical
+from blockfs.blocks.ids import BlockId
+from syncer.blocks.board import Blocks
+from syncer.core.model import Kind, RemoteStat
+from syncer.engine.fetch import serving
+from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
+from syncer.local.root import content_of
+from syncer.ports.blocks import Place, Urgency, VersionRef, Want
+from syncer.remote.client import CloudClient
+from syncer.remote.source import RemoteSource
+from tests.contract.remotes import (
+    BLOCK,
+    META,
+    FakeRemote,
+    Loss,
+    MemoryRemote,
+    Remote,
+    ServeRemote,
+    lossy,
+    must_head,
+    path,
+    run,
+    serve_process,
+    store,
+    with_folders,
+)
+from tests.fakes.pithos import FakePithos
+
+FILES = 200
+
+
+@pytest.fixture(scope="module")
+def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
+    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
+        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
+
+
+@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    found = remotes[request.param]
+    found.new_container()
+    return found
+
+
+def noise(seed: int, size: int) -> bytes:
+    return hashlib.shake_128(b"source %d" % seed).digest(size)
+
+
+async def places_of(client: CloudClient, stat: RemoteStat) -> list[Place]:
+    blocks = await client.block_list(stat.path, stat.tag)
+    version = VersionRef(path=stat.path, tag=stat.tag, content=content_of(blocks))
+    return [Place(version=version, blocks=blocks, index=index) for index in range(len(blocks))]
+
+
+def want(*places: Place) -> Want:
+    return Want(id=places[0].blocks[places[0].index], length=BLOCK, places=places)
+
+
+async def fetched(
+    client: CloudClient, wants: Sequence[Want]
+) -> tuple[dict[BlockId, bytes], Mapping[BlockId, SyncerError]]:
+    found: dict[BlockId, bytes] = {}
+
+    async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+        found.update(got)
+
+    board = Blocks([RemoteSource(client)])
+    async with serving(board):
+        return found, await board.fetch(wants, receive, urgency=Urgency.SMALL)
+
+
+async def put_all(client: CloudClient, count: int = FILES) -> None:
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(client.put_small, path(f"d/{number}"), Kind.FILE, b"%d" % number, META, None)
+
+
+async def small_wants(client: CloudClient) -> list[Want]:
+    stats = (await client.list_objects()).objects
+    return [want(*await places_of(client, stat)) for stat in stats if stat.kind is Kind.FILE]
+
+
+def test_small_contents_that_are_wanted_together_share_requests(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await put_all(client)
+        wants = await small_wants(client)
+        before = client.counters.snapshot()
+        found, failed = await fetched(client, wants)
+        spent = client.counters.since(before)
+        assert not failed
+        assert sorted(found.values()) == sorted(b"%d" % number for number in range(FILES))
+        assert (spent.mutating_requests, spent.blocks_received) == (0, FILES)
+        if remote.name == "serve":
+            assert spent.requests == 1
+
+    run(remote, scenario)
+
+
+def test_small_and_long_files_and_their_common_blocks_come_once(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = noise(1, 9 * BLOCK + 5)
+        await store(client, "one", data)
+        await store(client, "two", data[: 4 * BLOCK] + noise(2, 3 * BLOCK))
+        await store(client, "three", data[:BLOCK])
+        places = [await places_of(client, await must_head(client, name)) for name in ("one", "two", "three")]
+        wants = [want(place) for found in places for place in found]
+        before = client.counters.snapshot()
+        found, failed = await fetched(client, wants)
+        assert not failed
+        assert client.counters.since(before).blocks_received == len(found) == 13
+        whole = b"".join(found[block] for block in places[0][0].blocks)
+        assert whole == canonical(data)
+
+    run(remote, scenario)
+
+
+def test_a_version_that_is_gone_fails_only_what_is_nowhere_else(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = noise(3, 3 * BLOCK)
+        await store(client, "one", data)
+        await store(client, "two", data[:BLOCK] + noise(4, BLOCK))
+        (first, second, third) = await places_of(client, await must_head(client, "one"))
+        (elsewhere, _) = await places_of(client, await must_head(client, "two"))
+        tag = first.version.tag
+        never = VersionRef(
+            path=first.version.path, tag=replace(tag, version=tag.version + 10_000_000), content=first.version.content
+        )
+        gone = [Place(version=never, blocks=first.blocks, index=index) for index in range(3)]
+        found, failed = await fetched(client, [want(gone[0], elsewhere), want(gone[1], second), want(gone[2])])
+        assert set(found) == {first.blocks[0], first.blocks[1]}
+        assert isinstance(failed[third.blocks[2]], ConflictOnRemoteError)
+
+    run(remote, scenario)
+
+
+def test_of_small_contents_only_the_one_that_is_gone_fails(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await put_all(client, 20)
+        wants = await small_wants(client)
+        (place,) = wants[5].places
+        tag = replace(place.version.tag, version=place.version.tag.version + 10_000_000)
+        never = VersionRef(path=place.version.path, tag=tag, content=place.version.content)
+        wants[5] = want(Place(version=never, blocks=place.blocks, index=0))
+        found, failed = await fetched(client, wants)
+        assert len(found) == 19
+        assert set(failed) == {wants[5].id}
+        assert isinstance(failed[wants[5].id], ConflictOnRemoteError)
+
+    run(remote, scenario)
+
+
+def test_a_want_without_a_place_is_lacked(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        block = BlockId(hashlib.sha256(b"nowhere").digest())
+        found, failed = await fetched(client, [Want(id=block, length=BLOCK)])
+        assert not found
+        assert isinstance(failed[block], NotFoundError)
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("loss", Loss)
+def test_a_lost_message_costs_no_block(remotes: dict[str, Remote], loss: Loss) -> None:
+    serve = remotes["serve"]
+    assert isinstance(serve, ServeRemote)
+    serve.new_container()
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            client, transport = lossy(serve)
+            await client.create_container()
+            await put_all(client, 50)
+            wants = await small_wants(client)
+            for place in range(3):
+                transport.lose(loss, place)
+                found, failed = await fetched(client, wants)
+                assert (len(found), len(failed)) == (50, 0)
+            await client.close()
+
+    trio.run(main)
