@@ -399,7 +399,7 @@ class BlockfsRoot:
             async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
                 nonlocal received
                 received = True
-                await self._run(self._store_all, got, hold)
+                await self._run(self._store, got, hold)
 
             try:
                 if missing:
@@ -418,7 +418,7 @@ class BlockfsRoot:
         return self._prepare(wanted, wanted.blocks, start, hold)
 
     def _create_fetched(self, portion: VolumePortion, hold: EpochHold) -> list[Applied | Exception]:
-        self._store_all(portion.fetched.items(), hold)
+        self._store(portion.fetched.items(), hold)
         self._blocks.sync()  # durable before a tree refers to it
         return list(portion.each(lambda wanted: self._create_alone(wanted, hold)))
 
@@ -445,21 +445,18 @@ class BlockfsRoot:
         for block in tuple(lacking) if self._neighbours is not None else ():
             data = self._neighbours.get(block) if self._neighbours is not None else None
             if data is not None:
-                self._store(block, data, hold)
+                self._store([(block, data)], hold)
                 self._bytes_read += len(data)
                 lacking.discard(block)
         return [index for block, index in first.items() if block in lacking]
 
-    def _store_all(self, got: Iterable[tuple[BlockId, bytes]], hold: EpochHold) -> None:
+    def _store(self, got: Iterable[tuple[BlockId, bytes]], hold: EpochHold) -> None:
         for block, data in got:
-            self._store(block, data, hold)
-
-    def _store(self, block: BlockId, data: bytes, hold: EpochHold) -> None:
-        self._blocks.put(data, hold, block_id=block)
-        self._unsynced_bytes += len(data)
-        if self._unsynced_bytes > _SYNC_BYTES:
-            self._unsynced_bytes = 0
-            self._blocks.sync()
+            self._blocks.put(data, hold, block_id=block)
+            self._unsynced_bytes += len(data)
+            if self._unsynced_bytes > _SYNC_BYTES:
+                self._unsynced_bytes = 0
+                self._blocks.sync()
 
     def _prepare(
         self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold, owner: tuple[int, int] | None = None
