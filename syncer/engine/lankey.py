@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import ID_SIZE
+from blockfs.errors import BlockfsError
 from syncer.core.model import Kind, RelPath, RemoteTag, meta_of
 from syncer.core.paths import LAN_KEY
 from syncer.errors import (
@@ -118,7 +119,8 @@ class LanKeyKeeper:
         finally:
             counters.blocks_sent, counters.blocks_received = blocks  # a key is no block of a file
         if found != kept:
-            await self._keep(found)
+            with suppress(BlockfsError, OSError):  # not kept, so the next cycle finds it out again
+                await self._keep(found)
         return written
 
     async def _attended(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
@@ -186,10 +188,12 @@ class LanKeyKeeper:
         info = await remote.container_info()
         if not 0 < tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, info.block_size):
             return BadKey(reason=f"has {tag.size_bytes} bytes, which no key has")
-        if len(tag.etag) != 2 * ID_SIZE:
+        try:
+            # Up to one block: its id is the hash of the object.
+            ids = bytes.fromhex(tag.etag)
+            blocks = BlockList(block_size=info.block_size, size_bytes=tag.size_bytes, ids=ids)
+        except ValueError:
             return BadKey(reason="is no file")
-        # Up to one block: its id is the hash of the object.
-        blocks = BlockList(block_size=info.block_size, size_bytes=tag.size_bytes, ids=bytes.fromhex(tag.etag))
         return sharekey.decode(await remote.read_block(_PATH, tag, blocks, 0))
 
     async def _made(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from syncer.core.model import Kind, RelPath
+from syncer.core.model import Kind, RelPath, RemoteTag
 from syncer.core.paths import LAN_KEY
 from syncer.core.sieve import Sieve
 from syncer.engine.lankey import LanKeyKeeper
@@ -362,5 +362,29 @@ def test_a_passphrase_needs_no_object(tmp_path: Path) -> None:
             await attend(device, MemoryClient(container))
         assert one.keys() == two.keys() != []
         assert container.objects == {}
+
+    trio.run(main)
+
+
+def test_a_version_that_is_no_file_turns_the_lan_off(tmp_path: Path) -> None:
+    async def main() -> None:
+        one, client = Device(tmp_path), MemoryClient(MemoryContainer())
+        for number, etag in enumerate(("", "rubbish", "z" * 64)):
+            tag = RemoteTag(uuid="u", version=number + 1, etag=etag, size_bytes=100)
+            await one.keeper.attend(client, KeySign(tag=tag))
+            assert one.keys() == []
+            assert one.off
+
+    trio.run(main)
+
+
+def test_a_key_that_can_not_be_kept_fails_no_cycle(tmp_path: Path) -> None:
+    async def main() -> None:
+        one, container = Device(tmp_path / "gone"), MemoryContainer()
+        await attend(one, MemoryClient(container))
+        assert one.keys() == []
+        (tmp_path / "gone").mkdir()
+        await attend(one, MemoryClient(container))
+        assert len(one.keys()) == 1
 
     trio.run(main)
