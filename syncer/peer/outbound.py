@@ -37,17 +37,18 @@ class Outbound:
         self.port = 0
 
     def up(self, link: Link) -> bool:
-        """A link came up, or is another now. Returns whether it can be used."""
+        """A link came up, or is another now. Returns whether that is news for others: it came, or its addresses."""
         if link.bound < BUCKETS[0]:
             self._up.pop(link.id, None)
             return False
+        before = self._up.get(link.id)
         self._up[link.id] = link
         kind = (link.id, link.wireless)
         self._budgets[kind] = self._budgets.pop(kind) if kind in self._budgets else broadcasts(wireless=link.wireless)
         while len(self._budgets) > max(_LINKS, len(self._up)):
             idle = (each for each in self._budgets if each[0] not in self._up)
             del self._budgets[next(idle, next(iter(self._budgets)))]
-        return True
+        return before is None or before.addresses != link.addresses
 
     def down(self, link: LinkId) -> None:
         """A link is gone."""

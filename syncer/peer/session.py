@@ -141,12 +141,12 @@ class Session:
         return goodbye
 
     def link_up(self, link: Link, now: float, unix_s: float) -> list[Action]:
-        """A link came up, or its addresses or its MTU are others now."""
-        self.standing.renewed(link.id)
-        if not self._outbound.up(link):
-            return []
-        hello = [send for share in self._shares for send in self._presence(share, link.id, now, unix_s)]
-        return [*hello, *self.tick(now, unix_s)]
+        """A link came up, or is another now. HELLO is said if it was not up, or its addresses are others."""
+        hello: list[Action] = []
+        if self._outbound.up(link):
+            self.standing.renewed(link.id)
+            hello += [send for share in self._shares for send in self._presence(share, link.id, now, unix_s)]
+        return hello + self.tick(now, unix_s)
 
     def link_down(self, link: LinkId) -> None:
         """A link is gone. What was heard by it fades with time: the peer may be reached by another."""

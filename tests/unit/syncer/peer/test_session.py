@@ -137,11 +137,13 @@ def test_hello_is_said_at_the_start_of_a_share_a_link_and_a_key_and_at_no_other_
     assert types(machine.up(machine.link(LinkId("udp6:eth0")))) == [FrameType.HELLO] * 2
     # under the new key and the old one, by both links
     assert types(machine.follow("s", NEXT, RootKey(raw=KEY.raw, until_unix_s=UNIX_S + 100))) == [FrameType.HELLO] * 4
+    assert machine.up(machine.link(bound=1000, wireless=True)) == []
     assert machine.tick(1200.0) == []
 
 
 def test_bye_is_said_at_the_end_and_heard() -> None:
     asker, holder = two()
+    holder.session.link_down(L)
     assert [type(each) for each in asker.hear(holder.up(), holder)] == [Heard]
     goodbye = holder.session.close(holder.now, holder.unix_s)
     assert types(goodbye) == [FrameType.BYE]
