@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Protocol
 
 import trio
@@ -20,11 +22,12 @@ from syncer.peer.handshake import GREETING_BYTES, REPLY_BYTES, Dialled
 from syncer.peer.keys import EpochKeys
 from syncer.peer.messages import Message, Octets
 
-READ_BYTES: Final = 512 << 10  # at once; two records
+READ_BYTES: Final = 256 << 10  # at once
+WRITE_PIECES: Final = 64  # at once; the system takes 1,024 at most
 LOWAT_BYTES: Final = 128 << 10  # without it, a downloader wakes for each packet: 3 times the CPU, measured
 HANDSHAKE_S: Final = 1.0
 CLOSE_S: Final = 0.5  # for a last word to somebody who may not listen
-_GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError)
+_GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
 
 class Codec(Protocol):
@@ -67,6 +70,8 @@ class Channel:
         self._stream = stream
         self._codec = codec
         self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        # One buffer for all that comes: a fresh one each time costs more in page faults than AES does.
+        self._buffer = bytearray(READ_BYTES if self._socket is not None else 0)
         self._lowat = 1
         self._sending = trio.Lock()
         self._broken = False
@@ -98,10 +103,7 @@ class Channel:
         messages: list[Message] = []
         while not messages and self._codec.failed is None:
             self._expect(self._codec.wants())
-            try:
-                data = await self._stream.receive_some(READ_BYTES)
-            except _GONE:
-                break
+            data = await self._read()
             if not data:
                 break
             self.heard_s = trio.current_time()
@@ -119,12 +121,8 @@ class Channel:
                 return False
             self._broken = True
             pieces = [self._codec.send(message) for message in messages]
-            try:
-                await self._stream.send_all(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            except _GONE:
-                return False
-            self._broken = False
-            return True
+            self._broken = not await self._write(pieces)
+            return not self._broken
 
     async def close(self, last: Message | None = None) -> None:
         """Close it, with a last word if it can be said at once. Idempotent."""
@@ -133,6 +131,32 @@ class Channel:
                 with trio.move_on_after(CLOSE_S):
                     await self.send([last])
             await trio.aclose_forcefully(self._stream)
+
+    async def _read(self) -> Octets:
+        """What has come; nothing: that was all."""
+        try:
+            if self._socket is None:
+                return await self._stream.receive_some(READ_BYTES)
+            return memoryview(self._buffer)[: await self._socket.recv_into(self._buffer)]
+        except _GONE:
+            return b""
+
+    async def _write(self, pieces: Sequence[Octets]) -> bool:
+        """Send all of it; False: the connection is over."""
+        try:
+            if self._socket is None:
+                await self._stream.send_all(b"".join(pieces))
+                return True
+            left = deque([memoryview(piece) for piece in pieces])
+            while left:
+                sent = await self._socket.sendmsg(list(islice(left, WRITE_PIECES)))
+                while left and sent >= len(left[0]):
+                    sent -= len(left.popleft())
+                if sent:
+                    left[0] = left[0][sent:]
+        except _GONE:
+            return False
+        return True
 
     def _expect(self, size: int) -> None:
         """Be woken when as much has come as is of use."""

@@ -69,13 +69,13 @@ class Failure(Enum):
 
 
 class Owner(Protocol):
-    """Who asked for a block. Nothing here may block or raise."""
+    """Who asked for a block; several may use one connection, also for the same block. Nothing here blocks or raises."""
 
     def is_open(self, want: Want) -> bool:
         """Whether it is still of use."""
         ...
 
-    def came(self, download: Download, want: Want, block: bytearray) -> None:
+    def came(self, download: Download, want: Want, block: bytes) -> None:
         """It is here, and not verified."""
         ...
 
@@ -145,7 +145,7 @@ class Download:
         self._patience_s = patience_s
         self._words = words
         self._requests: dict[int, _Request] = {}
-        self._rids: dict[BlockId, int] = {}
+        self._rids: dict[tuple[Owner, BlockId], int] = {}
         self._next_rid = 0
         self._questions: dict[int, tuple[BlockId, ...]] = {}
         self._asked: dict[bytes, BlockId] = {}
@@ -193,10 +193,6 @@ class Download:
         most = min(MOST_BYTES, max(2 * longest, keeps_busy))
         return min(most - self.outstanding, self._allowance.left)
 
-    def has(self, block: BlockId) -> bool:
-        """Whether it is asked."""
-        return block in self._rids
-
     # --- asking
 
     async def get(self, owner: Owner, wants: Sequence[Want]) -> None:
@@ -223,9 +219,9 @@ class Download:
                 [Get(rid=each.rid, id=each.want.id, offset=each.incoming.received) for each in asked]
             )
 
-    def cancel(self, block: BlockId) -> bool:
-        """Let go of a request; nothing is told to its owner. Returns whether `hang_up` is owed."""
-        rid = self._rids.get(block)
+    def cancel(self, owner: Owner, block: BlockId) -> bool:
+        """Let go of an owner's request; nothing is told to it. Returns whether `hang_up` is owed."""
+        rid = self._rids.get((owner, block))
         if rid is None:
             return False
         request = self._requests[rid]
@@ -244,13 +240,9 @@ class Download:
             await self._channel.send([Cancel(rid=rid) for rid in rids])
 
     async def ask(self, ids: Iterable[BlockId]) -> None:
-        """Ask which of these it has, those that were not asked yet; `told` hears the answer, and what it gets later."""
-        fresh = []
-        for block in ids:
-            token = block[:TOKEN_BYTES]
-            if token not in self._asked:
-                self._asked[token] = block
-                fresh.append(block)
+        """Ask which of these it has; `told` hears the answer, and until `forget` what it gets later."""
+        fresh = list(ids)
+        self._asked.update((block[:TOKEN_BYTES], block) for block in fresh)
         most = MAX_QUERY_TOKENS // self._words
         for begin in range(0, len(fresh), most):
             part = tuple(fresh[begin : begin + most])
@@ -262,7 +254,7 @@ class Download:
             await self._channel.send([HaveQuery(qid=self._next_qid, tokens=tokens)])
 
     def forget(self, ids: Iterable[BlockId]) -> None:
-        """These are not wanted any more: asked anew, they are asked anew."""
+        """These are not wanted any more."""
         for block in ids:
             self._asked.pop(block[:TOKEN_BYTES], None)
 
@@ -331,7 +323,7 @@ class Download:
         request = _Request(self._next_rid, owner, want, self._resumed(want))
         self._next_rid = (self._next_rid + 1) % _RIDS
         self._requests[request.rid] = request
-        self._rids[want.id] = request.rid
+        self._rids[owner, want.id] = request.rid
         self.outstanding += want.length
         self._allowance.left -= want.length
         return request
@@ -372,7 +364,7 @@ class Download:
                 drop = request.incoming.data(content)
                 self._rate.count(len(content), self._progress_s)
                 if drop is None and not request.owner.is_open(request.want):
-                    self.cancel(request.want.id)
+                    self.cancel(request.owner, request.want.id)
             case End():
                 block = request.incoming.end()
                 if isinstance(block, Drop):
@@ -407,7 +399,7 @@ class Download:
         return None
 
     def _drop(self, request: _Request) -> None:
-        del self._requests[request.rid], self._rids[request.want.id]
+        del self._requests[request.rid], self._rids[request.owner, request.want.id]
         self.outstanding -= request.want.length
         self._allowance.left += request.want.length
         self._owed -= request.is_sent

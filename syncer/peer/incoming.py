@@ -6,8 +6,12 @@ Whether they are the block that was asked for is not decided here: its id is the
 
 from __future__ import annotations
 
+from typing import Final
+
 from syncer.peer.drops import Drop
 from syncer.peer.messages import Octets
+
+_PIECES: Final = 256  # kept as they came: who sends a byte at a time must not cost us a hundred for each
 
 
 class Incoming:
@@ -21,8 +25,9 @@ class Incoming:
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
-        self._block: bytearray | None = None
+        self._total: int | None = None
         self._received = 0
+        self._pieces: list[Octets] = []
 
     @property
     def received(self) -> int:
@@ -30,22 +35,25 @@ class Incoming:
         return self._received
 
     def head(self, total: int) -> Drop | None:
-        """The block will have `total` bytes. Memory is taken only if it may."""
-        if self._block is None and total <= self._block_size:
-            self._block = bytearray(total)
-        return None if self._block is not None and len(self._block) == total else Drop.TRANSFER
+        """The block will have `total` bytes."""
+        if self._total is None and total <= self._block_size:
+            self._total = total
+        return None if self._total == total else Drop.TRANSFER
 
     def data(self, content: Octets) -> Drop | None:
-        """The next bytes."""
+        """The next bytes. They are kept as they are, so nobody may change them."""
         end = self._received + len(content)
-        if self._block is None or end > len(self._block):
+        if self._total is None or end > self._total:
             return Drop.TRANSFER
-        self._block[self._received : end] = content
         self._received = end
+        self._pieces.append(content)
+        if len(self._pieces) >= _PIECES:
+            self._pieces = [b"".join(self._pieces)]
         return None
 
-    def end(self) -> bytearray | Drop:
+    def end(self) -> bytes | Drop:
         """The block: all of it has come, and it has no trailing zeros."""
-        if self._block is None or self._received != len(self._block) or self._block[-1:] == b"\0":
+        if self._received != self._total:
             return Drop.TRANSFER
-        return self._block
+        block = b"".join(self._pieces)
+        return Drop.TRANSFER if block.endswith(b"\0") else block

@@ -31,8 +31,8 @@ ASKED_PER_S: Final = 2500  # wants, by the slowest links that ask: their answers
 _PEEK: Final = 4096
 _AT_ONCE: Final = 64  # requests in one message to a peer
 _MISSES: Final = 256  # wants that others have claimed are passed over, so many in a row
-_SWEEP_S: Final = 0.05  # so often we look what others have brought,
-_SWEPT: Final = 2048  # at so many wants: a hundredth of a core, at most
+_SWEEP_S: Final = 0.2  # so often we look what others have brought,
+_SWEPT: Final = 2048  # at so many wants: half a hundredth of a core, at most
 _IDLE_S: Final = 0.02  # so often an idle peer looks whether it can help
 _HELP: Final = 16  # and at so many blocks
 _OTHERS_S: Final = 0.25  # what another source has claimed for so long may be fetched twice
@@ -176,7 +176,8 @@ class Cycle:
             self._nursery = None
             for line in self._lines.values():
                 for block in line.asked:
-                    line.download.cancel(block)
+                    line.download.cancel(self, block)
+                line.download.forget(self._wants)
                 self._room.release(self, line.peer)
             self._room.leave(self)
 
@@ -244,7 +245,7 @@ class Cycle:
             self._held.discard(block)
             for peer in self._swarm.done(block):
                 line = self._lines.get(peer)
-                if line is not None and line.asked.pop(block, None) is not None and line.download.cancel(block):
+                if line is not None and line.asked.pop(block, None) is not None and line.download.cancel(self, block):
                     self._start(line.download.hang_up)
                     line.wake.set()
         self._room.drop(self, ids)
@@ -404,11 +405,11 @@ class Cycle:
         """See Owner."""
         return self._board.is_open(want)
 
-    def came(self, download: Download, want: Want, block: bytearray) -> None:
+    def came(self, download: Download, want: Want, block: bytes) -> None:
         """See Owner."""
         line = self._line_of(download)
         if line is not None:
-            line.got.append((want, bytes(block)))
+            line.got.append((want, block))
             line.has_got.set()
             line.wake.set()
 

@@ -130,6 +130,7 @@ class Yard:
         self.unreachable: set[PeerId] = set()
         self.tried: list[PeerId] = []
         self.nursery: trio.Nursery | None = None
+        self.is_silent = False  # who has what is told over connections alone
 
     def add(self, peer: PeerId, offers: Iterable[bytes], serve: Serve | None = None) -> Shelf:
         """A peer that offers these; it serves them, unless it does something else."""
@@ -155,7 +156,7 @@ class Yard:
         self.wanted += ids
         for peer, (offers, _) in self.peers.items():
             if peer not in self.banned:
-                asker.offered(peer, [each for each in ids if each in offers])
+                asker.offered(peer, [] if self.is_silent else [each for each in ids if each in offers])
 
     def drop(self, asker: Asker, ids: Iterable[BlockId]) -> None:
         """See Room."""
@@ -168,6 +169,8 @@ class Yard:
         if peer in self.unreachable or peer in self.banned:
             return None
         assert self.nursery is not None
+        if peer in self.downloads and not self.downloads[peer].is_over:
+            return self.downloads[peer]
         ours, theirs = connected()
         download = Download(ours, lambda ids: [each.offered(peer, ids) for each in self.askers])
         self.downloads[peer] = download

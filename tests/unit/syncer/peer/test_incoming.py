@@ -34,7 +34,7 @@ def test_a_block_comes_whole_in_whatever_parts_also_if_the_request_breaks_off(
 def test_no_memory_is_taken_for_what_is_longer_than_a_block(total: int) -> None:
     incoming = Incoming(SIZE)
     assert incoming.head(total) is Drop.TRANSFER
-    assert incoming._block is None
+    assert incoming.data(b"x") is Drop.TRANSFER
 
 
 def test_more_bytes_than_were_announced_are_not_taken() -> None:
@@ -42,6 +42,15 @@ def test_more_bytes_than_were_announced_are_not_taken() -> None:
     incoming.head(3)
     assert incoming.data(b"four") is Drop.TRANSFER
     assert incoming.received == 0
+
+
+def test_many_small_parts_are_kept_as_few() -> None:
+    incoming = Incoming(SIZE)
+    incoming.head(SIZE)
+    for _ in range(SIZE):
+        assert incoming.data(b"x") is None
+        assert len(incoming._pieces) < 256
+    assert incoming.end() == b"x" * SIZE
 
 
 def test_fewer_bytes_than_were_announced_are_no_block() -> None:

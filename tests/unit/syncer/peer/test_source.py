@@ -66,17 +66,17 @@ class Case:
 
 
 @asynccontextmanager
-async def case(yard: Yard, *others: BlockSource) -> AsyncIterator[Case]:
-    """A board on which the peers of this yard serve, and others."""
+async def case(yard: Yard, *others: BlockSource, nursery: trio.Nursery | None = None) -> AsyncIterator[Case]:
+    """A board on which the peers of this yard serve, and others; connections live in the nursery, if there is one."""
     board = Blocks([PeerSource(yard, random.Random(7).randrange), *others], draw=random.Random(7).randrange)
-    async with trio.open_nursery() as nursery:
-        yard.nursery = nursery
+    async with trio.open_nursery() as own:
+        yard.nursery = nursery or own
         async with trio.open_nursery() as serving:
             serving.start_soon(board.run)
             with trio.fail_after(300):
                 yield Case(yard, board)
             serving.cancel_scope.cancel()
-        nursery.cancel_scope.cancel()
+        own.cancel_scope.cancel()
 
 
 BLOCKS = [block(number) for number in range(200)]
@@ -298,3 +298,17 @@ async def test_a_question_over_a_connection_is_answered_too() -> None:
     async with case(yard) as made:
         assert await made.fetches(BLOCKS) == {}
     assert set(yard.tried) == {A, B}
+
+
+@on_a_clock
+async def test_cycles_one_after_the_other_and_beside_each_other_hear_all_answers() -> None:
+    yard = Yard()
+    yard.add(A, BLOCKS)
+    yard.is_silent = True
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            async with case(yard, nursery=nursery) as made, case(yard, nursery=nursery) as other:
+                nursery.start_soon(other.fetches, BLOCKS)
+                assert await made.fetches(BLOCKS) == {}
+        nursery.cancel_scope.cancel()
+    assert len(yard.tried) > 1
