@@ -245,9 +245,10 @@ class Cycle:
             self._held.discard(block)
             for peer in self._swarm.done(block):
                 line = self._lines.get(peer)
-                if line is not None and line.asked.pop(block, None) is not None and line.download.cancel(self, block):
-                    self._start(line.download.hang_up)
+                if line is not None and line.asked.pop(block, None) is not None:
                     line.wake.set()
+                    if line.download.cancel(self, block):
+                        self._start(line.download.hang_up)
         self._room.drop(self, ids)
         for line in self._lines.values():
             line.download.forget(ids)
