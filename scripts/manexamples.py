@@ -73,6 +73,8 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "pause": (("Make the daemon leave a root alone:", "blocksync pause ~/images"),),
     "resume": (("Let it go on:", "blocksync resume ~/images"),),
     "peers": (
+        ("Who is there, and what comes from whom:", "blocksync peers"),
+        ("A new key, when somebody left the share:", "blocksync peers rotate ~/images"),
         ("Neither ask nor answer on the network, whatever the root:", "blocksync peers off"),
         ("The same for one root:", "blocksync peers off ~/images"),
     ),

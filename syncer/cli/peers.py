@@ -5,21 +5,32 @@ from __future__ import annotations
 import os
 
 import click
+import trio
 
 from blockfs.cli.groups import Verbs
 from blockfs.runtime.output import json_line, note, shown
+from syncer.cli.opening import key_keeper
 from syncer.cli.peering import switched_off
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
+from syncer.cli.showpeers import show
 from syncer.errors import UsageError
+from syncer.remote.prefix import open_remote
 from syncer.watch import control
 
 _JSON_HELP = "Print one JSON object per root, and a summary."
 
 
-@click.group("peers", cls=Verbs)
-def command() -> None:
-    """Decide whether roots get blocks from devices on the network, and give them."""
+@click.group("peers", cls=Verbs, invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.option("--follow", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@click.pass_context
+def command(context: click.Context, as_json: bool, follow: bool) -> None:
+    """Show which devices on the network `blocksync watch` gets blocks from, or decide whether it does."""
+    if context.invoked_subcommand is None:
+        show(Registry(os.environ).socket, as_json=as_json, follow=follow)
+    elif as_json or follow:
+        raise UsageError(f"give --json and --follow after {context.invoked_subcommand}, if it has them")
 
 
 @command.command("off")
@@ -36,6 +47,41 @@ def off_command(root: bytes | None, as_json: bool) -> int:
 def on_command(root: bytes | None, as_json: bool) -> int:
     """Undo `peers off` for ROOT (default: for every root)."""
     return _switch(root, on=True, as_json=as_json)
+
+
+@command.command("unban")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def unban_command(as_json: bool) -> None:
+    """Take blocks again from devices that have sent wrong ones. A ban ends by itself after an hour."""
+    lifted = control.unban(Registry(os.environ).socket)
+    if as_json:
+        json_line("unban", {"lifted": lifted})
+    else:
+        note(f"{lifted} bans lifted")
+
+
+@command.command("rotate")
+@click.argument("root", type=PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def rotate_command(root: bytes, as_json: bool) -> None:
+    """Give ROOT's share a new key: for when somebody may no longer read it. The old one counts for 24 hours more."""
+    registry = Registry(os.environ)
+    linked = registry.get(root)
+    generation = trio.run(_rotate, linked)
+    told = control.reload(registry.socket)
+    if as_json:
+        json_line("rotate", {"root": shown(linked.path), "generation": generation, "daemon": told})
+    else:
+        note(f"the share of {shown(linked.path)} has a new key; the old one counts for 24 hours more")
+
+
+async def _rotate(linked: LinkedRoot) -> int:
+    remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
+    try:
+        kept = await key_keeper(linked).rotate(remote)
+    finally:
+        await remote.close()
+    return kept.highest
 
 
 def _switch(root: bytes | None, *, on: bool, as_json: bool) -> int:
@@ -57,7 +103,7 @@ def _switch(root: bytes | None, *, on: bool, as_json: bool) -> int:
         done += 1
         reason = switched_off(linked, registry, os.environ)
         if as_json:
-            json_line("peers", {"root": shown(linked.path), "uuid": linked.record.uuid, "lan_off": reason or None})
+            json_line("lan", {"root": shown(linked.path), "uuid": linked.record.uuid, "lan_off": reason or None})
         else:
             note(f"peers of {shown(linked.path)}: {f'off {reason}' if reason else 'on'}")
 

@@ -8,6 +8,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Collection
 from functools import partial
 
 import click
@@ -16,6 +17,7 @@ import trio
 
 from blockfs.runtime import logs
 from blockfs.runtime.notify import ServiceManager
+from syncer.cli.attending import Attendance, attendance
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.watching import Ports, Watcher
 from syncer.remote.parallel import first_error
@@ -37,8 +39,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     show_default=True,
     help="How ordinary folders are watched.",
 )
+@click.option("--no-peers", is_flag=True, help="Neither ask devices on the network for blocks nor give them any.")
 @click.option("--verbose", is_flag=True, help="Log each action.")
-def command(roots: tuple[bytes, ...], watcher: Watcher, verbose: bool) -> None:
+def command(roots: tuple[bytes, ...], watcher: Watcher, no_peers: bool, verbose: bool) -> None:
     """Keep the linked ROOTs (default: all) and their containers in the same state, until SIGTERM or Ctrl-C.
 
     One daemon serves all roots. `blocksync status --follow` shows how it stands, `blocksync pause ROOT` makes it leave
@@ -47,20 +50,13 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, verbose: bool) -> None:
     logs.log_to(sys.stderr, level=logging.DEBUG if verbose else logging.INFO)
     registry = Registry(os.environ)
     named = {registry.get(root).record.uuid for root in roots}
-    made: dict[str, Ports] = {}
-
-    def registered() -> list[Wanted | Damaged]:
-        linked = registry.look()
-        wanted = [_wanted(root, watcher, made) for root in linked.roots if not named or root.record.uuid in named]
-        bad = [bad for bad in linked.bad if not named or bad.uuid in named]
-        return [*wanted, *(Damaged(uuid=each.uuid, record=each.path, detail=str(each.error)) for each in bad)]
-
     manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
     watchdog_us = os.environ.pop("WATCHDOG_USEC", None)
     watchdog_s = int(watchdog_us) / 1e6 if watchdog_us is not None and watchdog_us.isdigit() else None
     around = Surroundings(draw=random.random, wall_s=time.time, told=lambda: None)
-    with registry.watching():
-        daemon = Daemon(registered, around, manager)
+    with registry.watching(), attendance(registry, os.environ, no_peers=no_peers) as on_lan:
+        registered = partial(_registered, registry, named, watcher, on_lan, {})
+        daemon = Daemon(registered, around, manager, None if on_lan is None else on_lan.lan)
 
         try:
             trio.run(
@@ -73,9 +69,24 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, verbose: bool) -> None:
             raise first_error(group) from group
 
 
-def _wanted(linked: LinkedRoot, watcher: Watcher, made: dict[str, Ports]) -> Wanted:
+def _registered(
+    registry: Registry, named: Collection[str], watcher: Watcher, on_lan: Attendance | None, made: dict[str, Ports]
+) -> list[Wanted | Damaged]:
+    """What is linked now, of the roots with these UUIDs; empty: all."""
+    linked = registry.look()
+    roots = [root for root in linked.roots if not named or root.record.uuid in named]
+    bad = [bad for bad in linked.bad if not named or bad.uuid in named]
+    if on_lan is not None:
+        on_lan.follow(roots)
+    return [
+        *(_wanted(root, watcher, on_lan, made) for root in roots),
+        *(Damaged(uuid=each.uuid, record=each.path, detail=str(each.error)) for each in bad),
+    ]
+
+
+def _wanted(linked: LinkedRoot, watcher: Watcher, on_lan: Attendance | None, made: dict[str, Ports]) -> Wanted:
     """The same ports as before, unless the root was linked anew."""
     uuid = linked.record.uuid
     if uuid not in made or made[uuid].record != linked.record:
-        made[uuid] = Ports(linked, watcher)
+        made[uuid] = Ports(linked, watcher, on_lan)
     return Wanted(ports=made[uuid], paused=linked.paused)

@@ -15,6 +15,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
+from syncer.cli.attending import Attendance
 from syncer.cli.failures import code_of
 from syncer.cli.opening import key_keeper, open_local, policy_now, share_keeper
 from syncer.cli.roots import LinkedRoot
@@ -46,7 +47,7 @@ Watcher = Literal["auto", "inotify", "watchdog"]
 class Ports:
     """See `RootPorts`."""
 
-    def __init__(self, linked: LinkedRoot, watcher: Watcher) -> None:
+    def __init__(self, linked: LinkedRoot, watcher: Watcher, on_lan: Attendance | None = None) -> None:
         self.record = linked.record
         self.uuid = linked.record.uuid
         self.path = linked.path
@@ -54,6 +55,7 @@ class Ports:
         self.open_files_interval_s = interval_s or None
         self._linked = linked
         self._watcher = watcher
+        self._on_lan = on_lan
 
     def source(self) -> DirtySource:
         """See RootPorts."""
@@ -95,6 +97,8 @@ class Ports:
                 raise
             finally:
                 books.keep_result(report, code, error)
+                if self._on_lan is not None:
+                    self._on_lan.attend(self._linked)  # the share may have another key now
         return report
 
     async def _run(

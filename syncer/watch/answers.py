@@ -13,10 +13,11 @@ import trio
 import trio.socket
 
 from syncer.protocol.jsontext import MALFORMED
-from syncer.watch.control import TIMEOUT_S, Done, Question, short
+from syncer.watch.control import TIMEOUT_S, Done, Lifted, Question, short
 
 if TYPE_CHECKING:
     from syncer.watch.daemon import Daemon
+    from syncer.watch.lan import PeersLive
 
 _HEARTBEAT_S: Final = 60.0  # so that a caller who hung up is noticed
 _FOLLOW_PAUSE_S: Final = 0.1  # a person reads no faster
@@ -67,11 +68,36 @@ async def _answer(stream: trio.SocketStream, daemon: Daemon, question: Question)
         await _follow(stream, daemon)
     elif question.ask == "live":
         await _send(stream, daemon.live)
+    elif question.ask == "peers":
+        await _send(stream, _peers(daemon))
+    elif question.ask == "unban":
+        await _send(stream, Lifted(lifted=0 if daemon.lan is None else daemon.lan.unban()))
+    elif question.ask == "blocks":
+        await _relay(stream, daemon, question.uuid)
     elif question.ask == "reload":
         daemon.reload()
         await _send(stream, Done(done=True))
     else:
         await _send(stream, Done(done=daemon.expedite(question.uuid)))
+
+
+def _peers(daemon: Daemon) -> PeersLive:
+    from syncer.watch.lan import PeersLive  # noqa: PLC0415 - where somebody asks
+
+    if daemon.lan is None:
+        return PeersLive(off="the daemon was started without them", shares=[], figures=None)
+    return daemon.lan.live()
+
+
+async def _relay(stream: trio.SocketStream, daemon: Daemon, uuid: str) -> None:
+    """Fetch for another process of this user."""
+    from syncer.peer.relay import serve as serve_relay  # noqa: PLC0415 - where somebody asks
+
+    found = None if daemon.lan is None else daemon.lan.room(uuid)
+    if found is None:
+        await serve_relay(stream, None, 0)
+    else:
+        await serve_relay(stream, *found)
 
 
 async def _follow(stream: trio.SocketStream, daemon: Daemon) -> None:

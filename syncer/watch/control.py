@@ -4,6 +4,8 @@ This is the commands' side of it, which needs no event loop; `answers.py` is the
 
 A Unix stream socket beside the registry, for its own user. One JSON line each way: `{"ask":"live"}` is answered once,
 `{"ask":"follow"}` whenever something changed, `{"ask":"reload"}` and `{"ask":"sync","uuid":…}` with `{"done":true}`.
+`{"ask":"peers"}` is answered once, `{"ask":"unban"}` with `{"lifted":n}`. After `{"ask":"blocks","uuid":…}` the
+connection speaks as `peer.relay` has it. A daemon of an older release hangs up at a question that it does not know.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 
-from syncer.errors import NotFoundError
+from syncer.errors import NotFoundError, SyncerError
 from syncer.watch.live import DaemonLive
+
+if TYPE_CHECKING:
+    from syncer.watch.lan import PeersLive
 
 T = TypeVar("T")
 
@@ -28,7 +33,7 @@ TIMEOUT_S: Final = 10.0
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked."""
 
-    ask: Literal["live", "follow", "reload", "sync"]
+    ask: Literal["live", "follow", "reload", "sync", "peers", "unban", "blocks"]
     uuid: str = ""
 
 
@@ -36,6 +41,21 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to "reload" and "sync"."""
 
     done: bool
+
+
+class Lifted(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to "unban"."""
+
+    lifted: int
+
+
+class OlderDaemonError(SyncerError):
+    """The daemon hung up at a question that releases before this one do not know."""
+
+    exit_code = 1
+
+    def __init__(self) -> None:
+        super().__init__("the running `blocksync watch` is of an older release; start it anew")
 
 
 class NotWatchingError(NotFoundError):
@@ -76,6 +96,37 @@ def sync(path: str, uuid: str) -> bool:
         return next(_asked(path, Question(ask="sync", uuid=uuid), Done)).done
     except NotWatchingError:
         return False
+
+
+def peers(path: str) -> PeersLive:
+    """How the daemon stands on the LAN.
+
+    Raises:
+        NotWatchingError: There is none.
+        OlderDaemonError: It knows no peers.
+    """
+    from syncer.watch.lan import PeersLive as Kind  # noqa: PLC0415 - with it comes all that talks with peers
+
+    return _known(path, Question(ask="peers"), Kind)
+
+
+def unban(path: str) -> int:
+    """Lift all bans; returns how many there were.
+
+    Raises:
+        NotWatchingError, OlderDaemonError: See `peers`.
+    """
+    return _known(path, Question(ask="unban"), Lifted).lifted
+
+
+def _known(path: str, question: Question, kind: type[T]) -> T:
+    """One answer to a question that older daemons do not know."""
+    try:
+        return next(_asked(path, question, kind))
+    except NotWatchingError:
+        if live(path) is None:
+            raise
+        raise OlderDaemonError from None
 
 
 def _asked(path: str, question: Question, kind: type[T]) -> Iterator[T]:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import structlog
 import trio
@@ -15,6 +16,9 @@ from blockfs.runtime.notify import ServiceManager
 from syncer.watch.live import DaemonLive, RootLive
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.work import RootPorts
+
+if TYPE_CHECKING:
+    from syncer.watch.lan import Lan
 
 log = structlog.get_logger()
 
@@ -53,12 +57,16 @@ class Daemon:
 
     Attributes:
         changed: Set, and replaced by another, when `live` may have changed.
+        lan: Where blocks come from and go to beside the server; None: nowhere.
     """
 
-    def __init__(self, registered: Registered, around: Surroundings, manager: ServiceManager) -> None:
+    def __init__(
+        self, registered: Registered, around: Surroundings, manager: ServiceManager, lan: Lan | None = None
+    ) -> None:
         self._registered = registered
         self._around = around
         self._manager = manager
+        self.lan = lan
         self._tasks: dict[str, tuple[RootTask, trio.CancelScope]] = {}
         self._damaged: dict[str, RootLive] = {}
         self._nursery: trio.Nursery | None = None
@@ -141,6 +149,8 @@ class Daemon:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 self.reload()
+                if self.lan is not None:
+                    nursery.start_soon(self.lan.run)
                 if serve is not None:
                     await nursery.start(serve, self)
                 if watchdog_s is not None:

@@ -193,9 +193,10 @@ class Node:
 
     @property
     def environment(self) -> dict[str, str]:
-        """With a HOME of its own."""
+        """With a HOME of its own. Peers are as users have them: this network ends at its bridge."""
         return {
             **os.environ,
+            "BLOCKSYNC_PEERS": "on",
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / ".config"),
             "XDG_STATE_HOME": str(self.home / ".local/state"),

@@ -117,11 +117,11 @@ def test_what_was_switched_is_told_for_each_root(
     assert run(["peers", "on", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["type"], line.get("uuid"), line.get("lan_off")) for line in lines] == [
-        ("peers", "u1", "by `blocksync peers off`"),
-        ("peers", "u2", "by `blocksync peers off`"),
+        ("lan", "u1", "by `blocksync peers off`"),
+        ("lan", "u2", "by `blocksync peers off`"),
         ("summary", None, None),
-        ("peers", "u1", None),
-        ("peers", "u2", None),
+        ("lan", "u1", None),
+        ("lan", "u2", None),
         ("summary", None, None),
     ]
     assert lines[-1] == {"type": "summary", "version": 1, "roots": 2, "daemon": False}

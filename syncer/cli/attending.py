@@ -1,0 +1,97 @@
+"""Which of the daemon's roots take part on the LAN, as the registry and the shares' keys have it now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from blockfs.runtime.output import shown
+from syncer.cli.config import read_settings
+from syncer.cli.opening import key_keeper, shared_root
+from syncer.cli.peering import is_silent, switched_off
+from syncer.cli.roots import LinkedRoot, Registry
+from syncer.errors import SyncerError
+from syncer.ports.blocks import BlockSource
+
+if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
+    from syncer.engine.sharing import SharedRoot
+    from syncer.peer.keyring import RootKey
+    from syncer.watch.lan import Lan
+
+
+class Attendance:
+    """Tells the LAN of roots."""
+
+    def __init__(self, lan: Lan, registry: Registry, environment: Mapping[str, str]) -> None:
+        """No root is known.
+
+        Args:
+            lan: The daemon's.
+            registry: Says what is switched off.
+            environment: Of the daemon.
+        """
+        self.lan = lan
+        self._registry = registry
+        self._environment = environment
+        self._indexes: dict[str, tuple[LinkedRoot, SharedRoot]] = {}
+
+    def follow(self, roots: Sequence[LinkedRoot]) -> None:
+        """These are the daemon's roots now."""
+        uuids = {root.record.uuid for root in roots}
+        self.lan.keep_only(uuids)
+        self._indexes = {uuid: known for uuid, known in self._indexes.items() if uuid in uuids}
+        for root in roots:
+            self.attend(root)
+
+    def attend(self, root: LinkedRoot) -> None:
+        """Tell how it is with one root: it was paused, its share has another key."""
+        from syncer.watch.lan import Member  # noqa: PLC0415 - see above
+
+        uuid = root.record.uuid
+        keys: tuple[RootKey, ...] = ()
+        try:
+            off = "it is paused" if root.paused else switched_off(root, self._registry, self._environment)
+            if not off:
+                keeper = key_keeper(root)
+                keys, off = keeper.keys_now(), keeper.kept().off
+        except (SyncerError, OSError) as error:
+            off = str(error)
+        known = self._indexes.get(uuid)
+        if known is None or known[0].record != root.record:
+            known = self._indexes[uuid] = (root, shared_root(root))
+        path, block_size = shown(root.path), root.record.block_size
+        member = Member(root=path, block_size=block_size, keys=keys, off=off, index=known[1])
+        self.lan.attend(uuid, member)
+
+    def source(self, root: LinkedRoot) -> BlockSource | None:
+        """Where blocks for a root's cycle come from; None: from no peer."""
+        return self.lan.source(root.record.uuid)
+
+
+@contextmanager
+def attendance(registry: Registry, environment: Mapping[str, str], *, no_peers: bool) -> Iterator[Attendance | None]:
+    """What carries frames, as long as the block lasts. Begin it before there is another thread.
+
+    Args:
+        registry: See `Attendance`.
+        environment: See `Attendance`.
+        no_peers: The command line says so.
+
+    Yields:
+        None: this process sends nothing.
+
+    Raises:
+        UsageError: The environment or config.toml can't be understood.
+    """
+    if is_silent(environment) or no_peers or not (settings := read_settings(environment).peers).enabled:
+        yield None
+        return
+    from syncer.peer.exchange import Exchange  # noqa: PLC0415 - see above
+    from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
+    from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above
+    from syncer.watch.lan import Lan  # noqa: PLC0415 - see above
+
+    with opened(settings) as sockets:
+        lan = Lan(lambda: Exchange(settings, Links(settings, sockets.sockets, environment=environment)))
+        yield Attendance(lan, registry, environment)

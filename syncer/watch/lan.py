@@ -1,0 +1,231 @@
+"""The daemon on the LAN: one exchange for all its roots that take part.
+
+It begins with the first root that has a key, and ends with the daemon. Whatever is wrong with it, the roots go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+import trio
+
+from blockfs.blocks.ids import BlockId
+from syncer.peer.exchange import Exchange
+from syncer.peer.figures import Figures
+from syncer.peer.keyring import RootKey
+from syncer.peer.source import PeerSource, Room
+from syncer.ports.blocks import BlockSource, ShareIndex
+
+log = structlog.get_logger()
+
+REST_S: Final = 5.0  # nobody asked for so long: the root's files are let go, so that its disk can be unmounted
+ANEW_S: Final = 60.0
+
+
+class SharedBlocks(ShareIndex, Protocol):
+    """A root's blocks as others may have them; `engine.sharing.SharedRoot` is one."""
+
+    def rest(self) -> None:
+        """Let go of the root's files until somebody asks."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """One root of the daemon.
+
+    Attributes:
+        root: Its path, for a person.
+        block_size: Of its share, bytes.
+        keys: Of its share, the present one first; empty: it takes no part.
+        off: Why it takes no part, in words; empty where nobody said so.
+        index: Its blocks.
+    """
+
+    root: str
+    block_size: int
+    keys: tuple[RootKey, ...]
+    off: str
+    index: SharedBlocks
+
+
+class ShareLive(msgspec.Struct, frozen=True, kw_only=True):
+    """One root, for who asks the daemon.
+
+    Attributes:
+        root: Its path, for a person.
+        uuid: Its name in the registry.
+        off: Why it takes no part; empty: it does.
+    """
+
+    root: str
+    uuid: str
+    off: str
+
+
+class PeersLive(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon on the LAN now.
+
+    Attributes:
+        off: Why it is not there at all; empty: it is, or would be with a root that takes part.
+        shares: Its roots.
+        figures: Of the exchange; None: no root takes part until now.
+    """
+
+    off: str
+    shares: list[ShareLive]
+    figures: Figures | None
+
+
+class Lan:
+    """Takes part for the daemon's roots. For the trio thread, but for what an index does."""
+
+    def __init__(self, make: Callable[[], Exchange]) -> None:
+        """Nothing is begun.
+
+        Args:
+            make: Makes an exchange, that does not run yet.
+        """
+        self._make = make
+        self._members: dict[str, Member] = {}
+        self._served: dict[str, _Served] = {}
+        self._exchange: Exchange | None = None
+        self._changed = trio.Event()
+        self._read = trio.Event()
+
+    def attend(self, uuid: str, member: Member) -> None:
+        """Learn how it is with a root now: after a start, a cycle, a pause, a resume."""
+        before = self._members.get(uuid)
+        self._members[uuid] = member
+        if before is not None and before.index is not member.index:
+            self._dismiss(uuid, before)
+        self._tell(uuid)
+        self._changed.set()
+
+    def keep_only(self, uuids: Collection[str]) -> None:
+        """Forget all other roots: they are not linked any more."""
+        for uuid in [uuid for uuid in self._members if uuid not in uuids]:
+            self._dismiss(uuid, self._members.pop(uuid))
+            if self._exchange is not None:
+                self._exchange.unshare(uuid)
+
+    def source(self, uuid: str) -> BlockSource | None:
+        """A source of blocks for a root's cycle; None: it takes no part."""
+        room = self.room(uuid)
+        return None if room is None else PeerSource(room[0])
+
+    def room(self, uuid: str) -> tuple[Room, int] | None:
+        """A root's share, and its block size in bytes; None: it takes no part."""
+        if self._exchange is None or uuid not in self._members or not self._members[uuid].keys:
+            return None
+        return self._exchange.room(uuid), self._members[uuid].block_size
+
+    def unban(self) -> int:
+        """Lift all bans. Returns how many there were."""
+        return 0 if self._exchange is None else self._exchange.unban()
+
+    def live(self) -> PeersLive:
+        """How it stands."""
+        shares = [
+            ShareLive(root=member.root, uuid=uuid, off="" if member.keys else member.off or "there is no key yet")
+            for uuid, member in self._members.items()
+        ]
+        figures = None if self._exchange is None else self._exchange.figures()
+        return PeersLive(off="", shares=sorted(shares, key=lambda share: share.root), figures=figures)
+
+    async def run(self) -> None:
+        """Take part until cancelled. What goes wrong here stays here."""
+        try:
+            while True:
+                try:
+                    await self._run()
+                except* Exception as group:  # a bug here must not end the daemon
+                    log.exception("lan.bug", exc_info=group)
+                await trio.sleep(ANEW_S)
+        finally:
+            self.keep_only(())
+
+    async def _run(self) -> None:
+        while not any(member.keys for member in self._members.values()):
+            self._changed = trio.Event()
+            await self._changed.wait()
+        exchange = self._make()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(exchange.run)
+            try:
+                self._exchange = exchange
+                for uuid in self._members:
+                    self._tell(uuid)
+                await self._let_go()
+            finally:
+                self._exchange = None
+                self._served.clear()
+
+    def _tell(self, uuid: str) -> None:
+        """Let the exchange know what is so of a root."""
+        if self._exchange is None:
+            return
+        member = self._members[uuid]
+        if not member.keys:
+            self._exchange.unshare(uuid)
+            return
+        if uuid not in self._served:
+            token = trio.lowlevel.current_trio_token()
+            self._served[uuid] = _Served(member.index, partial(token.run_sync_soon, self._was_read))
+        self._exchange.share(uuid, member.keys, self._served[uuid])
+
+    def _dismiss(self, uuid: str, member: Member) -> None:
+        self._served.pop(uuid, None)
+        member.index.close()
+
+    async def _let_go(self) -> None:
+        """Let go of roots that nobody has read from for some seconds; for ever."""
+        while True:
+            used = [served for served in self._served.values() if served.in_use]
+            for served in used:
+                if time.monotonic() - served.last_s >= REST_S:
+                    served.in_use = False
+                    await trio.to_thread.run_sync(served.inner.rest)
+            if used:
+                await trio.sleep(REST_S)
+            else:
+                self._read = trio.Event()
+                await self._read.wait()
+
+    def _was_read(self) -> None:
+        self._read.set()
+
+
+class _Served:
+    """A root's blocks, with the time at which somebody read one. `read` and `match` in any thread."""
+
+    def __init__(self, inner: SharedBlocks, was_read: Callable[[], object]) -> None:
+        self.inner = inner
+        self.share = inner.share
+        self.in_use = False
+        self.last_s = 0.0
+        self._was_read = was_read
+
+    def match(self, prefixes: Sequence[bytes]) -> list[bool]:
+        """See ShareIndex."""
+        return self.inner.match(prefixes)
+
+    def read(self, block: BlockId) -> bytes | None:
+        """See ShareIndex."""
+        self.last_s = time.monotonic()
+        if not self.in_use:
+            self.in_use = True
+            self._was_read()
+        return self.inner.read(block)
+
+    def recent(self, since: int) -> tuple[int, Sequence[BlockId]]:
+        """See ShareIndex."""
+        return self.inner.recent(since)

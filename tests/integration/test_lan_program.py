@@ -1,0 +1,143 @@
+"""The real program on a network of its own: daemons that find each other, and what users see of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.netns import Lan, Node
+
+BLOCKSYNC = Path(sys.executable).with_name("blocksync")
+
+
+class Machine:
+    """One node with a folder that is linked to the container."""
+
+    def __init__(self, node: Node, server: Site) -> None:
+        self.node = node
+        self.root = node.home / "root"
+        self.root.mkdir()
+        self("link", self.root, server.url, "--token-file", server.token_file)
+        self.log = node.home / "watch.log"
+
+    def __call__(self, *arguments: str | Path, expect: int | None = 0) -> str:
+        return str(self.node.run(BLOCKSYNC, *arguments, expect=expect).stdout)
+
+    def json(self, *arguments: str | Path) -> dict[str, Any]:
+        """The last JSON line of a command."""
+        return dict(json.loads(self(*arguments, "--json").splitlines()[-1]))
+
+    def watch(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start the daemon."""
+        with self.log.open("ab") as log:
+            return self.node.start(BLOCKSYNC, "watch", *options, stderr=log)
+
+    def until(self, verb: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Follow the daemon until it is as wanted."""
+        # Both verbs end at once where there is no daemon yet.
+        while True:
+            process = self.node.start(
+                BLOCKSYNC, verb, "--follow", "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            assert process.stdout is not None
+            for line in process.stdout:
+                told = json.loads(line)
+                if told["type"] != "error" and is_so(told):
+                    process.kill()
+                    return dict(told)
+            assert process.wait() == 10, self.log.read_text()
+
+
+class Site:
+    """The server, in a node of its own."""
+
+    def __init__(self, node: Node) -> None:
+        self.folder = node.home / "server"
+        self.process = node.start(
+            BLOCKSYNC, "serve", self.folder, "--listen", f"{node.ipv4}:8800", stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert any("listening on" in line for line in self.process.stdout)
+        self.url = f"pithos+http://{node.ipv4}:8800/v1/default/images"
+        self.token_file = self.folder / "token"
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
+    with Lan(3, home=tmp_path) as lan:
+        server = Site(lan.nodes[0])
+        yield Machine(lan.nodes[1], server), Machine(lan.nodes[2], server)
+
+
+def sockets(machine: Machine) -> str:
+    """What is open on the network, by program."""
+    return str(machine.node.run("ss", "--no-header", "--tcp", "--udp", "--packet", "--listening", "--processes").stdout)
+
+
+def has_peer(told: dict[str, Any]) -> bool:
+    return bool(told["figures"] and told["figures"]["peers"])
+
+
+def test_daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Machine]) -> None:
+    one, other = two
+    one.watch()
+    one.until("status", lambda live: live["phase"] == "idle")
+    other.watch()
+    seen = one.until("peers", has_peer)
+    assert [(share["root"], share["off"]) for share in seen["shares"]] == [(str(one.root), "")]
+    assert [peer["link"] for peer in seen["figures"]["peers"]] == ["lan0"]
+    text = one("peers")
+    assert f"{one.root}  on\n" in text
+    assert "lan0" in text
+    assert "blocksync" in sockets(one)
+    assert one.json("peers", "unban") == {"type": "unban", "version": 1, "lifted": 0}
+
+
+def test_a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once(two: tuple[Machine, Machine]) -> None:
+    one, other = two
+    one.watch()
+    other.watch()
+    one.until("peers", has_peer)
+    other("peers", "off", other.root)
+    one.until("peers", lambda told: not has_peer(told))
+    assert "off: by `blocksync peers off` for this root" in other("peers")
+    other("peers", "on")
+    one.until("peers", has_peer)
+    other("pause")
+    one.until("peers", lambda told: not has_peer(told))
+    assert "off: it is paused" in other("peers")
+
+
+@pytest.mark.parametrize("options", [("--no-peers",), ()])
+def test_a_daemon_without_peers_sends_no_frame(two: tuple[Machine, Machine], options: tuple[str, ...]) -> None:
+    one, _ = two
+    if not options:
+        settings = one.node.home / ".config/blocksync/config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("[peers]\nenabled = false\n")
+    one.watch(*options)
+    one.until("status", lambda live: live["phase"] == "idle")
+    assert one.json("peers")["off"]
+    assert "blocksync" not in sockets(one)
+
+
+def test_without_a_daemon_peers_says_so(two: tuple[Machine, Machine]) -> None:
+    one, _ = two
+    failed = one.node.run(BLOCKSYNC, "peers", expect=10)
+    assert "no `blocksync watch` is running" in failed.stderr
+
+
+def test_a_new_key_is_taken_over_by_the_daemon_that_runs(two: tuple[Machine, Machine]) -> None:
+    one, other = two
+    one.watch()
+    one.until("status", lambda live: live["phase"] == "idle")
+    assert one.json("peers", "rotate", one.root)["daemon"]
+    other.watch()
+    one.until("peers", has_peer)

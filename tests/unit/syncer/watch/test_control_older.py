@@ -1,0 +1,52 @@
+"""Commands and daemons of different releases."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from syncer.watch import control
+from syncer.watch.live import DaemonLive
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Iterator[str]:
+    """A daemon that hangs up at every question but "live", as releases without peers do."""
+    path = str(tmp_path / "watch.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    if connection.recv(4096) == b'{"ask":"live","uuid":""}\n':
+                        connection.sendall(msgspec.json.encode(DaemonLive(pid=1, started=0, roots=[])) + b"\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield path
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_daemon_that_knows_no_peers_is_named_as_such(older: str) -> None:
+    """ "No daemon" would be wrong, and starting one would fail."""
+    with pytest.raises(control.OlderDaemonError, match="older release"):
+        control.peers(older)
+    with pytest.raises(control.OlderDaemonError):
+        control.unban(older)
+
+
+def test_no_daemon_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(control.NotWatchingError):
+        control.peers(str(tmp_path / "watch.sock"))
