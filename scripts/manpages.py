@@ -105,10 +105,10 @@ def of_verb(name: str) -> Iterator[str]:
     for paragraph in paragraphs(command.help or ""):
         yield ".PP"
         yield paragraph
-    if not isinstance(command, click.Group):
+    if command.params:
         yield ".SH OPTIONS"
         yield from options_of(command, context)
-    else:
+    if isinstance(command, click.Group):
         yield ".SH COMMANDS"
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
