@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import NotFoundError as BlocksNotFoundError
 from blockfs.runtime.output import note, shown
+from syncer.blocks.roots import OtherRoots
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.core.conflict import conflict_name
 from syncer.core.merge import Policy
@@ -19,7 +20,6 @@ from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
-from syncer.local.neighbours import Neighbours
 from syncer.local.root import ContentMemory, CopyName, NoMemory
 from syncer.state.statedb import StateDB
 
@@ -112,7 +112,6 @@ def open_local(
                 block_size=record.block_size,
                 lists=root.lists,
                 memory=memory or NoMemory(),
-                neighbours=_neighbours(root),
             ),
         )
         volume.take_part(record.parts)
@@ -137,12 +136,11 @@ def open_local(
         local.only_look()
     else:
         local.use_blocks(_open_blocks(root))
-        local.use_neighbours(_neighbours(root))
     return local
 
 
-def _neighbours(root: LinkedRoot) -> Neighbours:
-    """The block directories of the other linked roots, as far as they are there.
+def other_roots(root: LinkedRoot) -> OtherRoots:
+    """The block directories of the other linked roots, as far as they are there: a source of blocks.
 
     Roots of one container on one machine are left out: they are there to be two devices, and get everything from the
     server as two devices do.
@@ -159,7 +157,7 @@ def _neighbours(root: LinkedRoot) -> Neighbours:
             elif (mount := find_mount(other.path)) is not None:
                 yield os.fsdecode(os.path.join(mount.source, b"blocks"))
 
-    return Neighbours(paths, root.record.block_size)
+    return OtherRoots(paths, root.record.block_size)
 
 
 def _open_blocks(root: LinkedRoot) -> BlockDirectory:

@@ -17,7 +17,7 @@ from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
 from syncer.cli.failures import ToldError, code_of
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
-from syncer.cli.opening import key_keeper, open_local, open_state, policy_now, share_keeper
+from syncer.cli.opening import key_keeper, open_local, open_state, other_roots, policy_now, share_keeper
 from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.several import tell_bad, worst
 from syncer.cli.telling import Teller
@@ -156,6 +156,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
                 scoping=scoping,
                 root=shlex.quote(shown(linked.path)),
                 attend_key=key_keeper(linked).attend,
+                sources=(other_roots(linked),),
             )
             if request.plan is not None:
                 from syncer.cli.savedplan import selection  # noqa: PLC0415 - see above

@@ -17,7 +17,7 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
 from syncer.cli.attending import Attendance
 from syncer.cli.failures import code_of
-from syncer.cli.opening import key_keeper, open_local, policy_now, share_keeper
+from syncer.cli.opening import key_keeper, open_local, other_roots, policy_now, share_keeper
 from syncer.cli.roots import LinkedRoot
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.books import Books
@@ -118,6 +118,7 @@ class Ports:
                 scoping=scoping,
                 root=shlex.quote(shown(self.path)),
                 attend_key=key_keeper(self._linked).attend,
+                sources=(other_roots(self._linked),),
             )
             async with share_keeper(self._linked, books, local).following():
                 await Cycle(local, remote, books, _Ears(moving), options, report).run()

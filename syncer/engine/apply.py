@@ -39,7 +39,14 @@ from syncer.engine.lanes import Lanes
 from syncer.engine.performing import Performing
 from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
-from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError, ForbiddenError, LocalChangedError
+from syncer.errors import (
+    ConflictOnRemoteError,
+    CorruptionError,
+    CutObjectError,
+    ForbiddenError,
+    LocalChangedError,
+    NotFoundError,
+)
 from syncer.local.each import OWN
 from syncer.local.root import Applied, Fetch, LocalRoot, Origin, Wanted
 from syncer.ports.blocks import Receive, VersionRef
@@ -275,8 +282,19 @@ class LocalWorker:
         if isinstance(action, Create) and action.copy_of is not None:
             stat = self._files.stat(action.copy_of)
             if stat is not None and stat.content == content:
-                return _Source(blocks=await self._local.block_list(stat), fetch=_refuse(stat.path))
+                return self._local_source(stat.path, await self._local.block_list(stat))
         raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
+
+    def _local_source(self, path: RelPath, blocks: BlockList) -> _Source:
+        """A copy of a local file: the server does not have it, so what that file has no more is hardly anywhere."""
+
+        async def fetch(indexes: Sequence[int], receive: Receive) -> None:
+            try:
+                await fetch_version(self._blocks, None, blocks, indexes, receive)
+            except NotFoundError:
+                raise LocalChangedError(path, "it was written to while it was copied") from None
+
+        return _Source(blocks=blocks, fetch=fetch)
 
     async def _older(self, nid: Nid, tag: RemoteTag) -> OlderList | None:
         """The block list that we have of the version before."""
@@ -334,12 +352,3 @@ class LocalWorker:
         if isinstance(result, MissingBlocks):
             raise CorruptionError(f"{shown(path)} was cut on the server, which no longer has all of its other blocks")
         self._unseen.done(booked, result.foreign)
-
-
-def _refuse(path: RelPath) -> Fetch:
-    """A copy of a local file has no other source than that file."""
-
-    async def fetch(indexes: Sequence[int], receive: Receive) -> None:  # noqa: ARG001 - the shape of a Fetch
-        raise LocalChangedError(path, "it was written to while it was copied")
-
-    return fetch

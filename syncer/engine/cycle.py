@@ -177,7 +177,7 @@ class Cycle:
             counters = self._remote.counters.since(before)
             self.report.traffic = {name: getattr(counters, name) for name in TRAFFIC}
             self.report.mutating_requests = counters.mutating_requests
-            self.report.bytes_read_local = self._local.bytes_read
+            self.report.bytes_read_local = self._local.bytes_read + self.report.bytes_from_near(self._options.sources)
             self.report.seconds = time.monotonic() - started
         return self.report
 
@@ -368,6 +368,7 @@ class Cycle:
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
+            self.report.sources = blocks.stats
             await recorder.flush()
             self._versions = recorder.versions
             await unseen.flush()

@@ -26,14 +26,14 @@ async def serving(board: Blocks) -> AsyncIterator[None]:
 
 
 async def fetch_version(
-    board: Blocks, version: VersionRef, blocks: BlockList, indexes: Sequence[int], receive: Receive
+    board: Blocks, version: VersionRef | None, blocks: BlockList, indexes: Sequence[int], receive: Receive
 ) -> None:
-    """Have blocks of an object received, wherever they come from.
+    """Have blocks received, wherever they come from.
 
     Args:
         board: The cycle's.
-        version: Which object.
-        blocks: Its block list.
+        version: The object that has them; None: no object is known to have them.
+        blocks: Its block list, or of a file of here.
         indexes: Which blocks; of those with one id one is enough. Holes are received without being fetched.
         receive: See `ports.blocks`.
 
@@ -45,8 +45,8 @@ async def fetch_version(
         block = blocks[index]
         if block not in wants and block != ZERO_BLOCK:
             length = block_length(index, blocks.size_bytes, blocks.block_size)
-            place = Place(version=version, blocks=blocks, index=index)
-            wants[block] = Want(id=block, length=length, places=(place,))
+            places = () if version is None else (Place(version=version, blocks=blocks, index=index),)
+            wants[block] = Want(id=block, length=length, places=places)
     if any(blocks[index] == ZERO_BLOCK for index in indexes):
         await receive([(ZERO_BLOCK, b"")])
     urgency = Urgency.SMALL if len(blocks) == 1 else Urgency.LARGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -26,6 +26,7 @@ from syncer.core.model import (
     Update,
 )
 from syncer.local.root import Problem
+from syncer.ports.blocks import BlockSource, SourceStats
 
 TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_received", "requests")
 """Counters of a client that the summary shows."""
@@ -58,7 +59,8 @@ class Report:
         deleted: Nodes deleted into the trash, on either side.
         conflicts: Conflict copies made; those of earlier cycles that were cut short count, too.
         traffic: Counters of the client, by their JSON names.
-        bytes_read_local: Content bytes read from files or segments.
+        sources: What each source of blocks gave to a pull, by its name.
+        bytes_read_local: Content bytes read from files or segments of this machine.
         seconds: Wall-clock time.
         mutating_requests: Requests that may have changed the server.
         failures: What is not synced.
@@ -74,6 +76,7 @@ class Report:
     deleted: int = 0
     conflicts: int = 0
     traffic: Mapping[str, int] = field(default_factory=dict)
+    sources: Mapping[str, SourceStats] = field(default_factory=dict)
     bytes_read_local: int = 0
     seconds: float = 0.0
     mutating_requests: int = 0
@@ -102,10 +105,20 @@ class Report:
             "deleted": self.deleted,
             "conflicts": self.conflicts,
             **{key: self.traffic.get(key, 0) for key in TRAFFIC},
+            "blocks_from_roots": self._from("roots").blocks,
+            "blocks_from_peers": self._from("peers").blocks,
+            "bytes_from_peers": self._from("peers").bytes,
             "bytes_read_local": self.bytes_read_local,
             "mutating_requests": self.mutating_requests,
             "seconds": round(self.seconds, 3),
         }
+
+    def bytes_from_near(self, sources: Iterable[BlockSource]) -> int:
+        """What came from sources on this machine."""
+        return sum(self._from(each.name).bytes for each in sources if each.near)
+
+    def _from(self, source: str) -> SourceStats:
+        return self.sources.get(source, SourceStats())
 
     def count(self, action: Action) -> None:
         """Count one action that is done (or, in a dry run, would be)."""

@@ -2,9 +2,8 @@
 
 Sources in this order: what a killed run left of the same temp file; a reflink of the old version; the old version and
 files of equal content, at the same index, also those that this cycle replaced; the block directory; any file of the
-root (or that this cycle replaced) that holds the block; the block
-directories of this machine's other roots; the caller's `fetch`. Every block is hashed before it counts, wherever it
-comes from.
+root (or that this cycle replaced) that holds the block; the caller's `fetch`. Every block is hashed before it counts,
+wherever it comes from.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from syncer.core.model import Content, LocalTag, Meta, RelPath
 from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.filehash import hash_file, read_exactly
-from syncer.local.neighbours import Neighbours
 from syncer.local.places import FILE_FLAGS, open_file, same_but_ctime, tag_of
 from syncer.local.root import Origin, Wanted
 from syncer.local.syscalls import clone_file, status
@@ -54,7 +52,6 @@ class Sources:
         self.root = root
         self.lists = lists
         self.directory: BlockDirectory | None = None
-        self.neighbours: Neighbours | None = None
         self.bytes_read = 0
         self._contents: list[Content] = []
         self._with_kept = False
@@ -123,12 +120,6 @@ class Sources:
         self.bytes_read += len(data)
         return data
 
-    def elsewhere(self, wanted: BlockId) -> bytes | None:
-        """A block from another root of this machine, verified; None if none has it."""
-        data = None if self.neighbours is None else self.neighbours.get(wanted)
-        self.bytes_read += len(data or b"")
-        return data
-
     def find(self, wanted: BlockId, size: int, holders: Holders) -> bytes | None:
         """A block from anywhere here, verified; None if it is nowhere.
 
@@ -138,9 +129,7 @@ class Sources:
             holders: See `Wanted`.
         """
         data = self.stored(wanted)
-        if data is None:
-            data = self._from_any_file(wanted, size, holders)
-        return self.elsewhere(wanted) if data is None else data
+        return self._from_any_file(wanted, size, holders) if data is None else data
 
     def _from_any_file(self, wanted: BlockId, size: int, holders: Holders) -> bytes | None:
         for content, index in self.index.find(wanted):

@@ -34,7 +34,6 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.each import OWN, create_each, fetch_missing
 from syncer.local.held import Spill
-from syncer.local.neighbours import Neighbours
 from syncer.local.places import DIRECTORY_FLAGS, parent_directory
 from syncer.local.regrid import Pair, Regrid
 from syncer.local.retention import KEEP_S
@@ -106,13 +105,11 @@ class RemoteBlocks:
         block_size: Bytes of its blocks.
         lists: Folder for block lists, if the volume's blocks are of another size.
         memory: Of files that are not in the base yet.
-        neighbours: Where else on this machine blocks may be; closed with the root.
     """
 
     block_size: int
     lists: str
     memory: ContentMemory
-    neighbours: Neighbours | None = None
 
 
 class BlockfsRoot:
@@ -169,7 +166,6 @@ class BlockfsRoot:
         self._regrid: Regrid | None = None
         if remote is not None and remote.block_size != self._block_size:
             self._regrid = Regrid(self._blocks, remote.lists, self._block_size, remote.block_size)
-        self._neighbours = None if remote is None else remote.neighbours
         self._memory: ContentMemory = NoMemory() if remote is None else remote.memory
         self.block_size = self._block_size if remote is None else remote.block_size
         name = self._name if self._regrid is not None else None
@@ -442,12 +438,6 @@ class BlockfsRoot:
         for index, block in blocks.changed_from(start.blocks).items():
             first.setdefault(block, index)
         lacking = set(self._blocks.missing(first, hold))
-        for block in tuple(lacking) if self._neighbours is not None else ():
-            data = self._neighbours.get(block) if self._neighbours is not None else None
-            if data is not None:
-                self._store([(block, data)], hold)
-                self._bytes_read += len(data)
-                lacking.discard(block)
         return [index for block, index in first.items() if block in lacking]
 
     def _store(self, got: Iterable[tuple[BlockId, bytes]], hold: EpochHold) -> None:
@@ -581,8 +571,6 @@ class BlockfsRoot:
                     self._observer.drop_snapshot()
             self._control.close()
             self._blocks.close()
-            if self._neighbours is not None:
-                self._neighbours.close()
             os.close(self._root)
 
     # --- parts

@@ -34,7 +34,6 @@ from syncer.local.each import fetch_missing
 from syncer.local.filehash import read_exactly
 from syncer.local.held import Spill
 from syncer.local.identity import Folder, open_folder
-from syncer.local.neighbours import Neighbours
 from syncer.local.places import (
     Opener,
     look,
@@ -151,10 +150,6 @@ class LocalDirectory:
     @step.setter
     def step(self, step: Callable[[str], None]) -> None:
         self._changes.step = step
-
-    def use_neighbours(self, neighbours: Neighbours) -> None:
-        """Take blocks from there, too; closed with this object."""
-        self._sources.neighbours = neighbours
 
     def use_patterns(self, patterns: Patterns) -> None:
         """Ignore what these patterns say, beside `.blocksyncignore` files."""
@@ -490,8 +485,6 @@ class LocalDirectory:
             os.close(self._root)
             if self._blocks is not None:
                 self._blocks.close()
-            if self._sources.neighbours is not None:
-                self._sources.neighbours.close()
 
     # --- parts
 
