@@ -39,7 +39,7 @@ from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_on_battery
 from syncer.peer.links.link import Came, Gone, Received
 from syncer.peer.links.links import Event
-from syncer.peer.room import Dial, Lan, ShareRoom
+from syncer.peer.room import Lan, ShareRoom
 from syncer.peer.serving import Serving
 from syncer.peer.session import Session
 from syncer.peer.settings import Peers, Use
@@ -73,6 +73,18 @@ class Wires(Protocol):
         ...
 
 
+class Transport(Protocol):
+    """Connections; the module `tcp` is one."""
+
+    async def listen(self, port: int) -> tuple[trio.abc.Listener[trio.SocketStream], int]:
+        """See `tcp.listen`."""
+        ...
+
+    async def dial(self, address: bytes, port: int, zone: int) -> trio.abc.Stream:
+        """See `tcp.dial`."""
+        ...
+
+
 class _Root(msgspec.Struct, frozen=True, kw_only=True):
     """A root of this machine that takes part."""
 
@@ -97,7 +109,7 @@ class Exchange:
         *,
         entropy: Callable[[int], bytes] = os.urandom,
         unix: Callable[[], float] = time.time,
-        dial: Dial = tcp.dial,
+        transport: Transport = tcp,
         on_battery: Callable[[], bool] = is_on_battery,
     ) -> None:
         """Nothing happens before `run`.
@@ -107,7 +119,7 @@ class Exchange:
             wires: Of this process; `run` runs them.
             entropy: Random bytes.
             unix: The wall clock.
-            dial: Connects.
+            transport: Takes and makes connections.
             on_battery: Whether the machine runs on its battery.
         """
         self.session = Session(entropy)
@@ -117,7 +129,7 @@ class Exchange:
         self._wires = wires
         self._entropy = entropy
         self._unix = unix
-        self._dial = dial
+        self._transport = transport
         self._on_battery = on_battery
         self._power = (-math.inf, Use.ON)
         self._pace = Pace(settings.download_bytes_per_s)
@@ -137,7 +149,7 @@ class Exchange:
                 nursery=nursery,
                 do=self._do,
                 unix=self._unix,
-                dial=self._dial,
+                dial=self._transport.dial,
                 zone=self._zone,
                 pace=self._pace,
                 allowance=Allowance(),
@@ -294,14 +306,14 @@ class Exchange:
 
     async def _listen(self, nursery: trio.Nursery) -> None:
         try:
-            listener, self.port = await tcp.listen(self._settings.port)
+            listener, self.port = await self._transport.listen(self._settings.port)
         except OSError as error:
             log.warning("peers.no_port", error=error.strerror)
             return
         self.session.listen(self.port)
         nursery.start_soon(self._accept, listener)
 
-    async def _accept(self, listener: trio.SocketListener) -> None:
+    async def _accept(self, listener: trio.abc.Listener[trio.SocketStream]) -> None:
         async with listener:
             while True:
                 try:
@@ -311,15 +323,21 @@ class Exchange:
                     await trio.sleep(PAUSE_S)
                     continue
                 comes = tcp.there(stream)
-                if comes is not None and self._is_welcome(stream, comes[0]) and self._door.enter(comes[0]):
-                    self._spawn(self._receive, stream, comes[0])
-                else:
+                if comes is None or not self._came_right(stream) or not self.admit(stream, comes[0]):
                     stream.socket.close()
 
-    def _is_welcome(self, stream: trio.SocketStream, comes: bytes) -> bool:
+    def admit(self, stream: trio.abc.Stream, address: bytes) -> bool:
+        """Let somebody in who has come from this address. False: there is no place; the stream is the caller's."""
+        banned = self.session.standing.is_banned(address, trio.current_time())
+        if banned or not self._may_serve() or not self._door.enter(address):
+            return False
+        self._spawn(self._receive, stream, address)
+        return True
+
+    def _came_right(self, stream: trio.SocketStream) -> bool:
         """Whether it came by a link on which we serve."""
         taken = tcp.here(stream)
-        if taken is None or not self._may_serve() or self.session.standing.is_banned(comes, trio.current_time()):
+        if taken is None:
             return False
         address, zone = taken
         serving = [came for came in self._came.values() if came.serves and address in came.addresses]

@@ -1,0 +1,434 @@
+"""Whole exchanges in one process, on a wire in memory and a clock that jumps: who gets in, who gets what, silence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import trio
+import trio.testing
+
+from blockfs.blocks.ids import BlockId
+from syncer.blocks.board import Blocks
+from syncer.peer.channel import Channel, greet
+from syncer.peer.exchange import Exchange
+from syncer.peer.fetching import Download
+from syncer.peer.frames import Carrier
+from syncer.peer.keyring import RootKey
+from syncer.peer.keys import derive, epoch_of
+from syncer.peer.links.address import Address
+from syncer.peer.links.link import Came, Received
+from syncer.peer.messages import Ping
+from syncer.peer.settings import Peers, Use
+from syncer.ports.blocks import Urgency, Want
+from tests.kit.peering import Inline, Shelf, block, name, on_a_clock
+
+KEY, OTHER = RootKey(raw=b"k" * 32), RootKey(raw=b"o" * 32)
+BLOCKS = [block(number) for number in range(50)]
+STRANGER = bytes.fromhex("fe80") + bytes(13) + b"\xee"
+
+
+class Wire:
+    """An Ethernet in memory, with a TCP of its own."""
+
+    def __init__(self) -> None:
+        self.stations: list[Station] = []
+        self.frames: list[bytes] = []
+        self.connections = 0
+        self.firewalled = False
+        self.greetings: list[bytes] = []
+
+    @property
+    def port(self) -> int:
+        """Everybody's."""
+        return 17_511
+
+
+class Station:
+    """One machine: links and connections of one exchange."""
+
+    def __init__(self, wire: Wire, **settings: Any) -> None:
+        self.wire = wire
+        self.number = len(wire.stations) + 1
+        self.address = bytes.fromhex("fe80") + bytes(13) + bytes([self.number])
+        self.on_battery = False
+        self.settings = Peers(**settings)
+        self.exchange = Exchange(
+            self.settings,
+            self,
+            unix=lambda: 1e9 + trio.current_time(),
+            transport=self,
+            on_battery=lambda: self.on_battery,
+        )
+        self.exchange.uploads = Inline(self.settings.uploads)
+        self._send, self._receive = trio.open_memory_channel[Any](1000)
+        wire.stations.append(self)
+        self._send.send_nowait([self._came()])
+
+    def _came(self) -> Came:
+        return Came(
+            link="lan0", carriers=(Carrier.ETHERNET,), bound=1440, wireless=False, metered=False,
+            serves=True, addresses=(self.address,), index=7,
+        )  # fmt: skip
+
+    # --- Wires
+
+    async def run(self) -> None:
+        await trio.sleep_forever()
+
+    async def receive(self) -> Any:
+        return await self._receive.receive()
+
+    def send(self, link: str, frame: bytes, to: Address | None) -> bool:
+        self.wire.frames.append(frame)
+        source = Address(carrier=Carrier.ETHERNET, host=bytes([self.number]))
+        for other in self.wire.stations:
+            if other is not self and (to is None or to.host == bytes([other.number])):
+                other._send.send_nowait([Received(link="lan0", source=source, frame=frame)])
+        return True
+
+    def confirm(self, received: Received) -> None:
+        pass
+
+    # --- Transport
+
+    async def listen(self, port: int) -> tuple[trio.abc.Listener[trio.SocketStream], int]:
+        return _Never(), port
+
+    async def dial(self, address: bytes, port: int, zone: int) -> trio.abc.Stream:
+        assert (port, zone) == (17_511, 7)
+        await trio.lowlevel.checkpoint()
+        self.wire.connections += 1
+        target = next(each for each in self.wire.stations if each.address == address)
+        if self.wire.firewalled:
+            raise OSError(113, "No route to host")
+        return target.knock(self.address) or _closed()
+
+    def knock(self, address: bytes) -> trio.abc.Stream | None:
+        """Connect to this machine; None: it is closed at once."""
+        ours, theirs = trio.testing.memory_stream_pair()
+        return ours if self.exchange.admit(theirs, address) else None
+
+    # --- what tests do
+
+    async def fetches(self, blocks: Sequence[bytes], root: str = "root") -> dict[BlockId, bytes]:
+        """Fetch these from peers alone; returns what came."""
+        got: dict[BlockId, bytes] = {}
+
+        async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
+            got.update(batch)
+
+        board = Blocks([self.exchange.source(root)])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(board.run)
+            wants = [Want(id=name(data), length=len(data)) for data in blocks]
+            await board.fetch(wants, receive, urgency=Urgency.LARGE)
+            nursery.cancel_scope.cancel()
+        return got
+
+
+class _Never(trio.abc.Listener[trio.SocketStream]):
+    async def accept(self) -> trio.SocketStream:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+def _closed() -> trio.abc.Stream:
+    ours, theirs = trio.testing.memory_stream_pair()
+    theirs.send_stream.close()
+    theirs.receive_stream.close()
+    return ours
+
+
+@asynccontextmanager
+async def running(*stations: Station) -> AsyncIterator[None]:
+    """These exchanges run."""
+    async with trio.open_nursery() as nursery:
+        for station in stations:
+            await nursery.start(station.exchange.run)
+        await trio.testing.wait_all_tasks_blocked()
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def handshake(station: Station, address: bytes = STRANGER, key: RootKey = KEY) -> Channel | None:
+    """Connect as somebody who holds the key; None: not let in."""
+    stream = station.knock(address)
+    if stream is None:
+        return None
+    keys = derive(key.raw, epoch_of(1e9 + trio.current_time()))
+    made = await greet(stream, keys, b"a stranger's id.", b"e" * 32)
+    return made if isinstance(made, Channel) else None
+
+
+@on_a_clock
+async def test_one_fetches_from_the_other_and_both_tell_the_same() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.share("root", [KEY], Shelf())
+        assert await two.fetches(BLOCKS) == {name(data): data for data in BLOCKS}
+        came, went = two.exchange.figures(), one.exchange.figures()
+    assert (came.blocks_from_peers, came.bytes_from_peers) == (50, 50_000)
+    assert (went.blocks_to_peers, went.bytes_to_peers) == (50, 50_000)
+    assert came.peers[0].addresses == ("fe80::1",)
+    assert came.peers[0].link == "lan0"
+
+
+@on_a_clock
+async def test_nobody_says_anything_when_nothing_is_wanted() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.share("root", [KEY], Shelf())
+        await two.fetches(BLOCKS)
+        wire.frames.clear()
+        await trio.sleep(3600)
+        assert wire.frames == []
+        assert not two.exchange.figures().peers or not two.exchange.figures().peers[0].is_connected
+    assert len(wire.frames) == 2  # BYE, of each
+
+
+@on_a_clock
+async def test_what_one_gets_while_another_asks_goes_on_to_it() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    shelf = Shelf()
+    got: dict[BlockId, bytes] = {}
+    async with running(one, two):
+        one.exchange.share("root", [KEY], shelf)
+        two.exchange.share("root", [KEY], Shelf())
+
+        async def fetch() -> None:
+            got.update(await two.fetches(BLOCKS))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fetch)
+            await trio.sleep(0.6)
+            for data in BLOCKS:
+                shelf.add(data)
+    assert len(got) == 50
+
+
+@on_a_clock
+async def test_who_has_another_key_gets_no_answer_and_no_connection() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.share("root", [OTHER], Shelf())
+        assert await two.fetches(BLOCKS) == {}
+        assert wire.connections == 0
+        assert await handshake(one, key=OTHER) is None
+        assert one.exchange.figures().blocks_to_peers == 0
+
+
+@on_a_clock
+async def test_a_member_of_one_share_gets_nothing_of_another() -> None:
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS[:10]))
+        one.exchange.share("another", [OTHER], Shelf(BLOCKS[10:]))
+        channel = await handshake(one)
+        assert channel is not None
+        notes = _Notes()
+        download = Download(channel, lambda ids: None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(download.run)
+            await download.get(notes, [Want(id=name(data), length=1000) for data in BLOCKS])
+            while not download.idle:
+                await trio.sleep(0.01)
+            download.end()
+        assert notes.got == 10
+        assert notes.lost == 40
+
+
+class _Notes:
+    def __init__(self) -> None:
+        self.got = self.lost = 0
+
+    def is_open(self, want: Want) -> bool:
+        return True
+
+    def came(self, *_: object) -> None:
+        self.got += 1
+
+    def failed(self, *_: object) -> None:
+        self.lost += 1
+
+
+@on_a_clock
+async def test_who_says_nothing_has_a_place_for_a_second() -> None:
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        silent = [one.knock(bytes(15) + bytes([number])) for number in range(9)]
+        assert [each is not None for each in silent] == [True] * 8 + [False]
+        await trio.sleep(1.1)
+        assert await handshake(one) is not None
+
+
+@on_a_clock
+async def test_a_recording_of_a_greeting_gets_no_block_and_no_place() -> None:
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        shelf = Shelf(BLOCKS)
+        one.exchange.share("root", [KEY], shelf)
+        keys = derive(KEY.raw, epoch_of(1e9 + trio.current_time()))
+        stream = one.knock(STRANGER)
+        assert stream is not None
+        listener, recorder = trio.testing.memory_stream_pair()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(greet, listener, keys, b"a stranger's id.", b"e" * 32)
+            recorded = await recorder.receive_some(80)
+            nursery.cancel_scope.cancel()
+        await stream.send_all(recorded)
+        assert len(await stream.receive_some(100)) == 48
+        await stream.send_all(bytes(200))
+        assert await stream.receive_some(100) == b""
+        assert shelf.reads == 0
+        assert len(one.exchange._door) == 0
+
+
+@on_a_clock
+async def test_one_address_has_four_places() -> None:
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        for _ in range(4):
+            channel = await handshake(one)
+            assert channel is not None
+            await channel.send([Ping(number=1)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert await handshake(one) is None
+        assert await handshake(one, bytes(16)) is not None
+
+
+@on_a_clock
+async def test_where_nobody_opens_is_left_alone_for_ten_minutes_then_for_twenty() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.share("root", [KEY], Shelf())
+        wire.firewalled = True
+        assert await two.fetches(BLOCKS[:1]) == {}
+        assert wire.connections == 1
+        assert await two.fetches(BLOCKS[:1]) == {}
+        assert wire.connections == 1
+        await trio.sleep(601)
+        assert await two.fetches(BLOCKS[:1]) == {}
+        assert wire.connections == 2
+        await trio.sleep(601)
+        wire.firewalled = False
+        assert await two.fetches(BLOCKS[:1]) == {}
+        await trio.sleep(601)
+        assert len(await two.fetches(BLOCKS[:1])) == 1
+
+
+@on_a_clock
+async def test_who_sent_a_wrong_block_is_out_for_an_hour() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        shelf = Shelf(BLOCKS)
+        shelf.blocks[name(BLOCKS[0])] = b"something else"
+        one.exchange.share("root", [KEY], shelf)
+        two.exchange.share("root", [KEY], Shelf(BLOCKS))
+        assert await two.fetches(BLOCKS[:1]) == {}
+        assert [ban.address for ban in two.exchange.figures().bans] == ["fe80::1"]
+        assert await two.fetches(BLOCKS[1:2]) == {}
+        assert await handshake(two, one.address) is None
+        assert two.exchange.unban() == 1
+        assert len(await two.fetches(BLOCKS[1:2])) == 1
+
+
+@on_a_clock
+async def test_on_battery_it_asks_and_does_not_serve() -> None:
+    wire = Wire()
+    one, two = Station(wire, on_battery=Use.ASK), Station(wire)
+    one.on_battery = True
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS[:10]))
+        two.exchange.share("root", [KEY], Shelf(BLOCKS[10:]))
+        assert len(await one.fetches(BLOCKS[10:20])) == 10
+        assert await two.fetches(BLOCKS[:10]) == {}
+        one.on_battery = False
+        await trio.sleep(60)
+        assert len(await two.fetches(BLOCKS[:10])) == 10
+
+
+@on_a_clock
+async def test_roots_with_the_same_key_are_one_share() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("here", [KEY], Shelf(BLOCKS[:25]))
+        one.exchange.share("there", [KEY], Shelf(BLOCKS[25:]))
+        two.exchange.share("root", [KEY], Shelf())
+        assert len(await two.fetches(BLOCKS)) == 50
+        one.exchange.unshare("here")
+        assert set(await two.fetches(BLOCKS)) == {name(data) for data in BLOCKS[25:]}
+        one.exchange.share("there", [KEY], None)
+        assert await two.fetches(BLOCKS) == {}
+        one.exchange.unshare("there")
+        assert one.exchange.shares() == []
+        assert await two.fetches(BLOCKS) == {}
+
+
+@on_a_clock
+async def test_a_new_key_takes_the_place_of_the_old_one() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.share("root", [KEY], Shelf())
+        assert len(await two.fetches(BLOCKS[:10])) == 10
+        old = RootKey(raw=KEY.raw, until_unix_s=1e9 + 86_400)
+        one.exchange.share("root", [OTHER, old], Shelf(BLOCKS))
+        assert len(await two.fetches(BLOCKS[10:20])) == 10  # it does not know of it yet
+        two.exchange.share("root", [OTHER, old], Shelf())
+        assert len(await two.fetches(BLOCKS[20:30])) == 10
+        await trio.sleep(90_000)
+        assert await handshake(one) is None
+        assert len(await two.fetches(BLOCKS[30:])) == 20
+
+
+@on_a_clock
+async def test_a_fault_of_the_index_is_no_answer() -> None:
+    class Broken(Shelf):
+        def read(self, block: BlockId) -> bytes | None:
+            raise OSError(5, "Input/output error")
+
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Broken(BLOCKS))
+        two.exchange.share("root", [KEY], Shelf())
+        assert await two.fetches(BLOCKS[:2]) == {}
+        assert one.exchange.figures().blocks_to_peers == 0
+
+
+@on_a_clock
+async def test_a_connection_ends_with_its_epoch() -> None:
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        channel = await handshake(one)
+        assert channel is not None
+        said = 0
+        while await channel.send([Ping(number=1)]) and Ping(number=1, answer=True) in await channel.receive():
+            said += 1
+            await trio.sleep(50)
+        assert said == 12
