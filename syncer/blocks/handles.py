@@ -283,7 +283,7 @@ class Handle:
             taken.append(entry.want)
         return taken
 
-    async def give(self, got: Sequence[tuple[Want, bytes]]) -> list[Given]:
+    async def give(self, got: Sequence[tuple[Want, bytes]], *, hold: bool = False) -> list[Given]:
         """See Board."""
         table = self._table
         outcomes = [Given.LATE] * len(got)
@@ -302,9 +302,10 @@ class Handle:
             if block != want.id or len(data) > entry.want.length:
                 outcomes[at] = Given.WRONG
                 self.wrong += 1
-                entry.seen &= ~self.bit
-                self._end_claim(entry)
-                table.file(entry)
+                if not hold:
+                    entry.seen &= ~self.bit
+                    self._end_claim(entry)
+                    table.file(entry)
             else:
                 outcomes[at] = Given.RIGHT
                 table.deliver(entry, data, delivery, self)

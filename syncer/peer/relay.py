@@ -192,19 +192,21 @@ class _Board:
                 taken.append(self._wants[block])
         return taken
 
-    async def give(self, got: Sequence[tuple[Want, bytes]]) -> list[Given]:
+    async def give(self, got: Sequence[tuple[Want, bytes]], *, hold: bool = False) -> list[Given]:
         """See Board."""
         blocks = [canonical(data) for _, data in got]
         if sum(map(len, blocks)) <= _HASHED_HERE:
             names = [block_id(data) for data in blocks]
         else:
             names = await trio.to_thread.run_sync(lambda: [block_id(data) for data in blocks])
-        return [await self._given(want, data, name) for (want, _), data, name in zip(got, blocks, names, strict=True)]
+        outcomes: list[Given] = []
+        for (want, _), data, name in zip(got, blocks, names, strict=True):
+            if name == want.id or not hold:
+                self._claimed.discard(want.id)
+            outcomes.append(await self._given(want, data) if name == want.id else Given.WRONG)
+        return outcomes
 
-    async def _given(self, want: Want, data: bytes, name: BlockId) -> Given:
-        self._claimed.discard(want.id)
-        if name != want.id:
-            return Given.WRONG
+    async def _given(self, want: Want, data: bytes) -> Given:
         rid = self._gets.pop(want.id, None)
         if rid is None:
             return Given.LATE

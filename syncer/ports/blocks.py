@@ -77,7 +77,7 @@ class Given(Enum):
 
     RIGHT = "right"  # verified, and delivered to all who wait for it
     LATE = "late"  # nobody waits for it any more, or somebody was faster; it was not hashed
-    WRONG = "wrong"  # not the bytes of that id; the claim is gone, the want is open again (for this source, too)
+    WRONG = "wrong"  # not the bytes of that id; unless `hold`, the claim is gone and the want open again (for it, too)
 
 
 class SourceStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,13 +153,17 @@ class Board(Protocol):
         """
         ...
 
-    async def give(self, got: Sequence[tuple[Want, bytes]]) -> list[Given]:
+    async def give(self, got: Sequence[tuple[Want, bytes]], *, hold: bool = False) -> list[Given]:
         """Hand over blocks. They are verified here, once (many bytes in a thread), and made canonical.
 
         Returns when whoever waits for them has taken them, so that a slow receiver slows the source.
 
+        Args:
+            got: Claimed or not.
+            hold: What is wrong stays claimed: the source has another way to get it.
+
         Returns:
-            What became of each. After WRONG: try elsewhere with a new `take`, or `lack` it.
+            What became of each. After WRONG: a new `take`, or `lack`; with `hold`, `give` or `lack`.
         """
         ...
 

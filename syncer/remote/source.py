@@ -102,16 +102,17 @@ class _Serving:
             indexes = list(asks)
             await self._client.read_blocks(version.path, version.tag, place.blocks, indexes, keep, verify=False)
         except SyncerError as error:
-            await self._give(got)
+            wrong = await self._give(got)
             given = {id(want) for (want, _), _ in got}
             await self._elsewhere([ask for ask in job if id(ask[0]) not in given], error)
-            return
-        for ask in await self._give(got):
+        else:
+            wrong = await self._give(got)
+        for ask in wrong:
             await self._once_more(ask)
 
     async def _give(self, got: Sequence[tuple[_Ask, bytes]]) -> list[_Ask]:
-        """Returns the wrong ones."""
-        outcomes = await self._board.give([(want, data) for (want, _), data in got])
+        """Returns the wrong ones, still claimed."""
+        outcomes = await self._board.give([(want, data) for (want, _), data in got], hold=True)
         return [ask for (ask, _), outcome in zip(got, outcomes, strict=True) if outcome is Given.WRONG]
 
     async def _once_more(self, ask: _Ask) -> None:

@@ -128,6 +128,21 @@ def test_a_wrong_block_reaches_nobody_and_is_open_again() -> None:
     run(test)
 
 
+def test_a_wrong_block_that_is_held_is_nobody_else_s_until_it_is_given_or_lacked() -> None:
+    async def test() -> None:
+        (block, data), *_ = blocks_of(1).items()
+        seat, got = Seat(), Got()
+        async with serving(seat) as board, fetching(board, [want(block)], got):
+            (claimed,) = seat.board.take(1 << 20)
+            assert await seat.board.give([(claimed, data + b"!")], hold=True) == [Given.WRONG]
+            assert not got
+            assert not seat.board.take(1 << 20)
+            assert await seat.board.give([(claimed, data)]) == [Given.RIGHT]
+            assert got == [(block, data)]
+
+    run(test)
+
+
 def test_more_bytes_than_the_block_may_have_are_wrong_and_nuls_at_its_end_do_not_count() -> None:
     async def test() -> None:
         (block, data), *_ = blocks_of(1).items()
