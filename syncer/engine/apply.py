@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +12,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.ids import ID_SIZE
+from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.runtime.output import shown
 from syncer.blocks.board import Blocks
 from syncer.core.ledger import BaseChange, Ledger
@@ -70,10 +70,15 @@ class _Source:
     older: BlockList | None = None
 
 
+def _tell_nobody(blocks: Iterable[BlockId]) -> None:
+    """Nobody else wants to know what came."""
+
+
 class LocalWorker:
     """Performs one local action at a time per task and books it.
 
     Attributes:
+        came: Is told the ids of blocks that were fetched and are in place.
         copies: Conflict copies that became necessary while applying.
         lacking: Nodes whose metadata could not be set in full, and why.
         workers: How many actions at once are of use: where small contents share requests, more. Only a few of them may
@@ -92,6 +97,7 @@ class LocalWorker:
     ) -> None:
         self._remote = remote
         self._blocks = blocks
+        self.came: Callable[[Iterable[BlockId]], None] = _tell_nobody
         self._local = local
         self._ledger = ledger
         self._files = files
@@ -316,8 +322,13 @@ class LocalWorker:
 
         async def fetch(indexes: Sequence[int], receive: Receive) -> None:
             self._step("before fetch")
+
+            async def take(got: Sequence[tuple[BlockId, bytes]]) -> None:
+                await receive(got)
+                self.came(block for block, _ in got)
+
             try:
-                await fetch_version(self._blocks, version, blocks, indexes, receive)
+                await fetch_version(self._blocks, version, blocks, indexes, take)
             except CutObjectError as cut:
                 await self._hash_anew(nid, path, tag, blocks, cut.data)
                 found = "one that was cut and had the hash of what it was; it has got its own"

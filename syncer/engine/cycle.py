@@ -16,6 +16,7 @@ import msgspec
 import trio
 
 from syncer.blocks.board import Blocks
+from syncer.blocks.recent import Recent
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Blind, identify_local, identify_remote
 from syncer.core.ledger import Forgotten, Ledger
@@ -92,6 +93,7 @@ class Options:
         root: How a command names the root, for the guard's message.
         attend_key: Looks after the key of the share. Not called where nothing may be written.
         sources: Where blocks may come from beside the server, near ones first; they may outlive the cycle.
+        recent: Is told what a pull got, so that other devices have it before a file is complete.
     """
 
     policy: Policy
@@ -103,6 +105,7 @@ class Options:
     root: str = "ROOT"
     attend_key: AttendKey = field(default=_no_key)
     sources: Sequence[BlockSource] = ()
+    recent: Recent | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -348,6 +351,10 @@ class Cycle:
             pusher.sent = self._ahead.sent
         blocks = Blocks([*self._options.sources, RemoteSource(self._remote)])
         puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, blocks)
+        recent = self._options.recent
+        if recent is not None:
+            recent.use(self._local.keep_received())
+            puller.came = recent.came
         try:
             await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.
@@ -372,6 +379,8 @@ class Cycle:
             await recorder.flush()
             self._versions = recorder.versions
             await unseen.flush()
+            if recent is not None:
+                recent.use(None)
             if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.
                 await self._distrust_parts()

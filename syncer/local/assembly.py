@@ -28,6 +28,7 @@ from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.filehash import hash_file, read_exactly
 from syncer.local.places import FILE_FLAGS, open_file, same_but_ctime, tag_of
+from syncer.local.received import Received
 from syncer.local.root import Origin, Wanted
 from syncer.local.syscalls import clone_file, status
 from syncer.local.xattrs import write as write_xattrs
@@ -45,6 +46,7 @@ class Sources:
 
     Attributes:
         bytes_read: Content bytes read from files so far.
+        received: What was fetched in this cycle, if somebody else may want it.
     """
 
     def __init__(self, root: int, lists: BlockLists) -> None:
@@ -52,6 +54,7 @@ class Sources:
         self.root = root
         self.lists = lists
         self.directory: BlockDirectory | None = None
+        self.received: Received | None = None
         self.bytes_read = 0
         self._contents: list[Content] = []
         self._with_kept = False
@@ -179,6 +182,8 @@ class Assembly:
 
     def discard(self) -> None:
         """Close and delete the temp file, if it still has that name."""
+        if self._file >= 0 and self._sources.received is not None:
+            self._sources.received.forget(self._file)
         self.close()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.name, dir_fd=self._tmp)
@@ -204,6 +209,14 @@ class Assembly:
         for origin in self._sources.displaced(self._wanted.content) if any(self._left) else ():
             self._copy_aligned(origin)
         return self._look_everywhere()
+
+    def receive(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
+        """Write what was fetched; from now on other devices may have it from here."""
+        self.place(got)
+        if self._sources.received is not None:
+            size = self._wanted.blocks.block_size
+            spots = [(wanted, self._positions[wanted][0] * size, len(data)) for wanted, data in got]
+            self._sources.received.placed(self._file, spots)
 
     def place(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
         """Write verified blocks, each at every index that wants it."""

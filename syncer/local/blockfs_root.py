@@ -409,6 +409,16 @@ class BlockfsRoot:
             hold.release()
             raise
 
+    def keep_received(self) -> Callable[[BlockId], bytes | None]:
+        """Reads from the block directory, if the server's blocks are as the volume's."""
+
+        def read(block: BlockId) -> bytes | None:
+            with suppress(BlockfsError, OSError):
+                return self._blocks.get(block)
+            return None
+
+        return read
+
     def _store_and_prepare(self, wanted: Wanted, start: _Start, hold: EpochHold) -> PreparedFile:
         self._blocks.sync()  # durable before a tree refers to it
         return self._prepare(wanted, wanted.blocks, start, hold)

@@ -44,6 +44,7 @@ from syncer.local.portion import Portion, told
 from syncer.local.private import PrivateFolder
 from syncer.local.probe import probe_folding
 from syncer.local.reading import Reading
+from syncer.local.received import Received
 from syncer.local.retention import KEEP_S
 from syncer.local.root import (
     Applied,
@@ -352,7 +353,7 @@ class LocalDirectory:
                 missing = await self._run(assembly.gather)
 
                 async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
-                    await self._run(assembly.place, got)
+                    await self._run(assembly.receive, got)
 
                 if missing:
                     await wanted.fetch(missing, receive)
@@ -367,6 +368,11 @@ class LocalDirectory:
         await self._run(self._lists.save, wanted.content, wanted.blocks)
         await self._run(self._sources.learn, wanted.content)
         return StagedFile(name, tag, self, wanted, lacking)
+
+    def keep_received(self) -> Callable[[BlockId], bytes | None]:
+        """Reads from the temp files, and from what became of them."""
+        self._sources.received = self._sources.received or Received()
+        return self._sources.received.read
 
     def _reserve(self, wanted: Wanted) -> bytes:
         """A temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
@@ -464,6 +470,8 @@ class LocalDirectory:
     async def finish(self) -> list[RelPath]:
         """Displaced files once more, forgotten temp files."""
         returned = await self._run(self._trash.review)
+        if self._sources.received is not None:
+            self._sources.received.clear()
         await self._run(self._sweep_temps)
         await self.barrier()
         return returned
@@ -480,6 +488,8 @@ class LocalDirectory:
         """Close every descriptor."""
         if not self._closed:
             self._closed = True
+            if self._sources.received is not None:
+                self._sources.received.clear()
             self._changes.close()
             self._private.close()
             os.close(self._root)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
@@ -263,6 +264,15 @@ class LocalRoot(Protocol):
 
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a file invisibly: every block verified, mode and times set, durable."""
+        ...
+
+    def keep_received(self) -> Callable[[BlockId], bytes | None]:
+        """Keep at hand what is fetched from now on, until the cycle is over: others may want it before that.
+
+        Returns:
+            Reads a block that a `stage` fetched: canonical, not verified; None if it is not there (any more), as those
+            of `create_all` never are. Blocking, any thread.
+        """
         ...
 
     async def create(self, path: RelPath, staged: Staged) -> Applied:

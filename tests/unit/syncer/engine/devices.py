@@ -11,6 +11,7 @@ from pathlib import Path
 
 import trio
 
+from syncer.blocks.recent import Recent
 from syncer.core.base import BaseIndex
 from syncer.core.identify import Fresh
 from syncer.core.ledger import BaseChange, Forgotten
@@ -176,9 +177,12 @@ class Device:
         step: Callable[[str], None] | None = None,
         client: CloudClient | None = None,
         entries: Collection[bytes] | None = None,
+        recent: Recent | None = None,
     ) -> Report:
         """One cycle in an event loop of its own; what it raises is raised. See `cycle`."""
-        run = partial(self.cycle, consent=consent, dry_run=dry_run, step=step, client=client, entries=entries)
+        run = partial(
+            self.cycle, consent=consent, dry_run=dry_run, step=step, client=client, entries=entries, recent=recent
+        )
         return trio.run(run)
 
     async def cycle(
@@ -189,6 +193,7 @@ class Device:
         step: Callable[[str], None] | None = None,
         client: CloudClient | None = None,
         entries: Collection[bytes] | None = None,
+        recent: Recent | None = None,
     ) -> Report:
         """One cycle in this event loop.
 
@@ -198,6 +203,7 @@ class Device:
             step: A fault point.
             client: Another one than usual.
             entries: All paths that may have changed; None: nobody watched.
+            recent: See Options.
         """
         self.ears, self.report = Ears(), Report(dry_run=dry_run)
         root = self.place.open()
@@ -212,6 +218,7 @@ class Device:
             policy=Policy(host=self.name, utc="20260101T000000Z"),
             consent=consent,
             dry_run=dry_run,
+            recent=recent,
             **({} if step is None else {"step": step}),
         )
         try:

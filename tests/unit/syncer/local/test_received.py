@@ -1,0 +1,93 @@
+"""What a pull fetched is there for other devices before its file is complete, and nothing is held afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import RelPath
+from syncer.local.received import Received
+from syncer.ports.blocks import Receive
+from tests.unit.syncer.local.folders import BLOCK, new_place, noise, wanted
+
+
+def named(number: int) -> BlockId:
+    return BlockId(block_id(b"%d" % number))
+
+
+def opened(path: Path, data: bytes) -> int:
+    path.write_bytes(data)
+    return os.open(path, os.O_RDONLY)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_block_is_found_whatever_becomes_of_the_name(tmp_path: Path) -> None:
+    received, file = Received(), opened(tmp_path / "temp", b"firstsecond\0\0")
+    received.placed(file, [(named(1), 0, 5), (named(2), 5, 8)])
+    os.close(file)
+    (tmp_path / "temp").rename(tmp_path / "name")
+    (tmp_path / "name").unlink()
+    assert received.read(named(1)) == b"first"
+    assert received.read(named(2)) == b"second"
+    assert received.read(named(3)) is None
+    received.clear()
+    assert received.read(named(1)) is None
+
+
+def test_only_so_many_files_are_held(tmp_path: Path) -> None:
+    received, before = Received(), descriptors()
+    for number in range(100):
+        file = opened(tmp_path / str(number), b"%d" % number)
+        received.placed(file, [(named(number), 0, 2)])
+        os.close(file)
+    assert descriptors() == before + 32
+    assert received.read(named(67)) is None
+    assert received.read(named(68)) == b"68"
+    received.clear()
+    assert descriptors() == before
+
+
+def test_a_file_that_is_given_up_holds_no_space(tmp_path: Path) -> None:
+    received, before = Received(), descriptors()
+    file = opened(tmp_path / "temp", b"data")
+    received.placed(file, [(named(1), 0, 4)])
+    received.forget(file)
+    received.forget(file)
+    os.close(file)
+    assert descriptors() == before
+    assert received.read(named(1)) is None
+
+
+def test_a_folder_has_what_it_fetched_until_the_cycle_is_over(tmp_path: Path) -> None:
+    place, data = new_place(tmp_path), noise(1, 3 * BLOCK)
+    pieces = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+
+    async def main() -> None:
+        root = place.open()
+        read = root.keep_received()
+        seen: list[bytes | None] = []
+
+        async def fetch(indexes: Sequence[int], receive: Receive) -> None:
+            for index in indexes:
+                seen.append(read(BlockId(block_id(pieces[index]))))
+                await receive([(BlockId(block_id(pieces[index])), pieces[index])])
+                seen.append(read(BlockId(block_id(pieces[index]))))
+
+        staged = await root.stage(wanted(b"file", data, fetch))
+        assert seen == [None, pieces[0], None, pieces[1], None, pieces[2]]
+        await root.create(RelPath(b"file"), staged)
+        await staged.drop()
+        assert read(BlockId(block_id(pieces[1]))) == pieces[1]
+        await root.finish()
+        assert read(BlockId(block_id(pieces[1]))) is None
+        await root.close()
+
+    trio.run(main)
