@@ -110,6 +110,7 @@ KNOB: Final = {
     "sparse hashes": Counts("examples", 20, 60, 1000, "unit/syncer/local/test_filehash.py"),
     "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),
     "board of blocks": Counts("seeds", 200, 5000, 50_000, "unit/syncer/blocks/test_seeds.py"),
+    "exchanges": Counts("seeds", 100, 3000, 30_000, "simulation/test_exchanges.py"),
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
 }

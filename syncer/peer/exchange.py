@@ -140,13 +140,15 @@ class Exchange:
         self._indexes: dict[str, Joint] = {}
         self._changed = trio.Event()
         self._lan: Lan | None = None
+        self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part until cancelled; then say BYE."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             self._lan = Lan(
                 session=self.session,
-                nursery=nursery,
+                spawn=self._spawn,
                 do=self._do,
                 unix=self._unix,
                 dial=self._transport.dial,
@@ -164,7 +166,7 @@ class Exchange:
                 await trio.sleep_forever()
             finally:
                 self._do(self.session.close(trio.current_time(), self._unix()))
-                self._lan = None
+                self._lan = self._nursery = None  # it takes no more tasks soon, and others may still call
 
     # --- shares
 
@@ -251,9 +253,11 @@ class Exchange:
                     self._rooms[share].left(peer)
         self._changed.set()
 
-    def _spawn(self, task: Callable[..., object], *arguments: object) -> None:
-        if self._lan is not None:
-            self._lan.nursery.start_soon(task, *arguments)  # type: ignore[arg-type]
+    def _spawn(self, task: Callable[..., object], *arguments: object) -> bool:
+        if self._nursery is None:
+            return False
+        self._nursery.start_soon(task, *arguments)  # type: ignore[arg-type]
+        return True
 
     async def _look_up(self, question: LookUp) -> None:
         index = self._indexes.get(question.share)
@@ -329,10 +333,9 @@ class Exchange:
     def admit(self, stream: trio.abc.Stream, address: bytes) -> bool:
         """Let somebody in who has come from this address. False: there is no place; the stream is the caller's."""
         banned = self.session.standing.is_banned(address, trio.current_time())
-        if banned or not self._may_serve() or not self._door.enter(address):
+        if banned or self._nursery is None or not self._may_serve() or not self._door.enter(address):
             return False
-        self._spawn(self._receive, stream, address)
-        return True
+        return self._spawn(self._receive, stream, address)
 
     def _came_right(self, stream: trio.SocketStream) -> bool:
         """Whether it came by a link on which we serve."""

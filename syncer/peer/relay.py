@@ -271,7 +271,11 @@ async def relayed(stream: trio.abc.Stream, question: bytes) -> AsyncIterator[Pee
             yield None
             return
         async with trio.open_nursery() as nursery:
-            yield PeerSource(_Relay(channel, hello[0].number, nursery))
+            relay = _Relay(channel, hello[0].number, nursery)
+            try:
+                yield PeerSource(relay)
+            finally:
+                relay.nursery = None  # it takes no more tasks soon
             nursery.cancel_scope.cancel()
     finally:
         await channel.close()
@@ -283,7 +287,7 @@ class _Relay:
     def __init__(self, channel: Channel, heard_ms: int, nursery: trio.Nursery) -> None:
         self.heard_s = -math.inf if heard_ms == _NEVER else trio.current_time() - heard_ms / 1000
         self._channel = channel
-        self._nursery = nursery
+        self.nursery: trio.Nursery | None = nursery
         self._askers: dict[int, Asker] = {}
         self._download: Download | None = None
 
@@ -304,23 +308,23 @@ class _Relay:
         """See Room."""
         del asker
         haves = _haves(list(ids))
-        if haves:
-            self._nursery.start_soon(self._channel.send, haves)
+        if haves and self.nursery is not None:
+            self.nursery.start_soon(self._channel.send, haves)
 
     async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
         """See Room."""
         del asker, peer
         await trio.lowlevel.checkpoint()
-        if self._download is None:
+        if self._download is None and self.nursery is not None:
             self._download = Download(self._channel, self._told, patience_s=PATIENCE_S, words=WORDS)
-            self._nursery.start_soon(self._download.run)
-        return None if self._download.is_over else self._download
+            self.nursery.start_soon(self._download.run)
+        return None if self._download is None or self._download.is_over else self._download
 
     def release(self, asker: Asker, peer: PeerId) -> None:
         """See Room."""
         del asker, peer
-        if self._download is not None:
-            self._nursery.start_soon(self._download.hang_up)
+        if self._download is not None and self.nursery is not None:
+            self.nursery.start_soon(self._download.hang_up)
 
     def lacked(self, peer: PeerId) -> None:
         """See Room. Its peers are none of our business."""

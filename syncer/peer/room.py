@@ -40,7 +40,7 @@ class Lan(msgspec.Struct, kw_only=True, eq=False):
 
     Attributes:
         session: Of all shares.
-        nursery: Where connections live.
+        spawn: Starts a task, and tells whether it did: none is any more when the exchange ends.
         do: Does what the session tells.
         unix: The wall clock, seconds.
         dial: See `Dial`.
@@ -51,7 +51,7 @@ class Lan(msgspec.Struct, kw_only=True, eq=False):
     """
 
     session: Session
-    nursery: trio.Nursery
+    spawn: Callable[..., bool]
     do: Callable[[Sequence[Action]], None]
     unix: Callable[[], float]
     dial: Dial
@@ -77,6 +77,7 @@ class Contact:
         self.is_new = True  # it has answered since we were connected: so it should be there
         self.download: Download | None = None
         self.blocks = self.bytes = self.wasted = 0
+        self.has_opened = False  # when it was dialled last
         self.rests_until = -math.inf
         self.users: set[int] = set()
         self.lock = trio.Lock()
@@ -159,9 +160,9 @@ class ShareRoom:
             return
         contact.users.discard(id(asker))
         if contact.download is not None and not contact.download.is_over:
-            self._lan.nursery.start_soon(contact.download.hang_up)
+            self._lan.spawn(contact.download.hang_up)
             if not contact.users:
-                self._lan.nursery.start_soon(self._end_idle, contact, contact.download)
+                self._lan.spawn(self._end_idle, contact, contact.download)
 
     def lacked(self, peer: PeerId) -> None:
         """See Room."""
@@ -240,21 +241,28 @@ class ShareRoom:
         if now < contact.rests_until or standing.is_banned(answer.peer, now) or standing.is_ignored(answer.peer, now):
             return None
         for address in standing.open(answer.addresses, answer.link, now):
-            channel = None
+            channel, contact.has_opened = None, False
             with trio.move_on_after(HANDSHAKE_S):
                 channel = await self._reach(contact, address)
+            # Not after a cancellation by somebody else: that says nothing of the peer.
+            now = trio.current_time()
             if channel is not None:
-                return self._connected(contact, address, channel)
+                standing.reached(address, answer.link)
+                return await self._connected(contact, address, channel)
+            if contact.has_opened:
+                contact.rests_until = now + REFUSED_S
+            elif contact.is_new:
+                standing.unreachable(address, answer.link, now)
         return None
 
     async def _reach(self, contact: Contact, address: bytes) -> Channel | None:
-        """Dial and shake hands; in time, or not at all."""
+        """Dial and shake hands."""
         lan, answer = self._lan, contact.answer
-        standing = lan.session.standing
         stream: trio.abc.Stream | None = None
         channel: Channel | None = None
         try:
             stream = await lan.dial(address, answer.port, lan.zone(answer.link))
+            contact.has_opened = True
             begins = lan.session.credentials(self.share, answer.peer, trio.current_time(), lan.unix())
             if begins is not None:
                 made = await greet(stream, begins.keys, begins.sender, os.urandom(32))
@@ -264,24 +272,19 @@ class ShareRoom:
             log.info("peer.unreachable", peer=answer.peer.hex(), link=answer.link, error=error.strerror)
             return None
         finally:
-            now = trio.current_time()
-            if stream is None and contact.is_new:
-                standing.unreachable(address, answer.link, now)
-            elif channel is None:
-                contact.rests_until = now + REFUSED_S
             if stream is not None and channel is None:
                 with trio.CancelScope(shield=True):
                     await trio.aclose_forcefully(stream)
-            elif channel is not None:
-                standing.reached(address, answer.link)
 
-    def _connected(self, contact: Contact, address: bytes, channel: Channel) -> Download:
+    async def _connected(self, contact: Contact, address: bytes, channel: Channel) -> Download | None:
         contact.address, contact.is_new = address, False
         lan = self._lan
         told = self._told(contact.answer.peer)
         download = Download(channel, told, pace=lan.pace, allowance=lan.allowance, partial=contact.partial)
+        if not lan.spawn(self._keep, contact, download):
+            await channel.close()
+            return None
         lan.session.connected(self.share, contact.answer.peer)
-        lan.nursery.start_soon(self._keep, contact, download)
         return download
 
     async def _keep(self, contact: Contact, download: Download) -> None:

@@ -167,13 +167,16 @@ class Cycle:
         if trio.current_time() - self._room.heard_s < HEARD_S:
             self._board.heard(self._room.heard_s)
         try:
-            async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._sweep)
-                while await self._board.more():
-                    await self._look()
-                self._nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._sweep)
+                try:
+                    while await self._board.more():
+                        await self._look()
+                finally:
+                    self._nursery = None  # it takes no more tasks soon, and others may still call
+                nursery.cancel_scope.cancel()
         finally:
-            self._nursery = None
             for line in self._lines.values():
                 for block in line.asked:
                     line.download.cancel(self, block)

@@ -2,157 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
-
 import trio
 import trio.testing
 
 from blockfs.blocks.ids import BlockId
-from syncer.blocks.board import Blocks
 from syncer.peer.channel import Channel, greet
-from syncer.peer.exchange import Exchange
 from syncer.peer.fetching import Download
-from syncer.peer.frames import Carrier
 from syncer.peer.keyring import RootKey
 from syncer.peer.keys import derive, epoch_of
-from syncer.peer.links.address import Address
-from syncer.peer.links.link import Came, Received
 from syncer.peer.messages import Ping
-from syncer.peer.settings import Peers, Use
-from syncer.ports.blocks import Urgency, Want
-from tests.kit.peering import Inline, Shelf, block, name, on_a_clock
+from syncer.peer.settings import Use
+from syncer.ports.blocks import Want
+from tests.kit.peering import Shelf, block, name, on_a_clock
+from tests.kit.stations import Station, Wire, running
 
 KEY, OTHER = RootKey(raw=b"k" * 32), RootKey(raw=b"o" * 32)
 BLOCKS = [block(number) for number in range(50)]
 STRANGER = bytes.fromhex("fe80") + bytes(13) + b"\xee"
-
-
-class Wire:
-    """An Ethernet in memory, with a TCP of its own."""
-
-    def __init__(self) -> None:
-        self.stations: list[Station] = []
-        self.frames: list[bytes] = []
-        self.connections = 0
-        self.firewalled = False
-        self.greetings: list[bytes] = []
-
-    @property
-    def port(self) -> int:
-        """Everybody's."""
-        return 17_511
-
-
-class Station:
-    """One machine: links and connections of one exchange."""
-
-    def __init__(self, wire: Wire, **settings: Any) -> None:
-        self.wire = wire
-        self.number = len(wire.stations) + 1
-        self.address = bytes.fromhex("fe80") + bytes(13) + bytes([self.number])
-        self.on_battery = False
-        self.settings = Peers(**settings)
-        self.exchange = Exchange(
-            self.settings,
-            self,
-            unix=lambda: 1e9 + trio.current_time(),
-            transport=self,
-            on_battery=lambda: self.on_battery,
-        )
-        self.exchange.uploads = Inline(self.settings.uploads)
-        self._send, self._receive = trio.open_memory_channel[Any](1000)
-        wire.stations.append(self)
-        self._send.send_nowait([self._came()])
-
-    def _came(self) -> Came:
-        return Came(
-            link="lan0", carriers=(Carrier.ETHERNET,), bound=1440, wireless=False, metered=False,
-            serves=True, addresses=(self.address,), index=7,
-        )  # fmt: skip
-
-    # --- Wires
-
-    async def run(self) -> None:
-        await trio.sleep_forever()
-
-    async def receive(self) -> Any:
-        return await self._receive.receive()
-
-    def send(self, link: str, frame: bytes, to: Address | None) -> bool:
-        self.wire.frames.append(frame)
-        source = Address(carrier=Carrier.ETHERNET, host=bytes([self.number]))
-        for other in self.wire.stations:
-            if other is not self and (to is None or to.host == bytes([other.number])):
-                other._send.send_nowait([Received(link="lan0", source=source, frame=frame)])
-        return True
-
-    def confirm(self, received: Received) -> None:
-        pass
-
-    # --- Transport
-
-    async def listen(self, port: int) -> tuple[trio.abc.Listener[trio.SocketStream], int]:
-        return _Never(), port
-
-    async def dial(self, address: bytes, port: int, zone: int) -> trio.abc.Stream:
-        assert (port, zone) == (17_511, 7)
-        await trio.lowlevel.checkpoint()
-        self.wire.connections += 1
-        target = next(each for each in self.wire.stations if each.address == address)
-        if self.wire.firewalled:
-            raise OSError(113, "No route to host")
-        return target.knock(self.address) or _closed()
-
-    def knock(self, address: bytes) -> trio.abc.Stream | None:
-        """Connect to this machine; None: it is closed at once."""
-        ours, theirs = trio.testing.memory_stream_pair()
-        return ours if self.exchange.admit(theirs, address) else None
-
-    # --- what tests do
-
-    async def fetches(self, blocks: Sequence[bytes], root: str = "root") -> dict[BlockId, bytes]:
-        """Fetch these from peers alone; returns what came."""
-        got: dict[BlockId, bytes] = {}
-
-        async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
-            got.update(batch)
-
-        board = Blocks([self.exchange.source(root)])
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(board.run)
-            wants = [Want(id=name(data), length=len(data)) for data in blocks]
-            await board.fetch(wants, receive, urgency=Urgency.LARGE)
-            nursery.cancel_scope.cancel()
-        return got
-
-
-class _Never(trio.abc.Listener[trio.SocketStream]):
-    async def accept(self) -> trio.SocketStream:
-        await trio.sleep_forever()
-        raise AssertionError
-
-    async def aclose(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-
-def _closed() -> trio.abc.Stream:
-    ours, theirs = trio.testing.memory_stream_pair()
-    theirs.send_stream.close()
-    theirs.receive_stream.close()
-    return ours
-
-
-@asynccontextmanager
-async def running(*stations: Station) -> AsyncIterator[None]:
-    """These exchanges run."""
-    async with trio.open_nursery() as nursery:
-        for station in stations:
-            await nursery.start(station.exchange.run)
-        await trio.testing.wait_all_tasks_blocked()
-        yield
-        nursery.cancel_scope.cancel()
 
 
 async def handshake(station: Station, address: bytes = STRANGER, key: RootKey = KEY) -> Channel | None:
@@ -334,6 +200,21 @@ async def test_where_nobody_opens_is_left_alone_for_ten_minutes_then_for_twenty(
         assert await two.fetches(BLOCKS[:1]) == {}
         await trio.sleep(601)
         assert len(await two.fetches(BLOCKS[:1])) == 1
+
+
+@on_a_clock
+async def test_a_cycle_that_ends_while_it_dials_says_nothing_of_the_peer() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.share("root", [KEY], Shelf())
+        wire.dial_s = 0.5
+        with trio.move_on_after(0.1):
+            await two.fetches(BLOCKS)
+        assert wire.connections == 0
+        wire.dial_s = 0
+        assert len(await two.fetches(BLOCKS)) == 50
 
 
 @on_a_clock
