@@ -110,6 +110,9 @@ class Table:
         entry.lacks |= handle.bit
         entry.why = why or entry.why
         self._opened(entry)
+        for other in self.handles:
+            if entry.lacks == self._all & ~other.bit:
+                other.is_alone_with(entry)
 
     def retire(self, handle: Handle, why: SyncerError | None) -> None:
         """A source has ended: it lacks everything from now on."""
@@ -369,6 +372,9 @@ class Handle:
 
     def removed(self, entry: Entry, pool: Pool[Entry]) -> None:
         """A want was taken out of one of the pools."""
+
+    def is_alone_with(self, entry: Entry) -> None:
+        """All other sources lack a want."""
 
     def gave(self, size_bytes: int) -> None:
         """A block of it was delivered."""

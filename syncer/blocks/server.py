@@ -65,6 +65,12 @@ class ServerHandle(Handle):
         elif not self.offered and not self.claimed:
             self._policy.devices.stop(trio.current_time())
 
+    def is_alone_with(self, entry: Entry) -> None:
+        """All other sources lack a want: it waits for nobody."""
+        if entry.pools[self.index] is self.spare and not entry.is_ripe:
+            self._make_ripe(entry)
+            self.has_news()
+
     def gave(self, size_bytes: int) -> None:
         """A block of it was delivered."""
         self.blocks += 1
@@ -104,8 +110,11 @@ class ServerHandle(Handle):
         while self._young and self._young[0].far_since + hold_s <= now:  # as `_deadline` adds them: it must not spin
             entry = self._young.popleft()
             if entry.pools[self.index] is self.spare and not entry.is_ripe:
-                entry.is_ripe = True
-                self._ripe.add(entry)
+                self._make_ripe(entry)
+
+    def _make_ripe(self, entry: Entry) -> None:
+        entry.is_ripe = True
+        self._ripe.add(entry)
 
     def _deadline(self, now: float) -> float | None:
         """When the policy allows something that it does not allow now; None: not as things are."""

@@ -132,6 +132,22 @@ def test_where_a_device_was_heard_a_want_waits_twenty_milliseconds_and_offered_o
     run(test)
 
 
+def test_what_all_devices_lack_is_not_held() -> None:
+    async def test() -> None:
+        blocks = blocks_of(100)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks], peers, remote, heard=True):
+            first = remote.board.take(1 << 30)
+            began = trio.current_time()
+            lacked = [each for each in peers.board.peek(1000) if each.id not in ids(first)][:60]
+            peers.board.lack(lacked)
+            assert await remote.board.more()
+            assert trio.current_time() == began
+            assert sorted(ids(remote.board.take(1 << 30))) == sorted(ids(lacked))
+
+    run(test)
+
+
 def test_what_devices_offer_and_do_not_bring_is_the_servers_when_they_stall() -> None:
     async def test() -> None:
         blocks = blocks_of(20)
