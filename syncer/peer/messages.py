@@ -46,12 +46,8 @@ from syncer.peer.drops import Drop
 MAX_MESSAGE_BYTES: Final = 262_144
 MAX_DATA_BYTES: Final = MAX_MESSAGE_BYTES - 5
 # What we send in one DATA. From 128 KiB on malloc maps fresh pages for each buffer; below, each message costs its time:
-# sealing and opening 4 MiB blocks ran at 2,412 and 1,555 MB/s with 64 KiB, at 3,428 and 2,396 MB/s with this. A block of
-# 64 KiB goes in one.
-DATA_BYTES: Final = MAX_MESSAGE_BYTES - 5
-# What we send in one DATA. From 128 KiB on malloc maps fresh pages for each buffer: sealing 4 MiB blocks in a virtual
-# machine ran at 1,500 MB/s so, and at 330 MB/s with the longest DATA (1,500 page faults a block).
-# A block of 64 KiB goes in one.
+# sealing and opening 4 MiB blocks ran at 2,412 and 1,555 MB/s with 64 KiB, at 3,428 and 2,396 MB/s with
+# this. A block of 64 KiB goes in one.
 DATA_BYTES: Final = 126_976
 MAX_QUERY_TOKENS: Final = 32_000
 MAX_HAVE_TOKENS: Final = 512
