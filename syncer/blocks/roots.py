@@ -11,6 +11,7 @@ import trio
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
+from syncer.errors import SyncerError
 from syncer.ports.blocks import Board, Given, Want
 
 _ASKED: Final = 4096  # ids at once
@@ -20,7 +21,7 @@ _READ_BYTES: Final = 8 << 20  # of blocks at once
 class OtherRoots:
     """The near source `roots`. Their block directories are opened when a block is wanted, and closed with the cycle.
 
-    A directory that can't be opened or read is no source, and no failure.
+    What can't be looked up, opened or read is no source, and no failure.
     """
 
     name = "roots"
@@ -70,7 +71,10 @@ class OtherRoots:
 
     def _open(self) -> list[BlockDirectory]:
         opened: list[BlockDirectory] = []
-        for path in self._find():
+        paths: list[str] = []
+        with suppress(SyncerError, BlockfsError, OSError):
+            paths += self._find()
+        for path in paths:
             with suppress(BlockfsError, OSError):
                 directory = BlockDirectory.open(path)
                 if directory.block_size == self._block_size:

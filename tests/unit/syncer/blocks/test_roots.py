@@ -77,6 +77,16 @@ def test_without_such_a_root_everything_comes_from_the_server(tmp_path: Path, ki
     assert stats["remote"].blocks == 5
 
 
+def test_roots_that_can_not_be_looked_up_are_no_failure() -> None:
+    def find() -> Iterable[str]:
+        raise OSError(5, "the records can't be read")
+
+    blocks = made(5)
+    got, stats = fetched(OtherRoots(find, SIZE), Holding("remote", blocks), blocks)
+    assert got == set(blocks)
+    assert stats["remote"].blocks == 5
+
+
 def test_a_damaged_block_comes_from_the_server(tmp_path: Path) -> None:
     blocks = made(8)
     path = directory(tmp_path / "one", blocks.values())
