@@ -64,9 +64,14 @@ class Attendance:
         member = Member(root=path, block_size=block_size, keys=keys, off=off, index=known[1])
         self.lan.attend(uuid, member)
 
-    def source(self, root: LinkedRoot) -> BlockSource | None:
-        """Where blocks for a root's cycle come from; None: from no peer."""
-        return self.lan.source(root.record.uuid)
+    def sources(self, root: LinkedRoot) -> tuple[BlockSource, ...]:
+        """Where blocks for a root's cycle come from; empty: from no peer."""
+        source = self.lan.source(root.record.uuid)
+        return () if source is None else (source,)
+
+    def given(self, root: LinkedRoot) -> tuple[int, int]:
+        """Blocks, and their bytes, that peers got from a root since this was asked last."""
+        return self.lan.given(root.record.uuid)
 
 
 @contextmanager

@@ -16,14 +16,16 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
 from syncer.cli.failures import ToldError, code_of
+from syncer.cli.lanlink import peers_for
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import key_keeper, open_local, open_state, other_roots, policy_now, share_keeper
+from syncer.cli.peering import switched_off
 from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.several import tell_bad, worst
 from syncer.cli.telling import Teller
 from syncer.core.merge import Policy
 from syncer.engine.books import Books
-from syncer.engine.cycle import Cycle, Options
+from syncer.engine.cycle import Cycle, Options, no_key
 from syncer.engine.report import Report
 from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SyncerError
@@ -45,6 +47,7 @@ class _Request:
         from_snapshot: Push everything as of one instant.
         plan: Do exactly this, or nothing.
         limits: Of bandwidth.
+        no_peers: Ask no device on the network.
     """
 
     dry_run: bool
@@ -52,6 +55,7 @@ class _Request:
     from_snapshot: bool
     plan: SavedPlan | None
     limits: Limits = NO_LIMITS
+    no_peers: bool = False
 
 
 @click.command("reconcile")
@@ -61,6 +65,7 @@ class _Request:
 @click.option("--snapshot", is_flag=True, help="Push all files as of one instant, also those open for writing.")
 @click.option("--allow-deletes", metavar="PLAN", help="Agree to the deletions of exactly this plan.")
 @click.option("--plan", "plan_file", metavar="FILE", help="Do what `plan --json` saved in FILE, if it still holds.")
+@click.option("--no-peers", is_flag=True, help="Ask no device on the network for blocks.")
 @limit_options
 def command(
     *,
@@ -70,6 +75,7 @@ def command(
     snapshot: bool,
     allow_deletes: str | None,
     plan_file: str | None,
+    no_peers: bool,
     limit_up: str | None,
     limit_down: str | None,
 ) -> int:
@@ -79,7 +85,7 @@ def command(
         from syncer.cli.savedplan import read_plan  # noqa: PLC0415 - see above
 
         plan = read_plan(plan_file)
-    request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan)
+    request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan, no_peers=no_peers)
     look_rarely()
     registry = Registry(os.environ)
     if plan is None:
@@ -149,14 +155,17 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
         remote = open_remote(linked.record.url, linked.token(), settings=settings)
         try:
             scoping = Scoping(local=local, state=books)
+            registry = Registry(os.environ)
+            off = switched_off(linked, registry, os.environ)
+            peers = peers_for(linked, registry, os.environ, no_peers=request.no_peers)
             options = Options(
                 policy=policy,
                 dry_run=request.dry_run,
                 consent=request.consent,
                 scoping=scoping,
                 root=shlex.quote(shown(linked.path)),
-                attend_key=key_keeper(linked).attend,
-                sources=(other_roots(linked),),
+                attend_key=no_key if off else key_keeper(linked).attend,
+                sources=(other_roots(linked), *peers),
             )
             if request.plan is not None:
                 from syncer.cli.savedplan import selection  # noqa: PLC0415 - see above

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -205,6 +206,8 @@ def _show(status: RootStatus) -> None:
     if last is not None:
         done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
         rows.append(("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}"))
+        if last.counts.get("blocks_from_peers") or last.counts.get("blocks_to_peers"):
+            rows.append(("blocks", _blocks(last.counts)))
     if status.lan_off:
         rows.append(("LAN", f"off: {status.lan_off}"))
     rows += [
@@ -213,6 +216,17 @@ def _show(status: RootStatus) -> None:
     ]
     rows += [("conflict copy", shown(path)) for path in status.conflicts]
     columns.pairs(shown(status.root.path), rows)
+
+
+def _blocks(counts: Mapping[str, int | float]) -> str:
+    """Where blocks came from, and how many went to other devices."""
+    words = {
+        "received": "from the server",
+        "from_peers": "from peers",
+        "from_roots": "from other roots",
+        "to_peers": "to peers",
+    }
+    return ", ".join(f"{counts.get(f'blocks_{key}', 0)} {text}" for key, text in words.items())
 
 
 def _show_bad(bad: BadRecord, *, watched: bool) -> None:

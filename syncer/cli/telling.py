@@ -156,5 +156,9 @@ def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[s
         yield "not synced", str(len(report.failures))
     yield "sent", f"{format_size(int(counts['bytes_sent']))}, {counts['blocks_sent']} blocks"
     yield "received", f"{format_size(int(counts['bytes_received']))}, {counts['blocks_received']} blocks"
+    if counts["blocks_from_peers"]:
+        yield "from peers", f"{format_size(int(counts['bytes_from_peers']))}, {counts['blocks_from_peers']} blocks"
+    if counts["blocks_from_roots"]:
+        yield "from other roots", f"{counts['blocks_from_roots']} blocks"
     yield "read locally", format_size(report.bytes_read_local)
     yield "time", f"{report.seconds:.1f} s, {counts['requests']} requests"

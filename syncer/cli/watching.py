@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -18,10 +19,11 @@ from blockfs.runtime.output import shown
 from syncer.cli.attending import Attendance
 from syncer.cli.failures import code_of
 from syncer.cli.opening import key_keeper, open_local, other_roots, policy_now, share_keeper
-from syncer.cli.roots import LinkedRoot
+from syncer.cli.peering import switched_off
+from syncer.cli.roots import LinkedRoot, Registry
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.books import Books
-from syncer.engine.cycle import Cycle, Options
+from syncer.engine.cycle import Cycle, Options, no_key
 from syncer.engine.report import Failure, Report
 from syncer.engine.scoped import Scoping
 from syncer.errors import SyncerError
@@ -96,6 +98,8 @@ class Ports:
                 error, code = said(failure), code_of(failure)
                 raise
             finally:
+                if self._on_lan is not None:
+                    report.blocks_to_peers, report.bytes_to_peers = self._on_lan.given(self._linked)
                 books.keep_result(report, code, error)
                 if self._on_lan is not None:
                     self._on_lan.attend(self._linked)  # the share may have another key now
@@ -113,12 +117,14 @@ class Ports:
             scoping = Scoping(local=local, state=books, brief=not work.local.everything)
             if isinstance(local, LocalDirectory) and not work.local.everything:
                 scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
+            off = switched_off(self._linked, Registry(os.environ), os.environ)
+            peers = () if self._on_lan is None else self._on_lan.sources(self._linked)
             options = Options(
                 policy=policy,
                 scoping=scoping,
                 root=shlex.quote(shown(self.path)),
-                attend_key=key_keeper(self._linked).attend,
-                sources=(other_roots(self._linked),),
+                attend_key=no_key if off else key_keeper(self._linked).attend,
+                sources=(other_roots(self._linked), *peers),
             )
             async with share_keeper(self._linked, books, local).following():
                 await Cycle(local, remote, books, _Ears(moving), options, report).run()

@@ -74,7 +74,7 @@ AttendKey = Callable[[CloudClient, KeySign], Awaitable[Sequence[int]]]
 """Is told what a look at the server told of the share's key; returns serials of what it wrote (`engine.lankey`)."""
 
 
-async def _no_key(remote: CloudClient, sign: KeySign) -> Sequence[int]:  # noqa: ARG001 - see AttendKey
+async def no_key(remote: CloudClient, sign: KeySign) -> Sequence[int]:  # noqa: ARG001 - see AttendKey
     """The root takes no part in the LAN."""
     return ()
 
@@ -103,7 +103,7 @@ class Options:
     step: Callable[[str], None] = field(default=_no_step)
     scoping: Scoping | None = None
     root: str = "ROOT"
-    attend_key: AttendKey = field(default=_no_key)
+    attend_key: AttendKey = field(default=no_key)
     sources: Sequence[BlockSource] = ()
     recent: Recent | None = None
 

@@ -60,6 +60,8 @@ class Report:
         conflicts: Conflict copies made; those of earlier cycles that were cut short count, too.
         traffic: Counters of the client, by their JSON names.
         sources: What each source of blocks gave to a pull, by its name.
+        blocks_to_peers: Blocks that devices on the network got from here since the cycle before; of a daemon.
+        bytes_to_peers: Of these.
         bytes_read_local: Content bytes read from files or segments of this machine.
         seconds: Wall-clock time.
         mutating_requests: Requests that may have changed the server.
@@ -77,6 +79,8 @@ class Report:
     conflicts: int = 0
     traffic: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, SourceStats] = field(default_factory=dict)
+    blocks_to_peers: int = 0
+    bytes_to_peers: int = 0
     bytes_read_local: int = 0
     seconds: float = 0.0
     mutating_requests: int = 0
@@ -108,6 +112,8 @@ class Report:
             "blocks_from_roots": self._from("roots").blocks,
             "blocks_from_peers": self._from("peers").blocks,
             "bytes_from_peers": self._from("peers").bytes,
+            "blocks_to_peers": self.blocks_to_peers,
+            "bytes_to_peers": self.bytes_to_peers,
             "bytes_read_local": self.bytes_read_local,
             "mutating_requests": self.mutating_requests,
             "seconds": round(self.seconds, 3),

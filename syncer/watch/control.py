@@ -119,6 +119,11 @@ def unban(path: str) -> int:
     return _known(path, Question(ask="unban"), Lifted).lifted
 
 
+def question(ask: Literal["blocks"], uuid: str) -> bytes:
+    """A question as it goes over the socket, for who goes on with the connection."""
+    return msgspec.json.encode(Question(ask=ask, uuid=uuid)) + b"\n"
+
+
 def _known(path: str, question: Question, kind: type[T]) -> T:
     """One answer to a question that older daemons do not know."""
     try:

@@ -5,6 +5,7 @@ It begins with the first root that has a key, and ends with the daemon. Whatever
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -128,6 +129,11 @@ class Lan:
             return None
         return self._exchange.room(uuid), self._members[uuid].block_size
 
+    def given(self, uuid: str) -> tuple[int, int]:
+        """Blocks, and their bytes, that peers got from a root since this was asked last."""
+        served = self._served.get(uuid)
+        return (0, 0) if served is None else served.given()
+
     def unban(self) -> int:
         """Lift all bans. Returns how many there were."""
         return 0 if self._exchange is None else self._exchange.unban()
@@ -213,6 +219,8 @@ class _Served:
         self.in_use = False
         self.last_s = 0.0
         self._was_read = was_read
+        self._lock = threading.Lock()
+        self._blocks = self._bytes = 0
 
     def match(self, prefixes: Sequence[bytes]) -> list[bool]:
         """See ShareIndex."""
@@ -224,7 +232,19 @@ class _Served:
         if not self.in_use:
             self.in_use = True
             self._was_read()
-        return self.inner.read(block)
+        data = self.inner.read(block)
+        if data is not None:
+            with self._lock:
+                self._blocks += 1
+                self._bytes += len(data)
+        return data
+
+    def given(self) -> tuple[int, int]:
+        """See `Lan.given`."""
+        with self._lock:
+            given = self._blocks, self._bytes
+            self._blocks = self._bytes = 0
+        return given
 
     def recent(self, since: int) -> tuple[int, Sequence[BlockId]]:
         """See ShareIndex."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from tests.kit.netns import Lan, Node
 
+SHARE_BLOCK = 64 << 10
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 
 
@@ -141,3 +143,71 @@ def test_a_new_key_is_taken_over_by_the_daemon_that_runs(two: tuple[Machine, Mac
     assert one.json("peers", "rotate", one.root)["daemon"]
     other.watch()
     one.until("peers", has_peer)
+
+
+MIB = 1 << 20
+
+
+def test_a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -> None:
+    one, other = two
+    one.watch()
+    other.watch()
+    one.until("peers", has_peer)
+    other.until("peers", has_peer)
+    data = os.urandom(64 * MIB)
+    (one.root / "image").write_bytes(data)
+    image = other.root / "image"
+    told = other.until("peers", lambda _: image.is_file() and image.read_bytes() == data)
+    got = told["figures"]["blocks_from_peers"]
+    assert 0 < got <= one.json("peers")["figures"]["blocks_to_peers"]
+
+
+def test_a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Machine]) -> None:
+    one, other = two
+    data = os.urandom(64 * MIB)
+    (one.root / "image").write_bytes(data)
+    one("reconcile", one.root)
+    one.watch()
+    one.until("status", lambda live: live["phase"] == "idle")
+    summary = other.json("reconcile", other.root)
+    assert (other.root / "image").read_bytes() == data
+    assert summary["blocks_from_peers"] > 0
+    assert summary["blocks_received"] + summary["blocks_from_peers"] >= 64 * MIB // SHARE_BLOCK
+    assert f"{summary['blocks_from_peers']} from peers" in other("status")
+
+
+@pytest.mark.parametrize("why", ["--no-peers", "off"])
+def test_a_reconcile_that_may_not_asks_nobody(two: tuple[Machine, Machine], why: str) -> None:
+    one, other = two
+    data = os.urandom(8 * MIB)
+    (one.root / "image").write_bytes(data)
+    one("reconcile", one.root)
+    one.watch()
+    one.until("status", lambda live: live["phase"] == "idle")
+    if why == "off":
+        other("peers", "off")
+    summary = other.json("reconcile", other.root, *(["--no-peers"] if why == "--no-peers" else []))
+    assert (other.root / "image").read_bytes() == data
+    assert summary["blocks_from_peers"] == 0
+    assert one.json("peers")["figures"]["peers"] == []
+
+
+_LOADED = """
+import json, sys
+from syncer.cli.main import run
+code = run(sys.argv[1:])
+sys.stderr.write(json.dumps(sorted(name for name in sys.modules if name.startswith(("syncer.peer.", "cryptography")))))
+sys.exit(code)
+"""
+
+KEY_RULES = {"syncer.peer.keyring", "syncer.peer.keys", "syncer.peer.sharekey", "syncer.peer.lazily"}
+"""What a cycle needs to look after the share's key; and what loads the rest."""
+
+
+def test_a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers(two: tuple[Machine, Machine]) -> None:
+    """An empty network, and a cycle with nothing to do, cost nothing."""
+    one, _ = two
+    (one.root / "file").write_text("text")
+    one("reconcile", one.root)
+    ended = one.node.run(sys.executable, "-c", _LOADED, "reconcile", one.root)
+    assert set(json.loads(ended.stderr)) <= KEY_RULES
