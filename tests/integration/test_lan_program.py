@@ -15,6 +15,7 @@ import pytest
 from tests.kit.netns import Lan, Node
 
 SHARE_BLOCK = 64 << 10
+SLOW_MBIT_S = 50.0  # so that the server can't have sent all before a neighbour has answered
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 
 
@@ -23,6 +24,7 @@ class Machine:
 
     def __init__(self, node: Node, server: Site) -> None:
         self.node = node
+        self.server = server
         self.root = node.home / "root"
         self.root.mkdir()
         self("link", self.root, server.url, "--token-file", server.token_file)
@@ -60,6 +62,7 @@ class Site:
     """The server, in a node of its own."""
 
     def __init__(self, node: Node) -> None:
+        self.node = node
         self.folder = node.home / "server"
         self.process = node.start(
             BLOCKSYNC, "serve", self.folder, "--listen", f"{node.ipv4}:8800", stdout=subprocess.PIPE,
@@ -83,6 +86,11 @@ def sockets(machine: Machine) -> str:
     return str(machine.node.run("ss", "--no-header", "--tcp", "--udp", "--packet", "--listening", "--processes").stdout)
 
 
+def is_there(told: dict[str, Any]) -> bool:
+    """It has a key and a link, so whoever comes from now on is heard."""
+    return bool(told["figures"] and told["figures"]["links"])
+
+
 def has_peer(told: dict[str, Any]) -> bool:
     return bool(told["figures"] and told["figures"]["peers"])
 
@@ -90,7 +98,7 @@ def has_peer(told: dict[str, Any]) -> bool:
 def test_daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
-    one.until("status", lambda live: live["phase"] == "idle")
+    one.until("peers", is_there)
     other.watch()
     seen = one.until("peers", has_peer)
     assert [(share["root"], share["off"]) for share in seen["shares"]] == [(str(one.root), "")]
@@ -105,6 +113,7 @@ def test_daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Ma
 def test_a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
+    one.until("peers", is_there)
     other.watch()
     one.until("peers", has_peer)
     other("peers", "off", other.root)
@@ -141,6 +150,7 @@ def test_a_new_key_is_taken_over_by_the_daemon_that_runs(two: tuple[Machine, Mac
     one.watch()
     one.until("status", lambda live: live["phase"] == "idle")
     assert one.json("peers", "rotate", one.root)["daemon"]
+    one.until("peers", is_there)
     other.watch()
     one.until("peers", has_peer)
 
@@ -151,10 +161,11 @@ MIB = 1 << 20
 def test_a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
+    one.until("peers", is_there)
     other.watch()
     one.until("peers", has_peer)
-    other.until("peers", has_peer)
-    data = os.urandom(64 * MIB)
+    data = os.urandom(16 * MIB)
+    one.server.node.shape(SLOW_MBIT_S)
     (one.root / "image").write_bytes(data)
     image = other.root / "image"
     told = other.until("peers", lambda _: image.is_file() and image.read_bytes() == data)
@@ -164,15 +175,16 @@ def test_a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -
 
 def test_a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Machine]) -> None:
     one, other = two
-    data = os.urandom(64 * MIB)
+    data = os.urandom(16 * MIB)
     (one.root / "image").write_bytes(data)
     one("reconcile", one.root)
     one.watch()
-    one.until("status", lambda live: live["phase"] == "idle")
+    one.until("peers", is_there)
+    one.server.node.shape(SLOW_MBIT_S)
     summary = other.json("reconcile", other.root)
     assert (other.root / "image").read_bytes() == data
     assert summary["blocks_from_peers"] > 0
-    assert summary["blocks_received"] + summary["blocks_from_peers"] >= 64 * MIB // SHARE_BLOCK
+    assert summary["blocks_received"] + summary["blocks_from_peers"] >= 16 * MIB // SHARE_BLOCK
     assert f"{summary['blocks_from_peers']} from peers" in other("status")
 
 
