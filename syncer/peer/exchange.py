@@ -13,6 +13,7 @@ Source: docs/design/peer-protocol.md.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -279,18 +280,22 @@ class Exchange:
     # --- links
 
     async def _hear(self) -> None:
-        while True:
-            for event in await self._wires.receive():
-                match event:
-                    case Received():
-                        self._frame(event)
-                    case Came():
-                        self._came[event.link] = event
-                        self._do(self.session.link_up(_link(event), trio.current_time(), self._unix()))
-                    case Gone():
-                        self._came.pop(event.link, None)
-                        self.session.link_down(LinkId(event.link))
-            await trio.lowlevel.checkpoint()
+        with contextlib.suppress(trio.EndOfChannel):  # no link is left, nor will be: connections may still be taken
+            while True:
+                for event in await self._wires.receive():
+                    self._happened(event)
+                await trio.lowlevel.checkpoint()
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case Received():
+                self._frame(event)
+            case Came():
+                self._came[event.link] = event
+                self._do(self.session.link_up(_link(event), trio.current_time(), self._unix()))
+            case Gone():
+                self._came.pop(event.link, None)
+                self.session.link_down(LinkId(event.link))
 
     def _frame(self, received: Received) -> None:
         valid = self.session.counters.frames_in

@@ -102,6 +102,10 @@ class Station:
 
     # --- what tests do
 
+    def lose_all_links(self) -> None:
+        """Nothing is heard any more."""
+        self._send.close()
+
     async def fetches(self, blocks: Sequence[bytes], *others: BlockSource, root: str = "root") -> dict[BlockId, bytes]:
         """Fetch these from peers, and other sources; returns what came."""
         got: dict[BlockId, bytes] = {}

@@ -313,3 +313,15 @@ async def test_a_connection_ends_with_its_epoch() -> None:
             said += 1
             await trio.sleep(50)
         assert said == 12
+
+
+@on_a_clock
+async def test_without_a_link_it_goes_on() -> None:
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        one.lose_all_links()
+        await trio.testing.wait_all_tasks_blocked()
+        assert await one.fetches(BLOCKS[:1]) == {}
+        assert await handshake(one) is not None
