@@ -18,7 +18,7 @@ from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
-from syncer.cli import diagnosis
+from syncer.cli import diagnosis, lancheck
 from syncer.cli.diagnosis import Check, Level
 from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.status import holder_of
@@ -104,7 +104,10 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
         yield place, state
         for check in _server(linked):
             yield place, check
+        yield place, lancheck.of_root(linked, registry, os.environ)
     yield None, diagnosis.watches(_watch_limit(), directories)
+    for check in lancheck.of_host(registry, os.environ):
+        yield None, check
 
 
 def _bad_record(bad: BadRecord) -> Check:
