@@ -15,6 +15,7 @@ from syncer.errors import SyncerError
 from syncer.ports.blocks import BlockSource
 
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
+    from syncer.blocks.recent import Recent
     from syncer.engine.sharing import SharedRoot
     from syncer.peer.keyring import RootKey
     from syncer.watch.lan import Lan
@@ -68,6 +69,11 @@ class Attendance:
         """Where blocks for a root's cycle come from; empty: from no peer."""
         source = self.lan.source(root.record.uuid)
         return () if source is None else (source,)
+
+    def recent(self, root: LinkedRoot) -> Recent | None:
+        """Where a cycle notes what it got, for peers to have at once; None: nobody is served."""
+        known = self._indexes.get(root.record.uuid)
+        return None if known is None else known[1].recent_blocks
 
     def given(self, root: LinkedRoot) -> tuple[int, int]:
         """Blocks, and their bytes, that peers got from a root since this was asked last."""

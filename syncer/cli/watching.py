@@ -125,6 +125,7 @@ class Ports:
                 root=shlex.quote(shown(self.path)),
                 attend_key=no_key if off else key_keeper(self._linked).attend,
                 sources=(other_roots(self._linked), *peers),
+                recent=None if self._on_lan is None else self._on_lan.recent(self._linked),
             )
             async with share_keeper(self._linked, books, local).following():
                 await Cycle(local, remote, books, _Ears(moving), options, report).run()
