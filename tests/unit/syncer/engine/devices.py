@@ -25,6 +25,7 @@ from syncer.engine.report import Failure, Report
 from syncer.engine.scoped import Scoping
 from syncer.local.root import Origin
 from syncer.local.survey import Digests
+from syncer.ports.blocks import BlockSource
 from syncer.remote.client import CloudClient, Cursor
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.core.test_scope import MemoryRows
@@ -194,6 +195,7 @@ class Device:
         client: CloudClient | None = None,
         entries: Collection[bytes] | None = None,
         recent: Recent | None = None,
+        sources: Sequence[BlockSource] = (),
     ) -> Report:
         """One cycle in this event loop.
 
@@ -204,6 +206,7 @@ class Device:
             client: Another one than usual.
             entries: All paths that may have changed; None: nobody watched.
             recent: See Options.
+            sources: See Options.
         """
         self.ears, self.report = Ears(), Report(dry_run=dry_run)
         root = self.place.open()
@@ -219,6 +222,7 @@ class Device:
             consent=consent,
             dry_run=dry_run,
             recent=recent,
+            sources=sources,
             **({} if step is None else {"step": step}),
         )
         try:

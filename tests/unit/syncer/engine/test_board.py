@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import trio
+
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.recent import Recent
+from syncer.engine.report import Report
+from syncer.ports.blocks import Board
 from tests.unit.syncer.engine.devices import devices
 from tests.unit.syncer.local.folders import BLOCK, noise
 
@@ -42,3 +46,42 @@ def test_the_sources_add_up_to_what_was_pulled(tmp_path: Path) -> None:
     assert report.sources["remote"].blocks == counts["blocks_received"] == 29
     assert (counts["blocks_from_roots"], counts["blocks_from_peers"], counts["bytes_from_peers"]) == (0, 0, 0)
     assert report.sources["remote"].bytes == 20 * 100 + 9 * BLOCK
+
+
+class Half:
+    """Peers that have the first half of a file, and give it before anybody else is asked."""
+
+    name = "peers"
+    near = False
+
+    def __init__(self, data: bytes) -> None:
+        self._held = {
+            BlockId(block_id(data[at : at + BLOCK])): data[at : at + BLOCK] for at in range(0, len(data), BLOCK)
+        }
+
+    async def run(self, board: Board) -> None:
+        while await board.more():
+            board.heard(trio.current_time())
+            board.offer([want for want in board.peek(1000) if want.id in self._held])
+            while wants := board.take(BLOCK, among=list(self._held)):
+                await board.give([(want, self._held[want.id]) for want in wants])
+
+
+def test_blocks_of_peers_and_of_the_server_add_up(tmp_path: Path) -> None:
+    first, second = devices(tmp_path, "first", "second")
+    data = noise(77, 64 * BLOCK)
+    first.write("image", data)
+    first.reconcile()
+
+    async def pull() -> Report:
+        with trio.fail_after(60):
+            return await second.cycle(sources=[Half(data[: 32 * BLOCK])])
+
+    report = trio.run(pull)
+    counts, late = report.counts(), sum(each.late for each in report.sources.values())
+    assert second.everything()["image"] == first.everything()["image"]
+    assert counts["blocks_from_peers"] > 0
+    assert counts["bytes_from_peers"] == counts["blocks_from_peers"] * BLOCK
+    assert counts["blocks_from_roots"] == 0
+    assert report.sources["peers"].blocks + report.sources["remote"].blocks == 64
+    assert counts["blocks_received"] + counts["blocks_from_peers"] + counts["blocks_from_roots"] <= 64 + late
