@@ -17,7 +17,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.mark.parametrize("ending", ["clean", "killed"])
-@pytest.mark.parametrize("archive", sorted(path.name for path in GOLDEN.glob("*.tar.xz")))
+@pytest.mark.parametrize("archive", sorted(path.name for path in GOLDEN.glob("format-*.tar.xz")))
 def test_a_golden_volume_is_what_it_was(machines: Machines, archive: str, ending: str) -> None:
     with tarfile.open(GOLDEN / archive) as packed:
         packed.extractall(machines.home, filter="data")
