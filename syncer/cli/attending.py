@@ -17,7 +17,7 @@ from syncer.ports.blocks import BlockSource
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
     from syncer.blocks.recent import Recent
     from syncer.engine.sharing import SharedRoot
-    from syncer.peer.keyring import RootKey
+    from syncer.peer.session.keyring import RootKey
     from syncer.watch.lan import Lan
 
 
@@ -98,7 +98,7 @@ def attendance(registry: Registry, environment: Mapping[str, str], *, no_peers: 
     if is_silent(environment) or no_peers or not (settings := read_settings(environment).peers).enabled:
         yield None
         return
-    from syncer.peer.exchange import Exchange  # noqa: PLC0415 - see above
+    from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
     from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
     from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above
     from syncer.watch.lan import Lan  # noqa: PLC0415 - see above

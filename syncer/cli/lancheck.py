@@ -13,11 +13,11 @@ from syncer.cli.diagnosis import Check, Level
 from syncer.cli.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.errors import SyncerError
-from syncer.peer.carrier import Carrier
 from syncer.peer.links import capability, host
 from syncer.peer.links.interfaces import Facts, Verdict, verdicts
 from syncer.peer.links.watching import interfaces
 from syncer.peer.settings import Peers, Use
+from syncer.peer.wire.carrier import Carrier
 from syncer.remote.url import parse_url
 
 _SUBJECT = "LAN"

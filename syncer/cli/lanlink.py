@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from syncer.cli.opening import key_keeper
 from syncer.cli.peering import is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
-from syncer.peer.lazily import LazySource
+from syncer.peer.exchange.lazily import LazySource
 
 if TYPE_CHECKING:  # imported when a block is missing: with it come ciphers
     import trio
@@ -46,7 +46,7 @@ async def _opened(
         source: BlockSource | None = None
         stream = await _connected(registry.socket)
         if stream is not None:
-            from syncer.peer.relay import relayed  # noqa: PLC0415 - see above
+            from syncer.peer.exchange.relay import relayed  # noqa: PLC0415 - see above
             from syncer.watch.control import question  # noqa: PLC0415 - see above
 
             asking = relayed(stream, question("blocks", root.record.uuid))
@@ -78,7 +78,7 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
     import trio  # noqa: PLC0415 - see above
 
     from syncer.cli.config import read_settings  # noqa: PLC0415 - see above
-    from syncer.peer.exchange import Exchange  # noqa: PLC0415 - see above
+    from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
     from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
     from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above
 

@@ -13,7 +13,7 @@ from syncer.cli import columns
 from syncer.watch import control
 
 if TYPE_CHECKING:
-    from syncer.peer.figures import PeerFigures
+    from syncer.peer.exchange.figures import PeerFigures
     from syncer.watch.lan import PeersLive
 
 _AGAIN_S: Final = 1.0

@@ -34,7 +34,7 @@ from syncer.remote.client import CloudClient, KeySign
 from syncer.state.keyfile import KeyFile
 
 if TYPE_CHECKING:  # see peer/sharekey.py
-    from syncer.peer.keyring import RootKey
+    from syncer.peer.session.keyring import RootKey
 
 _PATH: Final = RelPath(LAN_KEY)
 _META: Final = meta_of(0o600)  # a root of the whole container sees the key of a folder's share as a file

@@ -19,7 +19,7 @@ import msgspec
 from blockfs.errors import BlockfsError
 from blockfs.runtime.units import parse_size
 from syncer.errors import UsageError
-from syncer.peer.carrier import Carrier
+from syncer.peer.wire.carrier import Carrier
 
 PAGE: Final = "docs/reference/config.md"
 _GROUPS: Final = ipaddress.IPv6Network("ff12::/16")

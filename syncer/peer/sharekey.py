@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:  # with a library of ciphers, which a cycle without peers does not need: 40 ms
-    from syncer.peer.keyring import RootKey
+    from syncer.peer.session.keyring import RootKey
 
 KEY_BYTES: Final = 32
 FORMAT: Final = 1
@@ -176,7 +176,7 @@ def keys_now(kept: Kept, now_s: float) -> tuple[RootKey, ...]:
     The old one ends 24 hours after the new one was made, or was first seen here, whichever is earlier: a maker whose
     clock is ahead does not prolong it.
     """
-    from syncer.peer.keyring import RootKey  # noqa: PLC0415 - see above
+    from syncer.peer.session.keyring import RootKey  # noqa: PLC0415 - see above
 
     if kept.off or kept.key is None:
         return ()

@@ -91,7 +91,7 @@ def _peers(daemon: Daemon) -> PeersLive:
 
 async def _relay(stream: trio.SocketStream, daemon: Daemon, uuid: str) -> None:
     """Fetch for another process of this user."""
-    from syncer.peer.relay import serve as serve_relay  # noqa: PLC0415 - where somebody asks
+    from syncer.peer.exchange.relay import serve as serve_relay  # noqa: PLC0415 - where somebody asks
 
     found = None if daemon.lan is None else daemon.lan.room(uuid)
     if found is None:

@@ -16,10 +16,10 @@ import structlog
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.exchange import Exchange
-from syncer.peer.figures import Figures
-from syncer.peer.keyring import RootKey
-from syncer.peer.source import PeerSource, Room
+from syncer.peer.exchange.exchange import Exchange
+from syncer.peer.exchange.figures import Figures
+from syncer.peer.exchange.source import PeerSource, Room
+from syncer.peer.session.keyring import RootKey
 from syncer.ports.blocks import BlockSource, ShareIndex
 
 log = structlog.get_logger()

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from syncer.peer.bodies import IHave, Presence, WhoHas, bitmap_of, decode_body, positions, usable
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType, Header, open_body, parse_header, seal
-from syncer.peer.handshake import Dialled, Preamble, answer, parse_preamble
-from syncer.peer.incoming import Incoming
-from syncer.peer.keys import derive
-from syncer.peer.messages import (
+from syncer.peer.wire.bodies import IHave, Presence, WhoHas, bitmap_of, decode_body, positions, usable
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType, Header, open_body, parse_header, seal
+from syncer.peer.wire.handshake import Dialled, Preamble, answer, parse_preamble
+from syncer.peer.wire.incoming import Incoming
+from syncer.peer.wire.keys import derive
+from syncer.peer.wire.messages import (
     Busy,
     Cancel,
     Close,
@@ -31,8 +31,8 @@ from syncer.peer.messages import (
     decode,
     encode,
 )
-from syncer.peer.noise import CipherState
-from syncer.peer.records import Secured
+from syncer.peer.wire.noise import CipherState
+from syncer.peer.wire.records import Secured
 from tests.fuzz.search import Target
 
 _KEYS: Final = derive(bytes(range(32)), 2_900_000)

@@ -212,7 +212,15 @@ sys.stderr.write(json.dumps(sorted(name for name in sys.modules if name.startswi
 sys.exit(code)
 """
 
-KEY_RULES = {"syncer.peer.keyring", "syncer.peer.keys", "syncer.peer.sharekey", "syncer.peer.lazily"}
+KEY_RULES = {
+    "syncer.peer.exchange",
+    "syncer.peer.exchange.lazily",
+    "syncer.peer.session",
+    "syncer.peer.session.keyring",
+    "syncer.peer.sharekey",
+    "syncer.peer.wire",
+    "syncer.peer.wire.keys",
+}
 """What a cycle needs to look after the share's key; and what loads the rest."""
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from syncer.peer.handshake import Dialled
-from syncer.peer.keys import derive
+from syncer.peer.wire.handshake import Dialled
+from syncer.peer.wire.keys import derive
 from tests.kit.netns import Lan, Node
 from tests.kit.trader import Trader
 

@@ -12,15 +12,15 @@ import trio
 import trio.testing
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import PeerId
-from syncer.peer.channel import Channel
-from syncer.peer.fetching import Download
-from syncer.peer.handshake import Dialled, answer
-from syncer.peer.keys import derive
-from syncer.peer.limits import Uploads
-from syncer.peer.records import Secured
-from syncer.peer.serving import Serving
-from syncer.peer.source import Asker
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.fetching import Download
+from syncer.peer.exchange.limits import Uploads
+from syncer.peer.exchange.serving import Serving
+from syncer.peer.exchange.source import Asker
+from syncer.peer.session.actions import PeerId
+from syncer.peer.wire.handshake import Dialled, answer
+from syncer.peer.wire.keys import derive
+from syncer.peer.wire.records import Secured
 
 A = TypeVar("A")
 R = TypeVar("R")

@@ -11,11 +11,11 @@ import trio.testing
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.peer.exchange import Exchange
-from syncer.peer.frames import Carrier
+from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.links.address import Address
 from syncer.peer.links.link import Came, Received
 from syncer.peer.settings import Peers
+from syncer.peer.wire.frames import Carrier
 from syncer.ports.blocks import BlockSource, Urgency, Want
 from tests.kit.peering import Inline, name
 

@@ -24,10 +24,10 @@ import trio
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.peer.exchange import Exchange
-from syncer.peer.keyring import RootKey
+from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.links.links import Links
 from syncer.peer.links.opening import Opened, opened
+from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Peers, parse
 from syncer.ports.blocks import Urgency, Want
 from tests.kit.netns import Node

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest import mock
 
-from syncer.peer import asking, outbound, receiving, sender, session
-from syncer.peer.actions import LookUp
-from syncer.peer.bodies import IHave
-from syncer.peer.frames import FrameType
-from syncer.peer.keys import EpochKeys
-from syncer.peer.outbound import Outbound
-from syncer.peer.standing import Standing
-from syncer.peer.window import ReplayWindow
+from syncer.peer.session import asking, outbound, receiving, sender, session
+from syncer.peer.session.actions import LookUp
+from syncer.peer.session.outbound import Outbound
+from syncer.peer.session.standing import Standing
+from syncer.peer.session.window import ReplayWindow
+from syncer.peer.wire.bodies import IHave
+from syncer.peer.wire.frames import FrameType
+from syncer.peer.wire.keys import EpochKeys
 from tests.simulation.hub import Weather
 from tests.simulation.swarm import Plan
 

@@ -15,13 +15,13 @@ from enum import Enum
 import msgspec
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import Action, Answered, AskConnected, Link, LinkId, LookUp, PeerId, Send
-from syncer.peer.bodies import IHave, Presence, WhoHas
-from syncer.peer.carrier import Carrier
-from syncer.peer.frames import FrameType, body_bound, padded, seal
-from syncer.peer.keyring import RootKey
-from syncer.peer.keys import EPOCH_S, derive, epoch_of
-from syncer.peer.session import Session
+from syncer.peer.session.actions import Action, Answered, AskConnected, Link, LinkId, LookUp, PeerId, Send
+from syncer.peer.session.keyring import RootKey
+from syncer.peer.session.session import Session
+from syncer.peer.wire.bodies import IHave, Presence, WhoHas
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.frames import FrameType, body_bound, padded, seal
+from syncer.peer.wire.keys import EPOCH_S, derive, epoch_of
 from tests.simulation.hub import CALM, Captured, Events, Hub, Weather
 
 ETHERNET, UDP = "ethernet", "udp"

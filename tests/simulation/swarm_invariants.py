@@ -6,10 +6,10 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 
-from syncer.peer.bodies import IHave, WhoHas, decode_body, positions
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType, Header, open_body, parse_header
-from syncer.peer.keys import EpochKeys, derive, epoch_of
+from syncer.peer.wire.bodies import IHave, WhoHas, decode_body, positions
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType, Header, open_body, parse_header
+from syncer.peer.wire.keys import EpochKeys, derive, epoch_of
 from tests.simulation.hub import Captured
 from tests.simulation.swarm import Machine, Nature, Swarm
 

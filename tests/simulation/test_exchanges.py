@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.keyring import RootKey
+from syncer.peer.session.keyring import RootKey
 from syncer.ports.blocks import Board
 from tests import effort
 from tests.kit.peering import Inline, Shelf, block, name

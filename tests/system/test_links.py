@@ -250,7 +250,7 @@ def test_metered_is_what_networkmanager_says(
 
 AS_NOBODY = """
 import os, socket
-from syncer.peer.carrier import Carrier
+from syncer.peer.wire.carrier import Carrier
 
 from syncer.peer.links.sockets import Wire
 from syncer.peer.links.opening import opened

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from syncer.peer.carrier import Carrier
+from syncer.peer.wire.carrier import Carrier
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):

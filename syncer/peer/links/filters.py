@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from syncer.peer.frames import MAGIC
+from syncer.peer.wire.frames import MAGIC
 
 HOPS: Final = 255
 HOST, BROADCAST, MULTICAST, OTHERHOST, OUTGOING = range(5)  # sll_pkttype, packet(7)

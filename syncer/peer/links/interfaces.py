@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.carrier import Carrier
-from syncer.peer.frames import BUCKETS, body_bound
 from syncer.peer.links.rtnetlink import ETHERNET, LOOPBACK, POINTOPOINT, RUNNING, UP, Interface
-from syncer.peer.neighbours import is_near
+from syncer.peer.session.neighbours import is_near
 from syncer.peer.settings import Peers, Use
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.frames import BUCKETS, body_bound
 
 _UNWIRED: Final = frozenset({"tun", "dummy", "ifb", "wireguard", "vxlan", "geneve", "gretap", "ip6gretap", "nlmon"})
 _GUESTS: Final = frozenset({"veth", "tun"})  # members of a bridge that lead to containers and virtual machines

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from syncer.peer.carrier import Carrier
-from syncer.peer.frames import HEADER_BYTES
-from syncer.peer.keys import SENDER_BYTES
 from syncer.peer.links.address import Address
 from syncer.peer.links.interfaces import Usable
 from syncer.peer.links.sockets import Sockets, Wire
 from syncer.peer.links.ways import Ways
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.frames import HEADER_BYTES
+from syncer.peer.wire.keys import SENDER_BYTES
 
 log = structlog.get_logger()
 

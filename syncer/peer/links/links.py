@@ -25,9 +25,6 @@ from typing import Final, TypeAlias
 import structlog
 import trio
 
-from syncer.peer.budget import Bucket
-from syncer.peer.carrier import Carrier
-from syncer.peer.frames import MAX_FRAME_BYTES
 from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_wireless, metered
 from syncer.peer.links.interfaces import Facts, Usable, usable
@@ -35,7 +32,10 @@ from syncer.peer.links.link import Came, Gone, Link, Received
 from syncer.peer.links.rtnetlink import Interface
 from syncer.peer.links.sockets import Arrived, Sockets
 from syncer.peer.links.watching import Changes, interfaces
+from syncer.peer.session.budget import Bucket
 from syncer.peer.settings import Peers
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.frames import MAX_FRAME_BYTES
 
 log = structlog.get_logger()
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 
 import structlog
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.capability import drop_net_raw
 from syncer.peer.links.packet import Packets
 from syncer.peer.links.sockets import Sockets
 from syncer.peer.links.udp4 import Broadcast
 from syncer.peer.links.udp6 import Multicast
 from syncer.peer.settings import Peers
+from syncer.peer.wire.carrier import Carrier
 
 log = structlog.get_logger()
 

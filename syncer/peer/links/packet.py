@@ -9,11 +9,11 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 from syncer.peer.links.attaching import attach, bind_everywhere
 from syncer.peer.links.filters import of_packets
 from syncer.peer.links.sockets import RECEIVE_BYTES, Arrived, Wire
+from syncer.peer.wire.carrier import Carrier
 
 _ALL: Final = b"\xff" * 6
 

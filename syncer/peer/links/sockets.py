@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
+from syncer.peer.wire.carrier import Carrier
 
 RECEIVE_BYTES: Final = 1 << 20
 """Asked of the kernel for frames that wait, which gives at most net.core.rmem_max; what comes beyond is lost."""

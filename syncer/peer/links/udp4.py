@@ -10,12 +10,12 @@ import socket
 import struct
 from typing import Final
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 from syncer.peer.links.attaching import attach
 from syncer.peer.links.filters import BROADCAST, HOPS, HOST, of_datagrams
 from syncer.peer.links.sockets import RECEIVE_BYTES, Arrived, Wire
 from syncer.peer.links.udp6 import bind_first_or_anywhere
+from syncer.peer.wire.carrier import Carrier
 
 _ALL: Final = "255.255.255.255"
 _IP_PKTINFO: Final = 8

@@ -13,11 +13,11 @@ import socket
 import struct
 from typing import Final
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 from syncer.peer.links.attaching import attach
 from syncer.peer.links.filters import HOPS, HOST, MULTICAST, of_datagrams
 from syncer.peer.links.sockets import RECEIVE_BYTES, Arrived, Wire
+from syncer.peer.wire.carrier import Carrier
 
 _MEMBERSHIP: Final = struct.Struct("=16sI")  # struct ipv6_mreq: group, interface
 _LINK_LOCAL: Final = b"\xfe\x80"

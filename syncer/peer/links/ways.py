@@ -18,9 +18,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from syncer.peer.budget import Bucket, broadcasts
-from syncer.peer.carrier import Carrier
-from syncer.peer.frames import OVERHEAD_BYTES, body_bound
+from syncer.peer.session.budget import Bucket, broadcasts
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.frames import OVERHEAD_BYTES, body_bound
 
 KNOWN_S: Final = 600.0  # one epoch: as long as a sender id lives
 _SENDERS: Final = 256

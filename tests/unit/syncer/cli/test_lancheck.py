@@ -10,10 +10,10 @@ import pytest
 from syncer.cli.diagnosis import Level
 from syncer.cli.lancheck import of_battery, of_host, of_interfaces, of_rights
 from syncer.cli.roots import Registry
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.interfaces import Facts, verdicts
 from syncer.peer.links.rtnetlink import LOOPBACK, RUNNING, UP, Interface
 from syncer.peer.settings import Peers, Use
+from syncer.peer.wire.carrier import Carrier
 
 NEAR = bytes.fromhex("fe80") + bytes(13) + b"\1"
 WIRE = Interface(index=2, name="eth0", mtu=1500, flags=UP | RUNNING, addresses=(NEAR,))

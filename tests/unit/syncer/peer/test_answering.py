@@ -7,11 +7,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.actions import LinkId, PeerId, Ticket
-from syncer.peer.answering import CROWD, IMPLOSION, JITTER_MOST_S, Answering, Request, jitter_s, keeps_silent
-from syncer.peer.bodies import WhoHas
-from syncer.peer.budget import WORK
-from syncer.peer.keyring import RootKey, ShareKey
+from syncer.peer.session.actions import LinkId, PeerId, Ticket
+from syncer.peer.session.answering import CROWD, IMPLOSION, JITTER_MOST_S, Answering, Request, jitter_s, keeps_silent
+from syncer.peer.session.budget import WORK
+from syncer.peer.session.keyring import RootKey, ShareKey
+from syncer.peer.wire.bodies import WhoHas
 
 KEY = ShareKey("s", RootKey(raw=b"k" * 32))
 chances = st.floats(0, 1, exclude_max=True)

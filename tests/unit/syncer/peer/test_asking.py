@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import PeerId
-from syncer.peer.asking import AGAIN_S, ANSWERS, COALESCE_S, ENOUGH, QUESTIONS, WANTS, Asking, Question, Questions
+from syncer.peer.session.actions import PeerId
+from syncer.peer.session.asking import (
+    AGAIN_S,
+    ANSWERS,
+    COALESCE_S,
+    ENOUGH,
+    QUESTIONS,
+    WANTS,
+    Asking,
+    Question,
+    Questions,
+)
 from tests import effort
 
 P, Q = PeerId(b"p" * 16), PeerId(b"q" * 16)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.bodies import (
+from syncer.peer.wire.bodies import (
     Body,
     IHave,
     Presence,
@@ -19,9 +19,9 @@ from syncer.peer.bodies import (
     positions,
     usable,
 )
-from syncer.peer.carrier import Carrier
-from syncer.peer.drops import Drop
-from syncer.peer.frames import BUCKETS, FrameType
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import BUCKETS, FrameType
 
 words = st.integers(0, (1 << 32) - 1)
 ports = st.integers(0, 65_535)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.budget import Bucket, broadcasts, inbound
+from syncer.peer.session.budget import Bucket, broadcasts, inbound
 
 steps = st.lists(st.tuples(st.floats(0, 2), st.integers(1, 30)), max_size=60)
 

@@ -6,12 +6,12 @@ import trio
 import trio.testing
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.channel import Channel, greet
-from syncer.peer.fetching import Download
-from syncer.peer.keyring import RootKey
-from syncer.peer.keys import derive, epoch_of
-from syncer.peer.messages import Ping
+from syncer.peer.exchange.channel import Channel, greet
+from syncer.peer.exchange.fetching import Download
+from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Use
+from syncer.peer.wire.keys import derive, epoch_of
+from syncer.peer.wire.messages import Ping
 from syncer.ports.blocks import Want
 from tests.kit.peering import Shelf, block, name, on_a_clock
 from tests.kit.stations import Station, Wire, running

@@ -9,11 +9,12 @@ import pytest
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.channel import Channel
-from syncer.peer.fetching import MOST_BYTES, Allowance, Download, Failure
-from syncer.peer.incoming import Incoming
-from syncer.peer.limits import Pace
-from syncer.peer.messages import (
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.fetching import MOST_BYTES, Allowance, Download, Failure
+from syncer.peer.exchange.limits import Pace
+from syncer.peer.exchange.serving import Serving
+from syncer.peer.wire.incoming import Incoming
+from syncer.peer.wire.messages import (
     Busy,
     Cancel,
     Close,
@@ -29,7 +30,6 @@ from syncer.peer.messages import (
     Ping,
     data_of,
 )
-from syncer.peer.serving import Serving
 from syncer.ports.blocks import Want
 from tests.kit.peering import Inline, Shelf, block, connected, name, on_a_clock
 

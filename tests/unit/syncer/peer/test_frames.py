@@ -7,10 +7,10 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer import frames
-from syncer.peer.bodies import WhoHas
-from syncer.peer.drops import Drop
-from syncer.peer.frames import (
+from syncer.peer.wire import frames
+from syncer.peer.wire.bodies import WhoHas
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import (
     BUCKETS,
     Carrier,
     FrameType,
@@ -22,7 +22,7 @@ from syncer.peer.frames import (
     parse_header,
     seal,
 )
-from syncer.peer.keys import derive
+from syncer.peer.wire.keys import derive
 
 KEYS = derive(bytes(range(32)), 2_900_000)
 SENDER = bytes(range(100, 116))

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.drops import Drop
-from syncer.peer.handshake import Dialled, Preamble, answer, parse_preamble
-from syncer.peer.keys import derive
-from syncer.peer.messages import Ping
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.handshake import Dialled, Preamble, answer, parse_preamble
+from syncer.peer.wire.keys import derive
+from syncer.peer.wire.messages import Ping
 
 KEYS = derive(bytes(range(32)), 2_900_000)
 SENDER = bytes(range(100, 116))

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.drops import Drop
-from syncer.peer.incoming import Incoming
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.incoming import Incoming
 
 SIZE = 4096
 blocks = st.binary(max_size=SIZE).map(lambda block: block.rstrip(b"\0"))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.host import is_on_battery, is_wireless, parse_metered
 from syncer.peer.links.interfaces import Facts, usable, verdicts
 from syncer.peer.links.rtnetlink import LOOPBACK, POINTOPOINT, RUNNING, UP, Interface
 from syncer.peer.settings import Peers, Use
+from syncer.peer.wire.carrier import Carrier
 
 SIX = bytes.fromhex("fe80000000000000020000fffe000001")
 FOUR = bytes(10) + b"\xff\xff" + bytes([192, 168, 1, 2])

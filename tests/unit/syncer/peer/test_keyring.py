@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from syncer.peer.keyring import STILL_USED_S, Keyring, RootKey
+from syncer.peer.session.keyring import STILL_USED_S, Keyring, RootKey
 
 A, B, C = (bytes([number]) * 32 for number in (1, 2, 3))
 SENDER = b"s" * 16

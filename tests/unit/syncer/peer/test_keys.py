@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.keys import derive, epoch_of, nearby_epoch
+from syncer.peer.wire.keys import derive, epoch_of, nearby_epoch
 
 ROOT = bytes(range(32))
 SENDER = bytes(range(100, 116))

@@ -11,7 +11,6 @@ import pytest
 import trio
 import trio.testing
 
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.address import Address
 from syncer.peer.links.interfaces import Usable
 from syncer.peer.links.link import Link
@@ -19,6 +18,7 @@ from syncer.peer.links.links import READ_PER_S, Links
 from syncer.peer.links.rtnetlink import RUNNING, UP, Interface
 from syncer.peer.links.sockets import Arrived, Wire
 from syncer.peer.settings import Peers, Use
+from syncer.peer.wire.carrier import Carrier
 
 USABLE = Usable(
     interface=Interface(index=2, name="lan0", mtu=1500, flags=UP | RUNNING),

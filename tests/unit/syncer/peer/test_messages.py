@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.drops import Drop
-from syncer.peer.messages import (
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.messages import (
     DATA_BYTES,
     MAX_DATA_BYTES,
     MAX_HAVE_TOKENS,

@@ -6,8 +6,8 @@ import ipaddress
 
 import pytest
 
-from syncer.peer.actions import LinkId, PeerId
-from syncer.peer.neighbours import KNOWN_S, LIVE_S, MOST, Neighbours, is_near
+from syncer.peer.session.actions import LinkId, PeerId
+from syncer.peer.session.neighbours import KNOWN_S, LIVE_S, MOST, Neighbours, is_near
 
 L = LinkId("l")
 

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.drops import Drop
-from syncer.peer.noise import CipherState, Initiator, Responder
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.noise import CipherState, Initiator, Responder
 
 GOLDEN = json.loads((Path(__file__).parents[3] / "golden/noise-nnpsk0.json").read_text())
 PSK = b"a psk of thirty-two bytes length"

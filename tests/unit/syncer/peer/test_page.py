@@ -5,27 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from syncer.peer import (
-    answering,
-    asking,
-    bodies,
-    budget,
-    frames,
-    handshake,
-    messages,
-    neighbours,
-    receiving,
-    records,
-    sender,
-    session,
-    standing,
-)
-from syncer.peer.bodies import WhoHas
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType, seal
-from syncer.peer.handshake import Dialled, answer
-from syncer.peer.keys import derive
-from syncer.peer.messages import MessageType, Ping
+from syncer.peer.session import answering, asking, budget, neighbours, receiving, sender, session, standing
+from syncer.peer.wire import bodies, frames, handshake, messages, records
+from syncer.peer.wire.bodies import WhoHas
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType, seal
+from syncer.peer.wire.handshake import Dialled, answer
+from syncer.peer.wire.keys import derive
+from syncer.peer.wire.messages import MessageType, Ping
 
 PAGE = (Path(__file__).parents[4] / "docs/design/peer-protocol.md").read_text()
 

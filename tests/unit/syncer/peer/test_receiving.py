@@ -7,14 +7,14 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.bodies import Presence, WhoHas
-from syncer.peer.counters import Counters
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType, padded, seal
-from syncer.peer.keyring import Keyring, RootKey
-from syncer.peer.keys import EPOCH_S, derive
-from syncer.peer.receiving import SENDERS, Receiver
-from syncer.peer.sender import Sender
+from syncer.peer.session.counters import Counters
+from syncer.peer.session.keyring import Keyring, RootKey
+from syncer.peer.session.receiving import SENDERS, Receiver
+from syncer.peer.session.sender import Sender
+from syncer.peer.wire.bodies import Presence, WhoHas
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType, padded, seal
+from syncer.peer.wire.keys import EPOCH_S, derive
 
 ROOT, OTHER = b"r" * 32, b"o" * 32
 EPOCH = 2_900_000

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer import records
-from syncer.peer.drops import Drop
-from syncer.peer.messages import MAX_DATA_BYTES, Data, End, Get, HaveQuery, Message, Ping
-from syncer.peer.noise import CipherState
-from syncer.peer.records import MAX_RECORD_BYTES, Secured
+from syncer.peer.wire import records
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.messages import MAX_DATA_BYTES, Data, End, Get, HaveQuery, Message, Ping
+from syncer.peer.wire.noise import CipherState
+from syncer.peer.wire.records import MAX_RECORD_BYTES, Secured
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 

@@ -12,12 +12,12 @@ import trio.testing
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.peer.actions import PeerId
-from syncer.peer.channel import Channel
-from syncer.peer.lazily import LazySource
-from syncer.peer.messages import Cancel, Data, End, Get, Have, HaveQuery, Head, Message, Ping
-from syncer.peer.plain import Plain
-from syncer.peer.relay import relayed, serve
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.lazily import LazySource
+from syncer.peer.exchange.relay import relayed, serve
+from syncer.peer.session.actions import PeerId
+from syncer.peer.wire.messages import Cancel, Data, End, Get, Have, HaveQuery, Head, Message, Ping
+from syncer.peer.wire.plain import Plain
 from syncer.ports.blocks import BlockSource, SourceStats, Urgency, Want
 from tests.kit.peering import Serve, Yard, block, name, on_a_clock
 

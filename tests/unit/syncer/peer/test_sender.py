@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.sender import JUMP_S, Sender
+from syncer.peer.session.sender import JUMP_S, Sender
 
 START = 1_700_000_100.0  # the middle of an epoch
 

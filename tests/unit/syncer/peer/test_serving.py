@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from syncer.peer.bodies import positions
-from syncer.peer.channel import Channel
-from syncer.peer.limits import Door, Pace, Uploads
-from syncer.peer.messages import (
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.limits import Door, Pace, Uploads
+from syncer.peer.exchange.serving import IDLE_S, LINE, SEND_S, Serving
+from syncer.peer.wire.bodies import positions
+from syncer.peer.wire.messages import (
     Busy,
     Cancel,
     Close,
@@ -27,7 +28,6 @@ from syncer.peer.messages import (
     NotFound,
     Ping,
 )
-from syncer.peer.serving import IDLE_S, LINE, SEND_S, Serving
 from tests.kit.peering import Inline, Shelf, block, connected, name, on_a_clock
 
 BIG = 1 << 20

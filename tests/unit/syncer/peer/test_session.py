@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import (
+from syncer.peer.session.actions import (
     Action,
     Answered,
     AskConnected,
@@ -20,12 +20,12 @@ from syncer.peer.actions import (
     PeerId,
     Send,
 )
-from syncer.peer.carrier import Carrier
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType, body_bound, parse_header
-from syncer.peer.keyring import RootKey
-from syncer.peer.neighbours import LIVE_S
-from syncer.peer.session import Session
+from syncer.peer.session.keyring import RootKey
+from syncer.peer.session.neighbours import LIVE_S
+from syncer.peer.session.session import Session
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType, body_bound, parse_header
 
 UNIX_S = 1_700_000_100.0  # the middle of an epoch
 KEY, NEXT, OTHER = (RootKey(raw=bytes([number]) * 32) for number in (1, 2, 3))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.errors import UsageError
-from syncer.peer.carrier import Carrier
 from syncer.peer.settings import PAGE, Peers, Settings, Use, parse
+from syncer.peer.wire.carrier import Carrier
 
 FILE = "/home/ann/.config/blocksync/config.toml"
 ROW = re.compile(r"^\| `(?P<key>\w+)` \|.*\| `(?P<default>[^|]+)` \|[^|]+\|$", re.MULTILINE)

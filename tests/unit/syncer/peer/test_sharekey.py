@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.peer import sharekey
-from syncer.peer.keyring import RootKey
+from syncer.peer.session.keyring import RootKey
 from syncer.peer.sharekey import BadKey, Kept, StoredKey
 from tests import effort
 

@@ -12,10 +12,10 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import SyncerError
-from syncer.peer.actions import PeerId
-from syncer.peer.channel import Channel
-from syncer.peer.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound
-from syncer.peer.source import ANSWER_S, PeerSource
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.source import ANSWER_S, PeerSource
+from syncer.peer.session.actions import PeerId
+from syncer.peer.wire.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound
 from syncer.ports.blocks import BlockSource, Board, SourceStats, Urgency, Want
 from tests.kit.peering import Serve, Shelf, Yard, block, name, on_a_clock
 

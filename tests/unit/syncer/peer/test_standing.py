@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from syncer.peer.actions import LinkId, PeerId
-from syncer.peer.standing import BAN_S, LACKED_S, UNREACHABLE_S, Standing
+from syncer.peer.session.actions import LinkId, PeerId
+from syncer.peer.session.standing import BAN_S, LACKED_S, UNREACHABLE_S, Standing
 
 P, A, B, L = PeerId(b"p" * 16), b"a" * 16, b"b" * 16, LinkId("l")
 

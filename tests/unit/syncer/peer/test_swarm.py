@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import PeerId
-from syncer.peer.swarm import PROVIDERS, Fate, Swarm, is_worth_twice
+from syncer.peer.exchange.swarm import PROVIDERS, Fate, Swarm, is_worth_twice
+from syncer.peer.session.actions import PeerId
 from tests import effort
 
 A, B, C = (PeerId(letter * 16) for letter in (b"a", b"b", b"c"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.budget import Bucket
-from syncer.peer.carrier import Carrier
 from syncer.peer.links.ways import KNOWN_S, Ways
+from syncer.peer.session.budget import Bucket
+from syncer.peer.wire.carrier import Carrier
 
 L2, SIX, FOUR = Carrier.ETHERNET, Carrier.UDP6, Carrier.UDP4
 ALL = (L2, SIX, FOUR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.peer.window import WINDOW, ReplayWindow
+from syncer.peer.session.window import WINDOW, ReplayWindow
 
 
 @given(st.lists(st.integers(1, 400), max_size=300))

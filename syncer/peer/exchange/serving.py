@@ -18,10 +18,10 @@ from typing import Final
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.bodies import TOKEN_BYTES, bitmap_of
-from syncer.peer.channel import Channel
-from syncer.peer.limits import Uploads
-from syncer.peer.messages import (
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.limits import Uploads
+from syncer.peer.wire.bodies import TOKEN_BYTES, bitmap_of
+from syncer.peer.wire.messages import (
     MAX_HAVE_TOKENS,
     Busy,
     Cancel,

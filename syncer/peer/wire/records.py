@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from syncer.peer.drops import Drop
-from syncer.peer.messages import MAX_MESSAGE_BYTES, Message, Octets, decode, encode
-from syncer.peer.noise import TAG_BYTES, CipherState
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.messages import MAX_MESSAGE_BYTES, Message, Octets, decode, encode
+from syncer.peer.wire.noise import TAG_BYTES, CipherState
 
 LENGTH_BYTES: Final = 4
 MAX_RECORD_BYTES: Final = MAX_MESSAGE_BYTES + TAG_BYTES

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from syncer.peer.drops import Drop
-from syncer.peer.messages import Octets
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.messages import Octets
 
 _PIECES: Final = 256  # kept as they came: who sends a byte at a time must not cost us a hundred for each
 

@@ -39,10 +39,10 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.carrier import Carrier
-from syncer.peer.drops import Drop
-from syncer.peer.frames import BUCKETS, FrameType, body_bound, bucket, padded
-from syncer.peer.keys import SENDER_BYTES
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import BUCKETS, FrameType, body_bound, bucket, padded
+from syncer.peer.wire.keys import SENDER_BYTES
 
 TOKEN_BYTES: Final = 8
 ADDRESS_BYTES: Final = 16

@@ -28,11 +28,12 @@ import trio
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from syncer.errors import SyncerError
-from syncer.peer.actions import PeerId
-from syncer.peer.bodies import bitmap_of
-from syncer.peer.channel import Channel
-from syncer.peer.fetching import Download, tokens_of
-from syncer.peer.messages import (
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.fetching import Download, tokens_of
+from syncer.peer.exchange.source import Asker, Cycle, PeerSource, Room
+from syncer.peer.session.actions import PeerId
+from syncer.peer.wire.bodies import bitmap_of
+from syncer.peer.wire.messages import (
     MAX_HAVE_TOKENS,
     Cancel,
     Close,
@@ -48,8 +49,7 @@ from syncer.peer.messages import (
     Ping,
     data_of,
 )
-from syncer.peer.plain import Plain
-from syncer.peer.source import Asker, Cycle, PeerSource, Room
+from syncer.peer.wire.plain import Plain
 from syncer.ports.blocks import Given, Want
 
 WORDS: Final = 4

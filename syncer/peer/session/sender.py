@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from syncer.peer.keys import SENDER_BYTES, epoch_of
+from syncer.peer.wire.keys import SENDER_BYTES, epoch_of
 
 JUMP_S: Final = 2.0  # so far the wall's clock may go from the monotonic one between two frames
 _KEPT: Final = 64  # ids of ours that we still know. One an epoch; only who has the key can make them come faster

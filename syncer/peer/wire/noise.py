@@ -23,7 +23,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from syncer.peer.drops import Drop
+from syncer.peer.wire.drops import Drop
 
 PROTOCOL: Final = b"Noise_NNpsk0_25519_AESGCM_SHA256"  # as long as a hash: it begins the hash as it is
 PUBLIC_BYTES: Final = 32

@@ -26,11 +26,11 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.drops import Drop
-from syncer.peer.frames import MAGIC, VERSION
-from syncer.peer.keys import EpochKeys
-from syncer.peer.noise import MESSAGE_BYTES, Initiator, Responder
-from syncer.peer.records import Secured
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import MAGIC, VERSION
+from syncer.peer.wire.keys import EpochKeys
+from syncer.peer.wire.noise import MESSAGE_BYTES, Initiator, Responder
+from syncer.peer.wire.records import Secured
 
 PREAMBLE_BYTES: Final = 32
 GREETING_BYTES: Final = PREAMBLE_BYTES + MESSAGE_BYTES

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from syncer.peer.drops import Drop
-from syncer.peer.messages import MAX_MESSAGE_BYTES, Message, Octets, decode, encode
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.messages import MAX_MESSAGE_BYTES, Message, Octets, decode, encode
 
 LENGTH_BYTES: Final = 4
 

@@ -32,9 +32,9 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from syncer.peer.carrier import Carrier
-from syncer.peer.drops import Drop
-from syncer.peer.keys import HINT_BYTES, SENDER_BYTES, EpochKeys
+from syncer.peer.wire.carrier import Carrier
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.keys import HINT_BYTES, SENDER_BYTES, EpochKeys
 
 MAGIC: Final = b"\xb5\xb1\x0c"
 VERSION: Final = 1

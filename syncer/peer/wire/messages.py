@@ -40,8 +40,8 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.bodies import TOKEN_BYTES
-from syncer.peer.drops import Drop
+from syncer.peer.wire.bodies import TOKEN_BYTES
+from syncer.peer.wire.drops import Drop
 
 MAX_MESSAGE_BYTES: Final = 262_144
 MAX_DATA_BYTES: Final = MAX_MESSAGE_BYTES - 5

@@ -19,9 +19,9 @@ from typing import Final, Protocol
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import PeerId
-from syncer.peer.fetching import Download, Failure
-from syncer.peer.swarm import PROVIDERS, Fate, Swarm, is_worth_twice
+from syncer.peer.exchange.fetching import Download, Failure
+from syncer.peer.exchange.swarm import PROVIDERS, Fate, Swarm, is_worth_twice
+from syncer.peer.session.actions import PeerId
 from syncer.ports.blocks import Board, Given, Want
 
 PEERS: Final = PROVIDERS

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.keys import KEY_BYTES, EpochKeys, derive
+from syncer.peer.wire.keys import KEY_BYTES, EpochKeys, derive
 
 STILL_USED_S: Final = 60.0  # so long after a frame under an old key we ask under it, too
 

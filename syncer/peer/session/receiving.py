@@ -14,15 +14,15 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.bodies import Body, decode_body
-from syncer.peer.budget import HINTS_MOST, inbound, inbound_of_one, strangers
-from syncer.peer.counters import Counters
-from syncer.peer.drops import Drop
-from syncer.peer.frames import Header, open_body, parse_header
-from syncer.peer.keyring import Keyring, ShareKey
-from syncer.peer.keys import EPOCH_S, EpochKeys, epoch_of
-from syncer.peer.sender import Sender
-from syncer.peer.window import ReplayWindow
+from syncer.peer.session.budget import HINTS_MOST, inbound, inbound_of_one, strangers
+from syncer.peer.session.counters import Counters
+from syncer.peer.session.keyring import Keyring, ShareKey
+from syncer.peer.session.sender import Sender
+from syncer.peer.session.window import ReplayWindow
+from syncer.peer.wire.bodies import Body, decode_body
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import Header, open_body, parse_header
+from syncer.peer.wire.keys import EPOCH_S, EpochKeys, epoch_of
 
 NEARBY: Final = 1  # epochs that clocks may differ by
 _EPOCH16: Final = 1 << 16

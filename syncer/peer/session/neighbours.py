@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.actions import Address, LinkId, PeerId
+from syncer.peer.session.actions import Address, LinkId, PeerId
 
 LIVE_S: Final = 60.0  # heard within: what it said it has counts, and the server may wait for it
 KNOWN_S: Final = (

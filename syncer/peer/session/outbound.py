@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from syncer.peer.actions import Address, Link, LinkId, Send
-from syncer.peer.bodies import MAX_ADDRESSES, Presence
-from syncer.peer.budget import Bucket, broadcasts
-from syncer.peer.counters import Counters
-from syncer.peer.frames import BUCKETS, FrameType, seal
-from syncer.peer.keyring import ShareKey
-from syncer.peer.sender import Sender
+from syncer.peer.session.actions import Address, Link, LinkId, Send
+from syncer.peer.session.budget import Bucket, broadcasts
+from syncer.peer.session.counters import Counters
+from syncer.peer.session.keyring import ShareKey
+from syncer.peer.session.sender import Sender
+from syncer.peer.wire.bodies import MAX_ADDRESSES, Presence
+from syncer.peer.wire.frames import BUCKETS, FrameType, seal
 
 _LINKS: Final = 64  # whose budgets are kept, also while they are down: a link that flaps must not get a new one
 

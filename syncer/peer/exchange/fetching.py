@@ -20,12 +20,13 @@ from typing import Final, Protocol
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.bodies import TOKEN_BYTES, positions
-from syncer.peer.channel import Channel
-from syncer.peer.drops import Drop
-from syncer.peer.incoming import Incoming
-from syncer.peer.limits import Pace
-from syncer.peer.messages import (
+from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.limits import Pace
+from syncer.peer.exchange.rate import Rate
+from syncer.peer.wire.bodies import TOKEN_BYTES, positions
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.incoming import Incoming
+from syncer.peer.wire.messages import (
     MAX_QUERY_TOKENS,
     Busy,
     Cancel,
@@ -42,7 +43,6 @@ from syncer.peer.messages import (
     NotFound,
     Ping,
 )
-from syncer.peer.rate import Rate
 from syncer.ports.blocks import Want
 
 MOST_BYTES: Final = 8 << 20  # asked of one peer and not here

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from syncer.peer.actions import LinkId, PeerId
+from syncer.peer.session.actions import LinkId, PeerId
 
 BAN_S: Final = 3600.0
 LACKED_MOST: Final = 3  # so many blocks that a peer offered and did not have

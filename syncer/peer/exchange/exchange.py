@@ -25,26 +25,26 @@ import msgspec
 import structlog
 import trio
 
-from syncer.peer import tcp
-from syncer.peer.actions import Action, Answered, AskConnected, Heard, Left, LinkId, LookUp, Send
-from syncer.peer.actions import Link as SessionLink
-from syncer.peer.channel import HANDSHAKE_S, Channel, greeting
-from syncer.peer.drops import Drop
-from syncer.peer.fetching import Allowance
-from syncer.peer.figures import Figures, figures_of
-from syncer.peer.handshake import answer, parse_preamble
-from syncer.peer.joint import Joint
-from syncer.peer.keyring import RootKey
-from syncer.peer.limits import Door, Pace, Uploads
+from syncer.peer.exchange import tcp
+from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greeting
+from syncer.peer.exchange.fetching import Allowance
+from syncer.peer.exchange.figures import Figures, figures_of
+from syncer.peer.exchange.joint import Joint
+from syncer.peer.exchange.limits import Door, Pace, Uploads
+from syncer.peer.exchange.room import Lan, ShareRoom
+from syncer.peer.exchange.serving import Serving
+from syncer.peer.exchange.source import PeerSource
 from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_on_battery
 from syncer.peer.links.link import Came, Gone, Received
 from syncer.peer.links.links import Event
-from syncer.peer.room import Lan, ShareRoom
-from syncer.peer.serving import Serving
-from syncer.peer.session import Session
+from syncer.peer.session.actions import Action, Answered, AskConnected, Heard, Left, LinkId, LookUp, Send
+from syncer.peer.session.actions import Link as SessionLink
+from syncer.peer.session.keyring import RootKey
+from syncer.peer.session.session import Session
 from syncer.peer.settings import Peers, Use
-from syncer.peer.source import PeerSource
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.handshake import answer, parse_preamble
 from syncer.ports.blocks import ShareIndex
 
 log = structlog.get_logger()

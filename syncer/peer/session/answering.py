@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.actions import Address, LinkId, PeerId, Ticket
-from syncer.peer.bodies import WhoHas, bitmap_of
-from syncer.peer.budget import WORK
-from syncer.peer.keyring import ShareKey
+from syncer.peer.session.actions import Address, LinkId, PeerId, Ticket
+from syncer.peer.session.budget import WORK
+from syncer.peer.session.keyring import ShareKey
+from syncer.peer.wire.bodies import WhoHas, bitmap_of
 
 CROWD: Final = 8  # more known peers than these: answers wait, each for another time
 IMPLOSION: Final = 16  # more than these: about CROWD of them answer, by chance. Who asked asks again

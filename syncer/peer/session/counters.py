@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType
 
 LATENCY_S: Final = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Upper ends of the histogram's classes; one more is for what is slower."""

@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import (
+from syncer.peer.session.actions import (
     Action,
     Address,
     Answered,
@@ -35,19 +35,19 @@ from syncer.peer.actions import (
     Send,
     Ticket,
 )
-from syncer.peer.answering import Answering, Reply, Request
-from syncer.peer.asking import COALESCE_S, Asking, Question, Questions
-from syncer.peer.bodies import MAX_TOKENS, TOKEN_BYTES, IHave, Presence, WhoHas, positions
-from syncer.peer.counters import Counters
-from syncer.peer.drops import Drop
-from syncer.peer.frames import FrameType
-from syncer.peer.keyring import Keyring, RootKey
-from syncer.peer.keys import EpochKeys, epoch_of, nearby_epoch
-from syncer.peer.neighbours import KNOWN_S, Neighbour, Neighbours, is_near
-from syncer.peer.outbound import Outbound
-from syncer.peer.receiving import Received, Receiver
-from syncer.peer.sender import Sender
-from syncer.peer.standing import Standing
+from syncer.peer.session.answering import Answering, Reply, Request
+from syncer.peer.session.asking import COALESCE_S, Asking, Question, Questions
+from syncer.peer.session.counters import Counters
+from syncer.peer.session.keyring import Keyring, RootKey
+from syncer.peer.session.neighbours import KNOWN_S, Neighbour, Neighbours, is_near
+from syncer.peer.session.outbound import Outbound
+from syncer.peer.session.receiving import Received, Receiver
+from syncer.peer.session.sender import Sender
+from syncer.peer.session.standing import Standing
+from syncer.peer.wire.bodies import MAX_TOKENS, TOKEN_BYTES, IHave, Presence, WhoHas, positions
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.frames import FrameType
+from syncer.peer.wire.keys import EpochKeys, epoch_of, nearby_epoch
 
 HOLD_MOST_S: Final = 0.020
 HOLD_TRIPS: Final = 4

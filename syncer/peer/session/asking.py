@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import PeerId
+from syncer.peer.session.actions import PeerId
 
 COALESCE_S: Final = 0.002  # wants that come one after the other travel together
 AGAIN_S: Final = (0.3, 1.0, 5.0, 30.0)  # after so long ask again, the last one for ever

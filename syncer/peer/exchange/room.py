@@ -17,13 +17,13 @@ import structlog
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import Action, Answered, LinkId, PeerId
-from syncer.peer.channel import HANDSHAKE_S, Channel, greet
-from syncer.peer.fetching import Allowance, Download, Failure
-from syncer.peer.incoming import Incoming
-from syncer.peer.limits import Pace
-from syncer.peer.session import Session
-from syncer.peer.source import Asker
+from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greet
+from syncer.peer.exchange.fetching import Allowance, Download, Failure
+from syncer.peer.exchange.limits import Pace
+from syncer.peer.exchange.source import Asker
+from syncer.peer.session.actions import Action, Answered, LinkId, PeerId
+from syncer.peer.session.session import Session
+from syncer.peer.wire.incoming import Incoming
 
 log = structlog.get_logger()
 

@@ -17,10 +17,10 @@ from typing import Final, Protocol
 
 import trio
 
-from syncer.peer.drops import Drop
-from syncer.peer.handshake import GREETING_BYTES, REPLY_BYTES, Dialled
-from syncer.peer.keys import EpochKeys
-from syncer.peer.messages import Message, Octets
+from syncer.peer.wire.drops import Drop
+from syncer.peer.wire.handshake import GREETING_BYTES, REPLY_BYTES, Dialled
+from syncer.peer.wire.keys import EpochKeys
+from syncer.peer.wire.messages import Message, Octets
 
 READ_BYTES: Final = 256 << 10  # at once
 WRITE_PIECES: Final = 64  # at once; the system takes 1,024 at most

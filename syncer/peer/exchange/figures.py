@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from syncer.peer.counters import LATENCY_S
-from syncer.peer.limits import Uploads
-from syncer.peer.room import ShareRoom
-from syncer.peer.session import Session
-from syncer.peer.tcp import text
+from syncer.peer.exchange.limits import Uploads
+from syncer.peer.exchange.room import ShareRoom
+from syncer.peer.exchange.tcp import text
+from syncer.peer.session.counters import LATENCY_S
+from syncer.peer.session.session import Session
 
 
 class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):

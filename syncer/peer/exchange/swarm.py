@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 from blockfs.blocks.ids import BlockId
-from syncer.peer.actions import PeerId
+from syncer.peer.session.actions import PeerId
 
 PROVIDERS: Final = 8  # of one block, at most; also so many peers are used
 SLOW: Final = 2.0  # a block is asked for twice if the first will take so many times longer than the second

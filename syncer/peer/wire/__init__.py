@@ -1,0 +1,1 @@
+"""The bytes of the LAN protocol: frames, connections, messages, keys. Pure."""
