@@ -90,7 +90,7 @@ def test_who_has_udp_only_hears_and_is_heard_beside_ethernet(tmp_path: Path) -> 
         rich, poor, other = up(lan.nodes[0]), up(lan.nodes[1], only("udp6")), up(lan.nodes[2])
         assert rich.send(frame(1, 200))
         assert poor.hears(frame(1, 200))["carrier"] == "udp6"
-        assert other.hears(frame(1, 200))["carrier"] == "ethernet"
+        other.hears(frame(1, 200))  # by all carriers, and which is heard first is chance
         assert rich.send(frame(1, 201))  # ten minutes have not passed: by Ethernet alone
         other.hears(frame(1, 201))
         assert poor.send(frame(2))
