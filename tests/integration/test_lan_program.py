@@ -4,74 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kit.netns import Lan, Node
+from tests.kit.netns import Lan
+from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
 
 SHARE_BLOCK = 64 << 10
 SLOW_MBIT_S = 50.0  # so that the server can't have sent all before a neighbour has answered
-BLOCKSYNC = Path(sys.executable).with_name("blocksync")
-
-
-class Machine:
-    """One node with a folder that is linked to the container."""
-
-    def __init__(self, node: Node, server: Site) -> None:
-        self.node = node
-        self.server = server
-        self.root = node.home / "root"
-        self.root.mkdir()
-        self("link", self.root, server.url, "--token-file", server.token_file)
-        self.log = node.home / "watch.log"
-
-    def __call__(self, *arguments: str | Path, expect: int | None = 0) -> str:
-        return str(self.node.run(BLOCKSYNC, *arguments, expect=expect).stdout)
-
-    def json(self, *arguments: str | Path) -> dict[str, Any]:
-        """The last JSON line of a command."""
-        return dict(json.loads(self(*arguments, "--json").splitlines()[-1]))
-
-    def watch(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start the daemon."""
-        with self.log.open("ab") as log:
-            return self.node.start(BLOCKSYNC, "watch", *options, stderr=log)
-
-    def until(self, verb: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Follow the daemon until it is as wanted."""
-        # Both verbs end at once where there is no daemon yet.
-        while True:
-            process = self.node.start(
-                BLOCKSYNC, verb, "--follow", "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-            assert process.stdout is not None
-            for line in process.stdout:
-                told = json.loads(line)
-                if told["type"] != "error" and is_so(told):
-                    process.kill()
-                    return dict(told)
-            assert process.wait() == 10, self.log.read_text()
-
-
-class Site:
-    """The server, in a node of its own."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.folder = node.home / "server"
-        self.process = node.start(
-            BLOCKSYNC, "serve", self.folder, "--listen", f"{node.ipv4}:8800", stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        assert self.process.stdout is not None
-        assert any("listening on" in line for line in self.process.stdout)
-        self.url = f"pithos+http://{node.ipv4}:8800/v1/default/images"
-        self.token_file = self.folder / "token"
 
 
 @pytest.fixture
@@ -84,15 +27,6 @@ def two(tmp_path: Path) -> Iterator[tuple[Machine, Machine]]:
 def sockets(machine: Machine) -> str:
     """What is open on the network, by program."""
     return str(machine.node.run("ss", "--no-header", "--tcp", "--udp", "--packet", "--listening", "--processes").stdout)
-
-
-def is_there(told: dict[str, Any]) -> bool:
-    """It has a key and a link, so whoever comes from now on is heard."""
-    return bool(told["figures"] and told["figures"]["links"])
-
-
-def has_peer(told: dict[str, Any]) -> bool:
-    return bool(told["figures"] and told["figures"]["peers"])
 
 
 def test_daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Machine]) -> None:
