@@ -1,11 +1,11 @@
 """The real program on nodes of a network of its own: the server, and machines that are linked to it.
 
-    with Lan(3, home=folder) as lan:
-        server = Site(lan.nodes[0])
-        one, other = (Machine(node, server) for node in lan.nodes[1:])
-        one.watch()
-        one.until("peers", is_there)
-        other("reconcile", other.root)
+with Lan(3, home=folder) as lan:
+    server = Site(lan.nodes[0])
+    one, other = (Machine(node, server) for node in lan.nodes[1:])
+    one.watch()
+    one.until("peers", is_there)
+    other("reconcile", other.root)
 """
 
 from __future__ import annotations
