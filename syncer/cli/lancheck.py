@@ -10,6 +10,7 @@ import trio
 from blockfs.runtime.output import shown
 from syncer.cli.config import read_settings
 from syncer.cli.diagnosis import Check, Level
+from syncer.cli.opening import key_keeper
 from syncer.cli.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.errors import SyncerError
@@ -17,6 +18,7 @@ from syncer.peer.links import capability, host
 from syncer.peer.links.interfaces import Facts, Verdict, verdicts
 from syncer.peer.links.watching import interfaces
 from syncer.peer.settings import Peers, Use
+from syncer.peer.sharekey import mark_of
 from syncer.peer.wire.carrier import Carrier
 from syncer.remote.url import parse_url
 
@@ -94,9 +96,28 @@ def of_root(root: LinkedRoot, registry: Registry, environment: Mapping[str, str]
         return _check(Level.OK, f"off {off}")
     prefix = parse_url(root.record.url).prefix
     if prefix:
-        folder = shown(os.fsencode(prefix))
-        return _check(Level.OK, f"its share is the folder {folder}; roots of all of the container are of another")
-    return _check(Level.OK, "its share is all of the container; roots of a folder of it are of another")
+        share = f"the folder {shown(os.fsencode(prefix))}; roots of all of the container are of another"
+    else:
+        share = "all of the container; roots of a folder of it are of another"
+    level, key, remedy = of_key(root)
+    return _check(level, f"its share is {share}; {key}", remedy)
+
+
+def of_key(root: LinkedRoot) -> tuple[Level, str, str]:
+    """How it is with the key of a root's share, in words, and what to do."""
+    try:
+        kept = key_keeper(root).kept()
+    except (SyncerError, OSError) as error:
+        return Level.WARN, f"LAN off: {error}", "as it says"
+    if kept.off:
+        return Level.WARN, f"LAN off: {kept.off}", "until then blocks come from the server only"
+    if kept.key is None:
+        return Level.OK, "no key is known yet", "the next cycle that may write makes or reads it"
+    origin = "made from a passphrase" if kept.passphrase else f"the one on the server (generation {kept.highest})"
+    remedy = (
+        "devices with another passphrase, or without it, are no peers: their mark differs" if kept.passphrase else ""
+    )
+    return Level.OK, f"its key is {origin}, mark {mark_of(kept.key.key)}", remedy
 
 
 def _check(level: Level, text: str, remedy: str = "") -> Check:

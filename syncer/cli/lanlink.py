@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from syncer.cli.opening import key_keeper
 from syncer.cli.peering import is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
+from syncer.errors import SyncerError
 from syncer.peer.exchange.lazily import LazySource
 
 if TYPE_CHECKING:  # imported when a block is missing: with it come ciphers
     import trio
 
+    from syncer.peer.session.keyring import RootKey
     from syncer.ports.blocks import BlockSource
 
 
@@ -82,7 +84,9 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
     from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
     from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above
 
-    keys = key_keeper(root).keys_now()
+    keys: tuple[RootKey, ...] = ()
+    with suppress(SyncerError, OSError):  # `status` says so; the server has all that peers have
+        keys = key_keeper(root).keys_now()
     if not keys:
         yield None
         return

@@ -10,12 +10,15 @@ import trio
 from blockfs.cli.groups import Verbs
 from blockfs.runtime.output import json_line, note, shown
 from syncer.cli.opening import key_keeper
+from syncer.cli.passphrase import read_passphrase
 from syncer.cli.peering import switched_off
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.cli.showpeers import show
 from syncer.errors import UsageError
+from syncer.peer.sharekey import mark_of
 from syncer.remote.prefix import open_remote
+from syncer.remote.url import parse_url
 from syncer.watch import control
 
 _JSON_HELP = "Print one JSON object per root, and a summary."
@@ -73,6 +76,38 @@ def rotate_command(root: bytes, as_json: bool) -> None:
         json_line("rotate", {"root": shown(linked.path), "generation": generation, "daemon": told})
     else:
         note(f"the share of {shown(linked.path)} has a new key; the old one counts for 24 hours more")
+
+
+@command.command("passphrase")
+@click.argument("root", type=PATH)
+@click.option("--file", type=click.Path(dir_okay=False), help="Read it from there; -: standard input.")
+@click.option("--clear", is_flag=True, help="Take the key on the server again.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def passphrase_command(root: bytes, file: str | None, clear: bool, as_json: bool) -> None:
+    """Make the key of ROOT's share from a passphrase, the same on each device, instead of the key on the server.
+
+    It is asked for on the terminal, or read from standard input where that is none.
+    """
+    registry = Registry(os.environ)
+    linked = registry.get(root)
+    keeper = key_keeper(linked)
+    if clear:
+        if file is not None:
+            raise UsageError("--clear needs no passphrase; leave --file away")
+        if not keeper.forget_passphrase():
+            raise UsageError(f"{shown(linked.path)} has no passphrase: its share's key is the one on the server")
+        mark, done = None, "takes the share's key on the server again, with its next cycle"
+    else:
+        url = parse_url(linked.record.url)
+        made = keeper.use_passphrase(read_passphrase(file), url.account, url.container, url.prefix)
+        assert made.key is not None
+        mark = mark_of(made.key.key)
+        done = f"has a key made from the passphrase; its mark is {mark}, on each device with the same passphrase"
+    told = control.reload(registry.socket)
+    if as_json:
+        json_line("passphrase", {"root": shown(linked.path), "set": not clear, "mark": mark, "daemon": told})
+    else:
+        note(f"{shown(linked.path)} {done}")
 
 
 async def _rotate(linked: LinkedRoot) -> int:

@@ -42,6 +42,7 @@ class RootStatus:
         conflicts: Paths of conflict copies that nobody has dealt with.
         live: What the daemon says of it; None: it is not watched.
         lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
+        lan_passphrase: Their key is made from a passphrase, not the one on the server.
     """
 
     root: LinkedRoot
@@ -52,6 +53,7 @@ class RootStatus:
     conflicts: list[RelPath]
     live: RootLive | None
     lan_off: str = ""
+    lan_passphrase: bool = False
 
 
 @click.command("status")
@@ -99,6 +101,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         problems = database.problems()
         paths = database.load_base().paths.values()
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
+    key = KeyFile(linked.lan_key).told()
     condition, detail = _condition(linked, last)
     if condition == "ok" and not paths and raw_rules is not None:
         detail = _ignoring(IgnoreRules.load(raw_rules).ignoring_everything())
@@ -110,7 +113,8 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         problems=problems,
         conflicts=conflicts,
         live=live,
-        lan_off=off or KeyFile(linked.lan_key).off(),
+        lan_off=off or key.off,
+        lan_passphrase=key.passphrase,
     )
 
 
@@ -192,6 +196,7 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
         "conflicts": [shown(path) for path in status.conflicts],
         "paused": status.root.paused,
         "lan_off": status.lan_off or None,
+        "lan_passphrase": status.lan_passphrase,
         "watch": None if status.live is None else msgspec.to_builtins(status.live),
     }
 
@@ -210,6 +215,8 @@ def _show(status: RootStatus) -> None:
             rows.append(("blocks", _blocks(last.counts)))
     if status.lan_off:
         rows.append(("LAN", f"off: {status.lan_off}"))
+    elif status.lan_passphrase:
+        rows.append(("LAN", "by passphrase: devices without it, or with another one, are no peers"))
     rows += [
         ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
         for problem in status.problems

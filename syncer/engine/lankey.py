@@ -27,6 +27,7 @@ from syncer.errors import (
     FormatTooNewError,
     NoSpaceError,
     SyncerError,
+    UsageError,
 )
 from syncer.peer import sharekey
 from syncer.peer.sharekey import KEY_BYTES, BadKey, Kept, StoredKey
@@ -71,7 +72,9 @@ class LanKeyKeeper:
         Raises:
             FormatTooNewError: A newer program wrote it.
         """
-        raw = self._file.read()
+        return self._decoded(self._file.read())
+
+    def _decoded(self, raw: bytes | None) -> Kept:
         found = None if raw is None else sharekey.decode_kept(raw)
         if isinstance(found, int):
             raise FormatTooNewError(self._file.path, found, sharekey.FORMAT)
@@ -85,13 +88,37 @@ class LanKeyKeeper:
         """
         return sharekey.keys_now(self.kept(), self._clock())
 
-    async def use_passphrase(self, passphrase: str, account: str, container: str, prefix: str) -> None:
-        """From now on take the key that a passphrase makes; no object is looked at. See `sharekey.from_passphrase`."""
-        now_s = self._clock()
-        made = await trio.to_thread.run_sync(
-            sharekey.from_passphrase, self._share, passphrase, account, container, prefix, now_s
-        )
-        await self._keep(made)
+    def use_passphrase(self, passphrase: str, account: str, container: str, prefix: str) -> Kept:
+        """From now on take the key that a passphrase makes; no object is looked at. Blocking.
+
+        Args:
+            passphrase: See `sharekey.from_passphrase`, as for the others.
+            account: See there.
+            container: See there.
+            prefix: See there.
+
+        Raises:
+            UsageError: It is too short.
+            FormatTooNewError: See `kept`.
+        """
+        made = sharekey.from_passphrase(self.kept(), passphrase, account, container, prefix, self._clock())
+        self._file.write(sharekey.encode_kept(made))
+        return made
+
+    def forget_passphrase(self) -> bool:
+        """Go back to the share's key on the server, which the next cycle reads. Blocking.
+
+        Returns:
+            Whether there was a passphrase.
+
+        Raises:
+            FormatTooNewError: See `kept`.
+        """
+        kept = self.kept()
+        if kept.passphrase:
+            forgotten = Kept(share=self._share, highest=kept.highest, seen_s=int(self._clock()))
+            self._file.write(sharekey.encode_kept(forgotten))
+        return kept.passphrase
 
     async def attend(self, remote: CloudClient, sign: KeySign) -> list[int]:
         """In a cycle that may write: take over what changed, make a key where there is none, rotate one that is due.
@@ -104,7 +131,8 @@ class LanKeyKeeper:
             Serials of the object's versions that were written.
         """
         try:
-            kept = await trio.to_thread.run_sync(self.kept)
+            raw = await trio.to_thread.run_sync(self._file.read)
+            kept = self._decoded(raw)
         except (FormatTooNewError, OSError):
             return []  # a newer program's is left alone; `status` says so
         if kept.passphrase:
@@ -120,7 +148,7 @@ class LanKeyKeeper:
             counters.blocks_sent, counters.blocks_received = blocks  # a key is no block of a file
         if found != kept:
             with suppress(BlockfsError, OSError):  # not kept, so the next cycle finds it out again
-                await self._keep(found)
+                await trio.to_thread.run_sync(self._file.swap, raw, sharekey.encode_kept(found))
         return written
 
     async def _attended(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
@@ -146,18 +174,20 @@ class LanKeyKeeper:
         """Replace the key now, e.g. because a member left: the old one counts for 24 hours more.
 
         Raises:
+            UsageError: The key is made from a passphrase.
             FormatTooNewError: A newer program made the key.
             ForbiddenError: The server does not let us.
             SyncerError: The server is away, …: the key is as it was, or has just been rotated.
         """
         kept = await trio.to_thread.run_sync(self.kept)
-        kept = await self._found(remote, kept)
-        found = await self._rotated(remote, msgspec.structs.replace(kept, passphrase=False), [])
-        await self._keep(found)
+        if kept.passphrase:
+            raise UsageError(
+                "the share's key is made from a passphrase here; `blocksync peers passphrase` sets another one, on "
+                "each device, and with --clear takes the key on the server again"
+            )
+        found = await self._rotated(remote, await self._found(remote, kept), [])
+        await trio.to_thread.run_sync(self._file.write, sharekey.encode_kept(found))
         return found
-
-    async def _keep(self, kept: Kept) -> None:
-        await trio.to_thread.run_sync(self._file.write, sharekey.encode_kept(kept))
 
     async def _looked(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
         """What is known after this cycle's signs."""

@@ -18,9 +18,12 @@ Source: docs/design/share-index.md, section 5.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from syncer.errors import UsageError
 
 if TYPE_CHECKING:  # with a library of ciphers, which a cycle without peers does not need: 40 ms
     from syncer.peer.session.keyring import RootKey
@@ -34,6 +37,7 @@ LOOK_AFTER_S: Final = 24 * 3600.0  # a key that could not be made or read is tri
 _MAX_GENERATION: Final = 1 << 48
 _MAX_TIME_S: Final = 1 << 40
 
+MIN_PASSPHRASE: Final = 12  # characters; with 0.4 s a guess even so few letters drawn by chance are out of reach
 _SCRYPT_N: Final = 1 << 17  # with r = 8: 128 MiB and some 0.4 s for each guess
 _SCRYPT_MEMORY: Final = 192 << 20
 
@@ -231,23 +235,36 @@ def may_try(kept: Kept, now_s: float) -> bool:
     return not kept.tried_s or not 0 <= now_s - kept.tried_s < LOOK_AFTER_S
 
 
-def from_passphrase(share: str, passphrase: str, account: str, container: str, prefix: str, now_s: float) -> Kept:
+def from_passphrase(kept: Kept, passphrase: str, account: str, container: str, prefix: str, now_s: float) -> Kept:
     """A key that people agreed on by word of mouth; the server never sees it. Takes 128 MiB and some 0.4 s.
 
     Args:
-        share: See `Kept`.
-        passphrase: As typed; its characters count, not the spaces around it.
+        kept: What is remembered until now. Of it stays how new a key on the server was seen.
+        passphrase: As typed; its characters count, not the spaces around it, nor how a keyboard puts accents together.
         account: Of the container's owner. With the others the salt: one passphrase makes another key for each share.
         container: Its name.
         prefix: The folder of the container, without slashes around it; empty: all of it.
         now_s: Now.
+
+    Raises:
+        UsageError: It is shorter than `MIN_PASSPHRASE` characters.
     """
+    typed = unicodedata.normalize("NFC", passphrase).strip()
+    if len(typed) < MIN_PASSPHRASE:
+        raise UsageError(
+            f"a passphrase needs at least {MIN_PASSPHRASE} characters, this one has {len(typed)}: whoever records a "
+            "question on the network can try passphrases at home; six words that you draw by dice do"
+        )
     parts = [text.encode() for text in (account, container, prefix)]
     salt = b"blocksync-lan/1 passphrase" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-    typed = passphrase.strip().encode()
-    key = hashlib.scrypt(typed, salt=salt, n=_SCRYPT_N, r=8, p=1, maxmem=_SCRYPT_MEMORY, dklen=KEY_BYTES)
+    key = hashlib.scrypt(typed.encode(), salt=salt, n=_SCRYPT_N, r=8, p=1, maxmem=_SCRYPT_MEMORY, dklen=KEY_BYTES)
     made = StoredKey(generation=1, made_s=int(now_s), key=key)
-    return Kept(share=share, key=made, seen_s=int(now_s), passphrase=True)
+    return Kept(share=kept.share, key=made, highest=kept.highest, seen_s=int(now_s), passphrase=True)
+
+
+def mark_of(key: bytes) -> str:
+    """Eight hex digits that tell whether two devices have the same key. They say nothing of it to who has it not."""
+    return hashlib.blake2b(key, digest_size=4, person=b"blocksync mark").hexdigest()
 
 
 # --- what a device keeps

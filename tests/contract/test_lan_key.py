@@ -64,6 +64,12 @@ def sign_of(found: Listing | Changes) -> KeySign:
     return KeySign(tag=found.lan_key, gone=gone)
 
 
+@pytest.fixture
+def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passphrases that cost no half second each."""
+    monkeypatch.setattr(sharekey, "_SCRYPT_N", 4)
+
+
 @pytest.fixture(scope="module")
 def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
     with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
@@ -354,11 +360,11 @@ def test_what_a_newer_program_kept_is_left_alone(tmp_path: Path) -> None:
     trio.run(main)
 
 
-def test_a_passphrase_needs_no_object(tmp_path: Path) -> None:
+def test_a_passphrase_needs_no_object(cheap: None, tmp_path: Path) -> None:
     async def main() -> None:
         container, one, two = MemoryContainer(), Device(tmp_path, "one"), Device(tmp_path, "two")
         for device in (one, two):
-            await device.keeper.use_passphrase("correct horse", "anna", "docs", "")
+            device.keeper.use_passphrase("correct horse", "anna", "docs", "")
             await attend(device, MemoryClient(container))
         assert one.keys() == two.keys() != []
         assert container.objects == {}
@@ -386,5 +392,47 @@ def test_a_key_that_can_not_be_kept_fails_no_cycle(tmp_path: Path) -> None:
         (tmp_path / "gone").mkdir()
         await attend(one, MemoryClient(container))
         assert len(one.keys()) == 1
+
+    trio.run(main)
+
+
+def test_a_passphrase_that_is_set_while_a_cycle_looks_at_the_key_stays(cheap: None, tmp_path: Path) -> None:
+    """Else the cycle would put the server's key in its place, and nobody would notice."""
+
+    async def main() -> None:
+        container, one = MemoryContainer(), Device(tmp_path, "one")
+
+        async def between(operation: str, where: RelPath) -> None:
+            if operation == "put_small" and where == NAME:
+                one.keeper.use_passphrase("correct horse", "anna", "docs", "")
+
+        await attend(one, MemoryClient(container, before=between))
+        assert one.keeper.kept().passphrase
+
+    trio.run(main)
+
+
+def test_who_forgets_a_passphrase_takes_the_servers_key_again_but_no_older_one(cheap: None, tmp_path: Path) -> None:
+    async def main() -> None:
+        container, one = MemoryContainer(), Device(tmp_path, "one")
+        client = MemoryClient(container)
+        await attend(one, client)
+        first = sharekey.encode(one.keeper.kept().key)  # type: ignore[arg-type] # there is one
+        await one.keeper.rotate(client)
+        newest = one.keys()
+        one.keeper.use_passphrase("correct horse", "anna", "docs", "")
+        assert one.keys() != newest
+        assert one.keeper.forget_passphrase()
+        assert not one.keeper.forget_passphrase()
+        assert one.keys() == []
+        await one.keeper.attend(client, KeySign())  # nothing changed on the server: it asks
+        assert one.keys() == newest
+        one.keeper.use_passphrase("correct horse", "anna", "docs", "")
+        stat = await client.head(NAME)
+        assert stat is not None
+        await client.put_small(NAME, Kind.FILE, first, META, stat.tag)
+        one.keeper.forget_passphrase()
+        await attend(one, client)
+        assert "older" in one.off
 
     trio.run(main)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncer.errors import UsageError
 from syncer.peer import sharekey
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.sharekey import BadKey, Kept, StoredKey
@@ -159,20 +160,42 @@ def test_what_was_in_vain_is_tried_again_a_day_later() -> None:
     assert sharekey.may_try(device, NOW - 1)  # the clock was put back
 
 
-def test_a_passphrase_makes_one_key_for_one_share() -> None:
+def test_a_key_of_a_passphrase_stays_the_same_for_ever() -> None:
+    """Devices of all releases must make the same one."""
+    device = sharekey.from_passphrase(NONE, "correct horse", "anna", "docs", "", NOW)
+    (key,) = sharekey.keys_now(device, NOW)
+    assert key.raw.hex() == "07a93f9f4d38dc04471d4321fe7437ca000ee7db3bebd4cbb1f460bcf6732ecf"
+
+
+def test_a_passphrase_makes_one_key_for_one_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharekey, "_SCRYPT_N", 4)  # the real one takes half a second each
+
     def made(phrase: str = "correct horse", *place: str) -> bytes:
         account, container, prefix = place or ("anna", "docs", "")
-        return sharekey.keys_now(sharekey.from_passphrase("s", phrase, account, container, prefix, NOW), NOW)[0].raw
+        return sharekey.keys_now(sharekey.from_passphrase(NONE, phrase, account, container, prefix, NOW), NOW)[0].raw
 
     assert made() == made(" correct horse\n")
+    assert made("Grüße an alle") == made("Gru\N{COMBINING DIAERESIS}ße an alle")  # as other keyboards put it together
     others = [
         made("correct horsf"),
         made("correct horse", "ann", "adocs", ""),
         made("correct horse", "anna", "docs", "a"),
     ]
     assert len({made(), *others}) == 4
-    device = sharekey.from_passphrase("s", "correct horse", "anna", "docs", "", NOW)
+    device = sharekey.from_passphrase(NONE, "correct horse", "anna", "docs", "", NOW)
     assert not sharekey.is_due(device, NOW + 365 * DAY)
+
+
+def test_a_short_passphrase_is_refused() -> None:
+    """A recorded frame lets anybody try passphrases without asking a device."""
+    with pytest.raises(UsageError, match="at least 12 characters, this one has 11"):
+        sharekey.from_passphrase(NONE, " elevenchars ", "anna", "docs", "", NOW)
+
+
+def test_a_mark_tells_keys_apart_and_is_no_part_of_them() -> None:
+    assert sharekey.mark_of(NEW) == sharekey.mark_of(NEW) != sharekey.mark_of(OLD)
+    assert len(sharekey.mark_of(NEW)) == 8
+    assert sharekey.mark_of(NEW) not in NEW.hex()
 
 
 def test_no_key_is_shown() -> None:
