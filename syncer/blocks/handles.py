@@ -89,9 +89,10 @@ class Table:
         """Give a verified block to all who want it."""
         # One claim stays until it is taken: the block is in memory.
         kept = giver.bit if entry.claims & giver.bit else entry.claims & -entry.claims
-        for handle in self.handles:
-            if entry.claims & ~kept & handle.bit:
-                self.release(entry, handle)
+        if entry.claims != kept:
+            for handle in self.handles:
+                if entry.claims & ~kept & handle.bit:
+                    self.release(entry, handle)
         entry.data = data
         entry.delivery = delivery
         entry.pending = len(entry.callers)
@@ -99,8 +100,7 @@ class Table:
         for caller in entry.callers:
             caller.inbox.append((entry.want.id, data))
             caller.wake.set()
-        giver.gave(len(data))
-        self.file(entry)
+        self._leave_pools(entry)
 
     def lack(self, entry: Entry, handle: Handle, why: SyncerError | None) -> None:
         """A source does not have it."""
@@ -140,19 +140,18 @@ class Table:
             if old is not new:
                 entry.pools[handle.index] = new
                 if old is not None:
-                    old.discard(entry)
                     handle.removed(entry, old)
                 if new is not None:
-                    new.add(entry)
                     handle.added(entry, new)
-            if handle.is_to_show(entry):
-                if not entry.unseen & handle.bit:
-                    entry.unseen |= handle.bit
-                    handle.unseen.add(entry)
-                    handle.has_news()
-            elif entry.unseen & handle.bit:
-                entry.unseen &= ~handle.bit
-                handle.unseen.discard(entry)
+            if handle.peeks:
+                if handle.is_to_show(entry):
+                    if not entry.unseen & handle.bit:
+                        entry.unseen |= handle.bit
+                        handle.unseen.add(entry)
+                        handle.has_news()
+                elif entry.unseen & handle.bit:
+                    entry.unseen &= ~handle.bit
+                    handle.unseen.discard(entry)
 
     def _opened(self, entry: Entry) -> None:
         """Pass a want on to the next sources, or fail it when there are none."""
@@ -200,14 +199,15 @@ class Table:
         for handle in self.handles:
             if entry.claims & handle.bit:
                 self.release(entry, handle)
-        self._leave_pools(entry)
+        if entry.data is None:
+            self._leave_pools(entry)
+        entry.data = None  # whoever still looks at the entry must not keep a block in memory
 
     def _leave_pools(self, entry: Entry) -> None:
         for handle in self.handles:
             pool = entry.pools[handle.index]
             if pool is not None:
                 entry.pools[handle.index] = None
-                pool.discard(entry)
                 handle.removed(entry, pool)
             if entry.unseen & handle.bit:
                 handle.unseen.discard(entry)
@@ -225,6 +225,8 @@ class Handle:
         offered: Unclaimed wants that another one offers.
         claimed: Wants that one other source has claimed.
         unseen: Wants that `peek` is to show.
+        draws: It has called `take` without names. Before that, nothing is in the pools.
+        peeks: It has called `peek`. Before that, nothing is in `unseen`.
         denied: The budget had no room for a claim.
         meter: Runs while it has claims.
     """
@@ -238,6 +240,7 @@ class Handle:
         self.index = index
         self.bit = 1 << index
         self.unseen = Pool[Entry]()
+        self.draws = self.peeks = False
         self.denied = False
         self.meter = Meter()
         self.blocks = self.bytes = self.late = self.wrong = self.lacked = 0
@@ -257,9 +260,12 @@ class Handle:
     def peek(self, most: int) -> Sequence[Want]:
         """See Board."""
         self._looked = self._news
+        if not self.peeks:
+            self._begin_to_peek()
         found: list[Want] = []
-        while len(found) < most and (entry := self.unseen.first()) is not None:
-            self._saw(entry)
+        while len(found) < most and (entry := self.unseen.pop()) is not None:
+            entry.seen |= self.bit
+            entry.unseen &= ~self.bit
             found.append(entry.want)
         return found
 
@@ -279,6 +285,9 @@ class Handle:
                     most_bytes -= entry.want.length
                     taken.append(entry.want)
             return taken
+        if not self.draws:
+            self._begin_to_draw()
+        self._begin_to_take(allowed)
         while (entry := self._next(allowed)) is not None:
             if not self._claim(entry, most_bytes, first=not taken):
                 break
@@ -297,7 +306,7 @@ class Handle:
             for _, want, _ in fresh:
                 self._end_claim(table.open.get(want.id))
             raise
-        delivery = Delivery()
+        delivery, given_bytes = Delivery(), 0
         for (at, want, _), (block, data) in zip(fresh, named, strict=True):
             entry = table.open.get(want.id)
             if entry is None or entry.data is not None:
@@ -311,7 +320,10 @@ class Handle:
                     table.file(entry)
             else:
                 outcomes[at] = Given.RIGHT
+                given_bytes += len(data)
                 table.deliver(entry, data, delivery, self)
+        if delivery.left:
+            self.gave(delivery.left, given_bytes)
         self.late += outcomes.count(Given.LATE)
         if delivery.left:
             await delivery.done.wait()
@@ -366,19 +378,23 @@ class Handle:
         """Whether `peek` is to return it."""
         return entry.data is None and not (entry.seen | entry.lacks) & self.bit and entry.stage == self._stage
 
-    def added(self, entry: Entry, pool: Pool[Entry]) -> None:  # noqa: ARG002 - another handle looks at them
-        """A want was put into one of the pools."""
+    def added(self, entry: Entry, pool: Pool[Entry]) -> None:
+        """A want belongs into one of the pools now."""
+        if self.draws:
+            pool.add(entry)
         self.has_news()
 
     def removed(self, entry: Entry, pool: Pool[Entry]) -> None:
-        """A want was taken out of one of the pools."""
+        """A want does not belong there any more."""
+        if self.draws:
+            pool.discard(entry)
 
     def is_alone_with(self, entry: Entry) -> None:
         """All other sources lack a want."""
 
-    def gave(self, size_bytes: int) -> None:
-        """A block of it was delivered."""
-        self.blocks += 1
+    def gave(self, blocks: int, size_bytes: int) -> None:
+        """So many blocks of it were delivered, of so many bytes together."""
+        self.blocks += blocks
         self.bytes += size_bytes
         if not self._is_near and self._table.policy is not None:
             self._table.policy.devices.count(size_bytes, trio.current_time())
@@ -393,7 +409,8 @@ class Handle:
     def has_news(self) -> None:
         """`peek` or `take` may give something new."""
         self._news += 1
-        self.wake()
+        if self._event is not None:
+            self.wake()
 
     def wake(self) -> None:
         """Whoever waits looks again whether it should."""
@@ -410,6 +427,23 @@ class Handle:
         if self._event is None:
             self._event = trio.Event()
         return self._event
+
+    def _begin_to_peek(self) -> None:
+        self.peeks = True
+        for entry in self._table.open.values():
+            if self.is_to_show(entry):
+                entry.unseen |= self.bit
+                self.unseen.add(entry)
+
+    def _begin_to_draw(self) -> None:
+        self.draws = True
+        for entry in self._table.open.values():
+            pool = entry.pools[self.index]
+            if pool is not None:
+                pool.add(entry)
+
+    def _begin_to_take(self, allowed: Sequence[Pool[Entry]]) -> None:
+        """`_next` is called some times now, without an await in between."""
 
     def _next(self, allowed: Sequence[Pool[Entry]]) -> Entry | None:
         """The want to claim next: the most urgent one that is unclaimed, else one that is."""
@@ -438,11 +472,6 @@ class Handle:
         entry.seen |= self.bit
         table.file(entry)
         return True
-
-    def _saw(self, entry: Entry) -> None:
-        entry.seen |= self.bit
-        entry.unseen &= ~self.bit
-        self.unseen.discard(entry)
 
     def _end_claim(self, entry: Entry | None) -> None:
         if entry is not None and entry.data is None and entry.claims & self.bit:

@@ -51,6 +51,13 @@ class Pool(Generic[T]):
                 return next(iter(line))
         return None
 
+    def pop(self) -> T | None:
+        """Take out the one that `first` tells."""
+        for line in self._lines:
+            if line:
+                return line.popitem(last=False)[0]
+        return None
+
 
 class Lottery(Pool[T]):
     """In order, or by chance."""
@@ -60,16 +67,19 @@ class Lottery(Pool[T]):
         self._rows: tuple[list[T], ...] = tuple([] for _ in Urgency)
         self._places: dict[T, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._places)
+
     def add(self, item: T) -> None:
         """Put it in."""
-        super().add(item)
+        self._lines[item.urgency][item] = None
         row = self._rows[item.urgency]
         self._places[item] = len(row)
         row.append(item)
 
     def discard(self, item: T) -> None:
         """Take it out; it is in."""
-        super().discard(item)
+        del self._lines[item.urgency][item]
         row = self._rows[item.urgency]
         at, last = self._places.pop(item), row.pop()
         if last is not item:

@@ -21,6 +21,7 @@ from syncer.ports.blocks import BlockSource
 REMOTE: Final = "remote"
 """Name of the source that has this handle."""
 
+_STALE: Final = 1024  # so many wants that are not young any more lie among those that are
 _LOOK_S: Final = 0.005  # not more often: the server's own rate moves the time at which the devices' is too low
 
 
@@ -34,9 +35,12 @@ class ServerHandle(Handle):
         self._young: deque[Entry] = deque()  # by age; some are not spare any more
         self._first: Entry | None = None  # was drawn for the first window
         self._has_deadline = False
+        self._now = 0.0
+        self._turn = Turn.NONE
         self._spare_only = False
         self._longest = 1
         super().__init__(table, source, index)
+        self.draws = True
         policy.server = self.meter
 
     def _make_pools(self) -> None:
@@ -46,6 +50,7 @@ class ServerHandle(Handle):
 
     def added(self, entry: Entry, pool: Pool[Entry]) -> None:
         """A want was put into one of the pools."""
+        pool.add(entry)
         if pool is self.spare:
             entry.is_ripe = False
             self._young.append(entry)
@@ -58,6 +63,7 @@ class ServerHandle(Handle):
 
     def removed(self, entry: Entry, pool: Pool[Entry]) -> None:
         """A want was taken out of one of the pools."""
+        pool.discard(entry)
         if pool is self.spare:
             if entry.is_ripe:
                 self._ripe.discard(entry)
@@ -71,37 +77,42 @@ class ServerHandle(Handle):
             self._make_ripe(entry)
             self.has_news()
 
-    def gave(self, size_bytes: int) -> None:
-        """A block of it was delivered."""
-        self.blocks += 1
+    def gave(self, blocks: int, size_bytes: int) -> None:
+        """So many blocks of it were delivered, of so many bytes together."""
+        self.blocks += blocks
         self.bytes += size_bytes
         self.meter.count(size_bytes, trio.current_time())
         if self._policy.answered():
             self.has_news()
 
-    def _next(self, allowed: Sequence[Pool[Entry]]) -> Entry | None:
-        now = trio.current_time()
+    def _begin_to_take(self, allowed: Sequence[Pool[Entry]]) -> None:
+        self._now = now = trio.current_time()
         self._spare_only = self.offered not in allowed
-        self._ripen(now)
-        turn = self._policy.turn(now)
-        if turn is Turn.ALL:
-            entry = self.spare.first()
+        self._turn = self._policy.turn(now)
+        if self._turn is Turn.SPARE:
+            self._ripen(now)
+        elif len(self._young) > 2 * len(self._spare) + _STALE:
+            self._young = deque(filter(self._is_young, self._young))
+
+    def _next(self, allowed: Sequence[Pool[Entry]]) -> Entry | None:  # noqa: ARG002 - `_begin_to_take` looked at them
+        if self._turn is Turn.ALL:
+            entry = self._spare.first()
         else:
             entry = self._first = self._spare.drawn(self._draw)
             if entry is None or not self._policy.fits_first(entry.want.length):
                 self._first = None
-                entry = self._ripe.drawn(self._draw) if turn is Turn.SPARE else None
+                entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
         if entry is not None or self._spare_only:
             return entry
-        since = self._policy.offered_from(now, self._longest)
-        if since is None or since > now:
+        since = self._policy.offered_from(self._now, self._longest)
+        if since is None or since > self._now:
             return None
         return self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
 
     def _claim(self, entry: Entry, room: int, *, first: bool) -> bool:
         claimed = super()._claim(entry, room, first=first)
         if claimed and entry is self._first:
-            self._policy.asked_first(entry.want.length, trio.current_time())
+            self._policy.asked_first(entry.want.length, self._now)
         self._first = None
         return claimed
 
@@ -109,8 +120,11 @@ class ServerHandle(Handle):
         hold_s = self._policy.hold_s(now)
         while self._young and self._young[0].far_since + hold_s <= now:  # as `_deadline` adds them: it must not spin
             entry = self._young.popleft()
-            if entry.pools[self.index] is self.spare and not entry.is_ripe:
+            if self._is_young(entry):
                 self._make_ripe(entry)
+
+    def _is_young(self, entry: Entry) -> bool:
+        return entry.pools[self.index] is self.spare and not entry.is_ripe
 
     def _make_ripe(self, entry: Entry) -> None:
         entry.is_ripe = True

@@ -137,8 +137,10 @@ class ShareRoom:
         """See Room."""
         gone = list(ids)
         self._askers[id(asker)][1].difference_update(gone)
-        others = [wanted for _, wanted in self._askers.values() if wanted]
-        self._lan.session.drop_want(self.share, [each for each in gone if not any(each in wanted for wanted in others)])
+        for _, wanted in self._askers.values():
+            if wanted:  # by others, or others of ours
+                gone = [each for each in gone if each not in wanted]
+        self._lan.session.drop_want(self.share, gone)
 
     async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
         """See Room."""

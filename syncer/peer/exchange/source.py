@@ -152,7 +152,7 @@ class Cycle:
         self._swarm = Swarm(draw)
         self._wants: dict[BlockId, Want] = {}
         self._held: set[BlockId] = set()  # claimed, and asked of nobody now
-        self._unanswered: deque[tuple[float, BlockId]] = deque()
+        self._unanswered: deque[tuple[float, list[BlockId]]] = deque()
         self._swept: deque[BlockId] = deque()
         self._lines: dict[PeerId, _Line] = {}
         self._reaching: set[PeerId] = set()
@@ -207,13 +207,11 @@ class Cycle:
     def _wanted(self, wants: Sequence[Want]) -> None:
         now = trio.current_time()
         ids = [want.id for want in wants]
-        for want in wants:
-            if want.id not in self._wants:
-                self._swept.append(want.id)
-            self._wants[want.id] = want
-            self._longest = max(self._longest, want.length)
+        self._swept.extend([block for block in ids if block not in self._wants])
+        self._wants.update(zip(ids, wants, strict=True))
+        self._longest = max(self._longest, *[want.length for want in wants])
         patience_s = ANSWER_S + len(self._wants) / ASKED_PER_S
-        self._unanswered.extend((now + patience_s, block) for block in ids)
+        self._unanswered.append((now + patience_s, ids))
         self._swarm.want(ids, ready=not self._gated)
         self._something.set()
         self._room.want(self, ids)
@@ -236,9 +234,9 @@ class Cycle:
                     self._done([block])
             now, silent = trio.current_time(), []
             while self._unanswered and self._unanswered[0][0] <= now:
-                block = self._unanswered.popleft()[1]
-                if block in self._wants and not self._swarm.providers(block):
-                    silent.append(self._wants[block])
+                ids = self._unanswered.popleft()[1]
+                wanted = [self._wants[block] for block in ids if block in self._wants]
+                silent += [want for want in wanted if not self._swarm.providers(want.id)]
             self._board.lack(silent)
 
     def _done(self, ids: Sequence[BlockId]) -> None:

@@ -35,10 +35,9 @@ class Fate(Enum):
 
 
 class _Block:
-    __slots__ = ("flying", "is_ready", "providers")
+    __slots__ = ("flying", "providers")
 
-    def __init__(self, *, is_ready: bool) -> None:
-        self.is_ready = is_ready
+    def __init__(self) -> None:
         self.providers: list[PeerId] = []
         self.flying: list[PeerId] = []
 
@@ -62,16 +61,18 @@ class Swarm:
             draw: Chance: one of so many numbers, from 0 on.
         """
         self._draw = draw
-        self._blocks: dict[BlockId, _Block] = {}
+        self._wanted: set[BlockId] = set()
+        self._gated: set[BlockId] = set()  # of these, what may not be asked of peers yet
+        self._blocks: dict[BlockId, _Block] = {}  # that a peer has or had
         self._peers: dict[PeerId, _Peer] = {}
 
     def __len__(self) -> int:
         """How many blocks are wanted."""
-        return len(self._blocks)
+        return len(self._wanted)
 
     def __contains__(self, block: object) -> bool:
         """Whether it is wanted."""
-        return block in self._blocks
+        return block in self._wanted
 
     # --- what is wanted, and who has it
 
@@ -82,21 +83,26 @@ class Swarm:
             ids: What.
             ready: Whether they may be asked of peers; False: not before `make_ready`.
         """
-        for block in ids:
-            if block not in self._blocks:
-                self._blocks[block] = _Block(is_ready=ready)
+        if ready:
+            self._wanted.update(ids)
+        else:
+            new = set(ids) - self._wanted
+            self._gated |= new
+            self._wanted |= new
 
     def make_ready(self, block: BlockId) -> tuple[PeerId, ...]:
         """It may be asked of peers now. Returns who has it."""
+        self._gated.discard(block)
         state = self._blocks.get(block)
         if state is None:
             return ()
-        state.is_ready = True
         self._queue(block, state)
         return tuple(state.providers)
 
     def done(self, block: BlockId) -> tuple[PeerId, ...]:
         """It is here, or not wanted any more. Returns from whom it is still on its way."""
+        self._wanted.discard(block)
+        self._gated.discard(block)
         state = self._blocks.pop(block, None)
         if state is None:
             return ()
@@ -110,8 +116,12 @@ class Swarm:
         known = self._peers.setdefault(peer, _Peer())
         first = []
         for block in ids:
+            if block not in self._wanted or block in known.has:
+                continue
             state = self._blocks.get(block)
-            if state is None or block in known.has or len(state.providers) >= PROVIDERS:
+            if state is None:
+                state = self._blocks[block] = _Block()
+            elif len(state.providers) >= PROVIDERS:
                 continue
             if not state.providers:
                 first.append(block)
@@ -234,7 +244,7 @@ class Swarm:
 
     def _queue(self, block: BlockId, state: _Block) -> None:
         """Let each who has it find it, where blocks lie of which there are as many."""
-        if state.is_ready and not state.flying:
+        if not state.flying and block not in self._gated:
             for peer in state.providers:
                 self._peers[peer].queues[len(state.providers) - 1].append(block)
 

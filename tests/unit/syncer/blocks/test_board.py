@@ -16,7 +16,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import ConflictOnRemoteError, CorruptionError, NotFoundError, RemoteUnavailableError
 from syncer.ports.blocks import BlockSource, Board, Given, Receive, Urgency, Want
-from tests.unit.syncer.blocks.scripted import Holding, Scripted, blocks_of, ids, place, want
+from tests.unit.syncer.blocks.scripted import MOST, Holding, Scripted, blocks_of, ids, place, want
 
 Got = list[tuple[BlockId, bytes]]
 
@@ -519,6 +519,22 @@ def test_the_figures_of_the_sources_add_up_to_what_was_received() -> None:
         assert sum(each.bytes for each in stats.values()) == sum(len(data) for _, data in got)
         assert stats["own"].lacked == 40
         assert stats["remote"].seconds == pytest.approx(len(remote.asked))
+
+    run(test)
+
+
+def test_a_source_that_begins_late_to_look_or_to_take_gets_all_in_order() -> None:
+    async def test() -> None:
+        blocks, got = blocks_of(20), Got()
+        first, last = Seat("peers"), Seat("remote")
+        async with serving(first, last) as board, fetching(board, list(map(want, blocks)), got):
+            named = first.board.take(2 * MOST, among=list(blocks)[3:5])
+            assert ids(named) == list(blocks)[3:5]
+            assert ids(first.board.peek(100)) == [each for each in blocks if each not in ids(named)]
+            first.board.lack(named[:1])
+            assert ids(first.board.take(1 << 20)) == [*list(blocks)[:3], *list(blocks)[5:]]
+            assert first.board.take(1 << 20) == last.board.peek(0) == []
+            assert ids(last.board.peek(100)) == list(blocks)
 
     run(test)
 
