@@ -15,14 +15,13 @@ import threading
 import time
 from typing import Final, Protocol
 
-import structlog
-
 from blockfs.control import protocol
 from blockfs.control.client import SOCKET_NAME
 from blockfs.errors import BlockfsError
 from blockfs.runtime.atomic import space_errors
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import host_code, said
+from blockfs.runtime.logs import Log
 
 MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
 DRAIN_TIMEOUT_S: Final = 1.0  # for a peer that goes on sending after it was refused
@@ -31,7 +30,7 @@ ACCEPT_PAUSE_S: Final = 1.0  # when the host has no descriptor for a connection;
 
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
-log = structlog.get_logger()
+log = Log()
 
 
 class Session(Protocol):

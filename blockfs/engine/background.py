@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from blockfs.engine.ballast import Ballast
 from blockfs.engine.committer import Committer
 from blockfs.engine.filestate import Stores
@@ -21,8 +19,9 @@ from blockfs.engine.publisher import Publisher
 from blockfs.engine.sealer import Sealer
 from blockfs.engine.snapshots import Snapshots
 from blockfs.errors import AbandonedError, BlockfsError, NoSpaceError
+from blockfs.runtime.logs import Log
 
-log = structlog.get_logger()
+log = Log()
 
 _SEAL_LOOK_S: Final = 1.0  # how often a sealing thread looks for files that have become quiet
 _FAILED_PAUSE_S: Final = 2.0  # a full host is not asked more often than this

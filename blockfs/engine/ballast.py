@@ -13,11 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-import structlog
-
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.linux import syncfs
+from blockfs.runtime.logs import Log
 from blockfs.runtime.space import host_space
 
 _NAME: Final = b"ballast"
@@ -30,7 +29,7 @@ _SPARE: Final = 1  # taken back only if this many times its size stays free: it 
 
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = Log()
 
 
 class Ballast:

@@ -12,21 +12,20 @@ import errno
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from blockfs.engine.committer import Committer
 from blockfs.engine.failures import Failures
 from blockfs.engine.filestate import FileState, FileTable, StagedGeneration, Stores
 from blockfs.engine.pagemap import PAGE, PageMap
 from blockfs.engine.staging import RANGE, HostIoError, punch
 from blockfs.errors import BlockfsError
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import TOP_INOS, Kind
 
 _NAMED_RUNS: Final = 3  # in a message
 
-log = structlog.get_logger()
+log = Log()
 
 
 class FlushFailedError(HostIoError):

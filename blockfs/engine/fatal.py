@@ -18,11 +18,10 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Final, Self
 
-import structlog
-
 from blockfs.errors import AbandonedError, BlockfsError
+from blockfs.runtime.logs import Log
 
-log = structlog.get_logger()
+log = Log()
 
 _EXPECTED: Final = (BlockfsError, OSError)
 """What the engine may fail with when nothing is wrong with the engine."""

@@ -9,8 +9,6 @@ import os
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-import structlog
-
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.apply import Apply
 from blockfs.engine.background import Background
@@ -33,10 +31,11 @@ from blockfs.engine.snapshots import Snapshots
 from blockfs.engine.staging import StagingDirectory, probe
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import NoSpaceError
+from blockfs.runtime.logs import Log
 from blockfs.tree.schema import SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
 
-log = structlog.get_logger()
+log = Log()
 
 
 class Filesystem:

@@ -19,20 +19,19 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-import structlog
-
 from blockfs.engine.pagemap import PAGE
 from blockfs.errors import BlockfsError, CorruptionError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.failures import said
 from blockfs.runtime.linux import check_written, write_back
+from blockfs.runtime.logs import Log
 
 RANGE_SHIFT: Final = 40
 RANGE: Final = 1 << RANGE_SHIFT
 """Bytes of a file that one staging file covers: host filesystems end near 16 TiB."""
 
 _WRITE_BACK_BYTES: Final = 4 << 20  # some milliseconds of a disk
-log = structlog.get_logger()
+log = Log()
 
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode

@@ -7,13 +7,12 @@ import threading
 import time
 from typing import Final
 
-import structlog
-
 from blockfs.blocks.gc import CollectionStopped, is_due, unreferenced_bytes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.fuse import upkeep
 from blockfs.fuse.counters import Counters
+from blockfs.runtime.logs import Log
 from blockfs.runtime.space import host_space
 
 LOOK_S: Final = 10.0  # between two looks whether a collection is due …
@@ -21,7 +20,7 @@ LOOK_SHARE: Final = 100  # … or this many times as long as a look takes: it re
 LOW_SPACE_SHARE: Final = 20  # the host counts as nearly full below 1/20 free: then garbage goes even if it is little …
 LOW_SPACE_PAUSE_S: Final = 900.0  # … but a full host is not searched for garbage more often than this
 
-log = structlog.get_logger()
+log = Log()
 
 
 class Collector:

@@ -12,17 +12,16 @@ import os
 import select
 from typing import Final
 
-import structlog
-
 from blockfs.engine.volume import lock_holder
 from blockfs.fuse.mountpoints import MountError
 from blockfs.runtime.linux import MNT_DETACH, MNT_FORCE, umount2
+from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.output import shown
 
 ENDING_TIMEOUT_S: Final = 30.0  # then something else keeps it, and the lock says so to who wants it
 
-log = structlog.get_logger()
+log = Log()
 
 
 def end_dying(volume: bytes) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
 
-import structlog
+from blockfs.runtime.logs import Log
 
-log = structlog.get_logger()
+log = Log()
 
 _PATIENCE_S: Final = 1.0  # it takes milliseconds; who reads after a failed fsync should get the error already
 _END_S: Final = 10.0  # the kernel may wait for an answer that nobody gives any more

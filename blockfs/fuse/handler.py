@@ -14,8 +14,6 @@ from contextlib import suppress
 from functools import singledispatchmethod
 from typing import Final, Protocol, TypeVar
 
-import structlog
-
 from blockfs.control import protocol, waiting
 from blockfs.control import snapshots as messages
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
@@ -43,10 +41,11 @@ from blockfs.fuse.figures import figures_of
 from blockfs.fuse.requests import LOOKING
 from blockfs.fuse.snapshot_changes import SnapshotListing, frozen_file
 from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, errors_of_restore, snapshots_reply
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import SNAPSHOTS_INO
 
-log = structlog.get_logger()
+log = Log()
 
 _READING: Final = (
     protocol.Status,

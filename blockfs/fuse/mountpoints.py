@@ -9,16 +9,15 @@ import stat
 import subprocess
 from typing import Final
 
-import structlog
-
 from blockfs.errors import BlockfsError, NotFoundError, UsageError
 from blockfs.runtime.linux import MNT_DETACH, umount2
+from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE, Mount, is_below, read_mounts
 from blockfs.runtime.output import shown
 
 FUSE_CONFIGURATION: Final = "/etc/fuse.conf"
 
-log = structlog.get_logger()
+log = Log()
 
 
 class MountBusyError(BlockfsError):

@@ -24,7 +24,6 @@ from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import structlog
 import trio
 
 from blockfs.control.server import ControlServer
@@ -45,7 +44,7 @@ from blockfs.fuse.writeback import take_pages_below
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import syncfs_descriptor
-from blockfs.runtime.logs import log_to, open_log
+from blockfs.runtime.logs import Log, log_to, open_log
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import shown
@@ -58,7 +57,7 @@ ENDING_TIMEOUT_S: Final = 30.0  # for the process of an earlier mount that has u
 ABANDONED_TIMEOUT_S: Final = 60.0  # for the threads of a mount that a bug has ended
 ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-log = structlog.get_logger()
+log = Log()
 
 _GIL_INTERVAL_S: Final = 0.0001  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
 

@@ -22,7 +22,6 @@ from functools import partial
 from typing import Final, ParamSpec, Self, TypeVar
 
 import pyfuse3
-import structlog
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
@@ -40,6 +39,7 @@ from blockfs.fuse.mountpoints import MountError
 from blockfs.fuse.requests import ACTIVITY, KERNEL, Effect
 from blockfs.fuse.upkeep import paths_of
 from blockfs.fuse.writeback import take_pages
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import Kind
 
@@ -52,7 +52,7 @@ _LARGE_WRITE: Final = 128 << 10
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
-log = structlog.get_logger()
+log = Log()
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,9 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from blockfs.runtime.linux import detached_mount
+from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import read_mounts
 
 MAX_BACKGROUND: Final = 32  # each holds up to 1 MiB of memory here
@@ -30,7 +29,7 @@ from 4 to 2 MiB."""
 _CONNECTIONS: Final = "/sys/fs/fuse/connections"
 _BACKING_DEVICES: Final = Path("/sys/class/bdi")
 
-log = structlog.get_logger()
+log = Log()
 
 
 class Queue:

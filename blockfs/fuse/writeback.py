@@ -10,18 +10,17 @@ from __future__ import annotations
 import os
 from typing import Final
 
-import structlog
-
 from blockfs.engine.filesystem import Filesystem
 from blockfs.fuse.upkeep import paths_of
 from blockfs.runtime.atomic import space_errors
 from blockfs.runtime.linux import write_back_all
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import ROOT_INO
 
 _TRIES: Final = 4  # a name may go, and another come, between the look and the open
 
-log = structlog.get_logger()
+log = Log()
 
 
 def take_pages(filesystem: Filesystem, mountpoint: bytes) -> None:

@@ -8,10 +8,47 @@ import os
 from collections.abc import MutableMapping
 from typing import Any, Final, TextIO
 
-import structlog
-
 MAX_LOG_BYTES: Final = 10 * 1024 * 1024
 """A log file larger than this is renamed to `.1` when the next process opens it: two files bound the space."""
+
+
+class Log:
+    """Where a module's events go.
+
+    structlog, with all that it can be pretty with, is loaded with the first one: a third of a short command's start.
+    """
+
+    def __init__(self, **bound: object) -> None:
+        self._bound = bound
+
+    def bind(self, **bound: object) -> Log:
+        """One whose events carry these fields, too."""
+        return Log(**self._bound, **bound)
+
+    def debug(self, event: str, **fields: object) -> None:
+        """For who looks for a fault."""
+        self._logger().debug(event, **fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        """What happens in the course of things."""
+        self._logger().info(event, **fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Somebody should see to it."""
+        self._logger().warning(event, **fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Something was not done."""
+        self._logger().error(event, **fields)
+
+    def exception(self, event: str, **fields: object) -> None:
+        """An error with where it came from: the one being handled, or `exc_info`."""
+        self._logger().exception(event, **fields)
+
+    def _logger(self) -> Any:
+        import structlog  # noqa: PLC0415 - see above
+
+        return structlog.get_logger(**self._bound)
 
 
 def log_to(stream: TextIO, *, level: int = logging.INFO) -> None:
@@ -21,6 +58,8 @@ def log_to(stream: TextIO, *, level: int = logging.INFO) -> None:
         stream: Where to.
         level: The least that is written: `logging.DEBUG` to `logging.ERROR`.
     """
+    import structlog  # noqa: PLC0415 - as above
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -65,13 +104,15 @@ class _LineLogger:
     log = debug = info = warning = error = critical = exception = msg
 
 
+_log = Log()
+
+
 class _Bridge(logging.Handler):
     """Hands records of libraries (pyfuse3, trio) to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        event = structlog.get_logger()
-        level = max(record.levelno, logging.WARNING)
-        event.log(level, "library.logged", logger=record.name, text=record.getMessage(), exc_info=record.exc_info)
+        tell = _log.error if record.levelno >= logging.ERROR else _log.warning
+        tell("library.logged", logger=record.name, text=record.getMessage(), exc_info=record.exc_info)
 
 
 def _bytes_as_text(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

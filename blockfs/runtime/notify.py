@@ -9,9 +9,9 @@ import os
 import socket
 import time
 
-import structlog
+from blockfs.runtime.logs import Log
 
-log = structlog.get_logger()
+log = Log()
 
 
 class ServiceManager:

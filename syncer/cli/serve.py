@@ -10,7 +10,6 @@ import stat
 import sys
 
 import click
-import structlog
 
 from blockfs.runtime import logs, output
 from blockfs.runtime.exitcodes import ExitCode
@@ -54,10 +53,7 @@ def command(
     certificate again: a token that is gone counts no more, at once.
     """
     look_rarely()
-    logs.log_to(sys.stderr)
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO if verbose else logging.WARNING)
-    )
+    logs.log_to(sys.stderr, level=logging.INFO if verbose else logging.WARNING)
     size_bytes = None if block_size is None else parse_size(block_size)
     process.parse_address(listen)  # what is wrong with the command line is told before a folder is made
     if token_file is not None:

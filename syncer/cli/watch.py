@@ -12,10 +12,10 @@ from collections.abc import Collection
 from functools import partial
 
 import click
-import structlog
 import trio
 
 from blockfs.runtime import logs
+from blockfs.runtime.logs import Log
 from blockfs.runtime.notify import ServiceManager
 from syncer.cli.attending import Attendance, attendance
 from syncer.cli.roots import PATH, LinkedRoot, Registry
@@ -25,7 +25,7 @@ from syncer.watch import answers
 from syncer.watch.daemon import Daemon, Damaged, Wanted
 from syncer.watch.root_task import Surroundings
 
-log = structlog.get_logger()
+log = Log()
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-import structlog
 import trio
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from syncer.cli.attending import Attendance
 from syncer.cli.failures import code_of
@@ -41,7 +41,7 @@ from syncer.watch.source import DirtySource
 from syncer.watch.volume_source import VolumeSource, drop_snapshot, has_writers
 from syncer.watch.work import RemoteFeed, Work
 
-log = structlog.get_logger()
+log = Log()
 
 Watcher = Literal["auto", "inotify", "watchdog"]
 

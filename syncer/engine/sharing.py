@@ -16,6 +16,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
+from blockfs.runtime.logs import Log
 from syncer.blocks.recent import Recent
 from syncer.core.model import Content, Nid, RelPath
 from syncer.engine.books import Books
@@ -27,6 +28,7 @@ from syncer.state.statedb import StateDB
 
 T = TypeVar("T")
 
+log = Log()
 _END: Final = object()
 
 
@@ -76,10 +78,10 @@ class ShareKeeper:
         try:
             await self._write(changed)
         except CorruptionError as error:
-            _tell("share.index_dropped", folder=self._folder, reason=str(error))
+            log.info("share.index_dropped", folder=self._folder, reason=str(error))
             IdIndex.remove(self._folder)
         except (SyncerError, BlockfsError, OSError) as error:
-            _tell("share.index_behind", folder=self._folder, reason=str(error))
+            log.info("share.index_behind", folder=self._folder, reason=str(error))
 
     async def _write(self, changed: set[Nid] | None) -> None:
         index = await trio.to_thread.run_sync(IdIndex.make, self._folder)
@@ -180,7 +182,7 @@ class SharedRoot:
                     return question(index, rows)
             except (SyncerError, BlockfsError, OSError) as error:
                 if not isinstance(error, NotFoundError):
-                    _tell("share.not_answering", share=self.share, reason=str(error))
+                    log.info("share.not_answering", share=self.share, reason=str(error))
                 self._close()
                 return None
 
@@ -203,10 +205,3 @@ def _spots(block: BlockId, index: IdIndex, rows: RowReader) -> list[tuple[Spot, 
         if path is not None:
             found.append((spot, path))
     return found
-
-
-def _tell(event: str, **fields: str) -> None:
-    """To the log: somebody may want to know, nobody must act. The next cycle puts it right."""
-    import structlog  # noqa: PLC0415 - where there is something to tell: 15 ms of each start
-
-    structlog.get_logger().info(event, **fields)

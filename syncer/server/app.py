@@ -7,12 +7,12 @@ import uuid as uuids
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
+from blockfs.runtime.logs import Log
 from syncer.errors import CorruptionError, SyncerError
 from syncer.protocol import astakos, faults, hashmap, headers, swift
 from syncer.protocol.faults import Fault
@@ -76,7 +76,7 @@ _ONLY_FOR: Final = {
     swift_bulk.PARAMETER: {(Level.ACCOUNT, "DELETE"), (Level.ACCOUNT, "POST")},
 }
 
-_log = structlog.get_logger()
+_log = Log()
 
 
 class App:

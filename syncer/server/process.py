@@ -14,11 +14,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-import structlog
 import uvicorn
 
 from blockfs.blocks.gc import CollectionStopped
 from blockfs.errors import BlockfsError
+from blockfs.runtime.logs import Log
 from syncer.errors import LockedError, SyncerError, UsageError
 from syncer.server.app import App
 from syncer.server.bounded_protocol import BoundedProtocol, Reception
@@ -37,7 +37,7 @@ KEEP_ALIVE_S: Final = 75  # idle connections; longer than a client's pause betwe
 COLLECT_FIRST_S: Final = 600.0  # after the start: a server that never runs for long collects, too
 COLLECT_EVERY_S: Final = 3600.0
 
-_log = structlog.get_logger()
+_log = Log()
 
 
 def parse_address(listen: str) -> tuple[str, int]:

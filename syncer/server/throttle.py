@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-import structlog
+from blockfs.runtime.logs import Log
 
 WINDOW_S: Final = 60.0
 LINES_OF_ADDRESS: Final = 10
 LINES: Final = 600
 _ADDRESSES: Final = 10_000  # that are counted; further ones share one count
 
-_log = structlog.get_logger()
+_log = Log()
 
 
 class Throttle:

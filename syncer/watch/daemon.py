@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import structlog
 import trio
 
+from blockfs.runtime.logs import Log
 from blockfs.runtime.notify import ServiceManager
 from syncer.watch.live import DaemonLive, RootLive
 from syncer.watch.root_task import RootTask, Surroundings
@@ -20,7 +20,7 @@ from syncer.watch.work import RootPorts
 if TYPE_CHECKING:
     from syncer.watch.lan import Lan
 
-log = structlog.get_logger()
+log = Log()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,17 +12,17 @@ from functools import partial
 from typing import Final, Protocol
 
 import msgspec
-import structlog
 import trio
 
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.logs import Log
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.exchange.figures import Figures
 from syncer.peer.exchange.source import PeerSource, Room
 from syncer.peer.session.keyring import RootKey
 from syncer.ports.blocks import BlockSource, ShareIndex
 
-log = structlog.get_logger()
+log = Log()
 
 REST_S: Final = 5.0  # nobody asked for so long: the root's files are let go, so that its disk can be unmounted
 ANEW_S: Final = 60.0

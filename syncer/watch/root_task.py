@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
 import trio
 from msgspec import structs
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.failures import said
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from syncer.engine.report import Report
 from syncer.errors import (
@@ -34,7 +34,7 @@ from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, Outcome, 
 from syncer.watch.source import DirtySource, SourceLostError
 from syncer.watch.work import ALL, RootPorts, Work
 
-log = structlog.get_logger()
+log = Log()
 
 _EXPECTED: Final = (SyncerError, BlockfsError, OSError)
 _LOOKING_SHARE: Final = 0.002

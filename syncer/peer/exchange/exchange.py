@@ -22,9 +22,9 @@ from functools import partial
 from typing import Final, Protocol
 
 import msgspec
-import structlog
 import trio
 
+from blockfs.runtime.logs import Log
 from syncer.peer.exchange import tcp
 from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greeting
 from syncer.peer.exchange.fetching import Allowance
@@ -47,7 +47,7 @@ from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.handshake import answer, parse_preamble
 from syncer.ports.blocks import ShareIndex
 
-log = structlog.get_logger()
+log = Log()
 
 CONNECTION_S: Final = 600.0  # then it is begun anew, under the key and the epoch of that time
 POWER_S: Final = 30.0  # so often we look whether the machine runs on its battery, if that matters at all

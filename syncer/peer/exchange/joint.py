@@ -10,13 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-import structlog
-
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.logs import Log
 from syncer.errors import SyncerError
 from syncer.ports.blocks import ShareIndex
 
-log = structlog.get_logger()
+log = Log()
 
 _KEPT: Final = 65_536  # ids that came in, for who looks later
 A = TypeVar("A")

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
-import structlog
 import trio
 
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.logs import Log
 from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greet
 from syncer.peer.exchange.fetching import Allowance, Download, Failure
 from syncer.peer.exchange.limits import Pace
@@ -25,7 +25,7 @@ from syncer.peer.session.actions import Action, Answered, LinkId, PeerId
 from syncer.peer.session.session import Session
 from syncer.peer.wire.incoming import Incoming
 
-log = structlog.get_logger()
+log = Log()
 
 IDLE_S: Final = 60.0
 REST_S: Final = 60.0  # after a stall, or a broken rule

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
-import structlog
 
+from blockfs.runtime.logs import Log
 from syncer.peer.links.address import Address
 from syncer.peer.links.interfaces import Usable
 from syncer.peer.links.sockets import Sockets, Wire
@@ -19,7 +19,7 @@ from syncer.peer.wire.carrier import Carrier
 from syncer.peer.wire.frames import HEADER_BYTES
 from syncer.peer.wire.keys import SENDER_BYTES
 
-log = structlog.get_logger()
+log = Log()
 
 _PASSING: Final = frozenset({errno.ENOBUFS, errno.EAGAIN})
 """A queue is full: it happens to one frame, and says nothing of the next."""

@@ -22,9 +22,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-import structlog
 import trio
 
+from blockfs.runtime.logs import Log
 from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_wireless, metered
 from syncer.peer.links.interfaces import Facts, Usable, usable
@@ -37,7 +37,7 @@ from syncer.peer.settings import Peers
 from syncer.peer.wire.carrier import Carrier
 from syncer.peer.wire.frames import MAX_FRAME_BYTES
 
-log = structlog.get_logger()
+log = Log()
 
 READ_PER_S: Final = 2000  # frames; at 10 µs each, 2 % of a core. 10,000 wants of a neighbour are 56 frames
 _BATCH: Final = 64

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-import structlog
-
+from blockfs.runtime.logs import Log
 from syncer.peer.links.capability import drop_net_raw
 from syncer.peer.links.packet import Packets
 from syncer.peer.links.sockets import Sockets
@@ -15,7 +14,7 @@ from syncer.peer.links.udp6 import Multicast
 from syncer.peer.settings import Peers
 from syncer.peer.wire.carrier import Carrier
 
-log = structlog.get_logger()
+log = Log()
 
 
 class Opened:
