@@ -1,8 +1,12 @@
-"""Where a block can be had that is damaged or missing here: whoever has one implements `BlockSource`."""
+"""Where a block can be had that is damaged or missing here.
+
+A place on this machine is asked for one block after the other: `BlockSource`. Who brings blocks from elsewhere has an
+order of its own: a `Deliver`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final, Protocol, Self
@@ -13,6 +17,14 @@ from blockfs.blocks.ids import BlockId
 from blockfs.errors import CorruptBlockError, MissingBlockError, UsageError
 
 _BATCH: Final = 64  # blocks per sync: at most 256 MiB in memory
+
+
+Store = Callable[[Sequence[tuple[BlockId, bytes]]], None]
+"""Takes blocks with or without trailing NUL bytes, from one thread at a time. They are verified, and durable when it
+returns; what is wrong is left out."""
+
+Deliver = Callable[[Sequence[BlockId], Store], None]
+"""Fetches blocks, in any order and as many at a time as it likes, and hands them over. What it can't have it leaves."""
 
 
 class BlockSource(Protocol):
@@ -70,6 +82,25 @@ def fetch_again(blocks: BlockDirectory, wanted: Iterable[BlockId], sources: Sequ
             ]
             blocks.sync()
         done += stored
+    return done
+
+
+def deliver_again(blocks: BlockDirectory, wanted: Sequence[BlockId], deliver: Deliver) -> list[BlockId]:
+    """As `fetch_again`, from somebody who delivers.
+
+    Returns:
+        The blocks that are stored now, durably.
+    """
+    done: list[BlockId] = []
+
+    def store(got: Sequence[tuple[BlockId, bytes]]) -> None:
+        with blocks.hold() as hold:
+            stored = [block_id for block_id, data in got if _store(blocks, hold, block_id, data)]
+            blocks.sync()
+        done.extend(stored)
+
+    if wanted:
+        deliver(wanted, store)
     return done
 
 

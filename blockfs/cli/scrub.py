@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -13,7 +13,7 @@ import click
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.scrub import Step, scrub
-from blockfs.blocks.sources import DirectorySource, fetch_again
+from blockfs.blocks.sources import Deliver, DirectorySource, deliver_again, fetch_again
 from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
 from blockfs.control.client import ControlClient
 from blockfs.control.protocol import ScrubReply
@@ -22,6 +22,12 @@ from blockfs.fuse import offline, upkeep
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.units import format_size
+
+FindDeliver = Callable[[str], Deliver]
+"""Told a block directory's path, says who delivers its blocks; or raises why nobody does."""
+
+SOURCES: Final = "block_sources"
+"""Key of the click context's object: what a program around this one offers for `--from NAME`: NAME → `FindDeliver`."""
 
 _LOOK_S: Final = 0.3  # how often a mount is asked how far its scrub is
 
@@ -34,7 +40,8 @@ _LOOK_S: Final = 0.3  # how often a mount is asked how far its scrub is
     metavar="PLACE",
     type=PATH,
     multiple=True,
-    help="Volume, mount, server's folder or block directory to fetch damaged and missing blocks from. Repeatable.",
+    help="Volume, mount, server's folder or block directory to fetch damaged and missing blocks from; peers: devices "
+    "on the network. Repeatable.",
 )
 @json_option
 @click.pass_context
@@ -44,16 +51,19 @@ def command(context: click.Context, path: bytes, sources: tuple[bytes, ...], as_
     Exit code 0: clean, or all fetched again; 15: something is damaged; each corrupt block is named.
     """
     blocks_path = _blocks_path(path)
-    places = [_blocks_path(source) for source in sources]  # a misspelt one is told before hours of reading, not after
+    # A misspelt one is told before hours of reading, not after.
+    named: Mapping[bytes, FindDeliver] = (context.obj or {}).get(SOURCES, {})
+    places = [_blocks_path(source) for source in sources if source not in named]
+    delivers = [named[source](blocks_path) for source in dict.fromkeys(sources) if source in named]
     with progress() as step:
         step("reading all blocks")
         result = _scrub(path, lambda done, blocks: step(f"reading all blocks: {100 * done // blocks} % of {blocks}"))
         fetched: list[BlockId] = []
-        if places and (result.corrupt or result.missing):
+        if sources and (result.corrupt or result.missing):
             step("fetching blocks again")
-            fetched = _fetch(blocks_path, places, result)
-    _print(result, fetched, as_json=as_json)
-    left = {*result.corrupt, *result.missing}.difference(fetched)
+            fetched = _fetch(blocks_path, places, delivers, result)
+    left = [block_id for block_id in _lacking(result) if block_id not in set(fetched)]
+    _print(result, fetched, left if sources else [], as_json=as_json)
     if left or result.findings or not (result.clean or fetched):
         context.exit(ExitCode.CORRUPTION)
 
@@ -97,14 +107,26 @@ def _blocks_path(path: bytes) -> str:
     return blocks_without_tree(path) or os.fsdecode(os.path.join(place_of(path).volume, b"blocks"))
 
 
-def _fetch(target: str, sources: Sequence[str], result: ScrubReply) -> list[BlockId]:
-    """Store what is damaged or missing again. The block directory takes several processes, so also beside a mount."""
-    wanted = [BlockId(block_id) for block_id in (*result.corrupt, *result.missing)]
+def _lacking(result: ScrubReply) -> list[BlockId]:
+    return [BlockId(block_id) for block_id in (*result.corrupt, *result.missing)]
+
+
+def _fetch(target: str, sources: Sequence[str], delivers: Sequence[Deliver], result: ScrubReply) -> list[BlockId]:
+    """Store what is damaged or missing again, from places on this machine first.
+
+    The block directory takes several processes, so also beside a mount.
+    """
+    wanted = _lacking(result)
     with BlockDirectory.open(target) as blocks, ExitStack() as opened:
-        return fetch_again(blocks, wanted, [opened.enter_context(DirectorySource.opened(path)) for path in sources])
+        places = [opened.enter_context(DirectorySource.opened(path)) for path in sources]
+        done = fetch_again(blocks, wanted, places)
+        for deliver in delivers:
+            stored = set(done)
+            done += deliver_again(blocks, [block_id for block_id in wanted if block_id not in stored], deliver)
+        return done
 
 
-def _print(result: ScrubReply, fetched: Sequence[BlockId], *, as_json: bool) -> None:
+def _print(result: ScrubReply, fetched: Sequence[BlockId], not_found: Sequence[BlockId], *, as_json: bool) -> None:
     if as_json:
         json_line(
             "scrub",
@@ -115,12 +137,19 @@ def _print(result: ScrubReply, fetched: Sequence[BlockId], *, as_json: bool) -> 
                 "corrupt": [block_id.hex() for block_id in result.corrupt],
                 "missing": [block_id.hex() for block_id in result.missing],
                 "fetched": [block_id.hex() for block_id in fetched],
+                "not_found": [block_id.hex() for block_id in not_found],
                 "paths": [shown(path) for path in result.paths],
                 "findings": list(result.findings),
             },
         )
         return
-    for word, ids in (("corrupt", result.corrupt), ("missing", result.missing), ("fetched again", fetched)):
+    told = (
+        ("corrupt", result.corrupt),
+        ("missing", result.missing),
+        ("fetched again", fetched),
+        ("nobody has", not_found),
+    )
+    for word, ids in told:
         for block_id in ids:
             click.echo(f"{word}: {block_id.hex()}")
     for damaged in result.paths:

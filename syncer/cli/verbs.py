@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from blockfs.cli.groups import Verbs
 from blockfs.runtime import garbage, interrupts
+
+if TYPE_CHECKING:  # see `MODULES`
+    from blockfs.blocks.sources import Deliver
 
 SECTIONS: Final = {
     "Volumes": {
@@ -87,4 +90,11 @@ class LazyVerbs(Verbs):
 @click.pass_context
 def blocksync(context: click.Context, debug: bool) -> None:
     """Folders of large, similar files: small on disk, cheap to move."""
-    context.obj = {"debug": debug}
+    context.obj = {"debug": debug, "block_sources": {b"peers": _peers}}
+
+
+def _peers(blocks_path: str) -> Deliver:
+    """What `scrub --from peers` asks: see blockfs.cli.scrub."""
+    from syncer.cli.peerblocks import find  # noqa: PLC0415 - for who asks
+
+    return find(blocks_path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.scrub import scrub
-from blockfs.blocks.sources import DirectorySource, fetch_again
+from blockfs.blocks.sources import DirectorySource, Store, deliver_again, fetch_again
 
 BLOCK_SIZE = 4096
 DATA = [bytes([number]) * 3000 + bytes(100) for number in range(1, 5)]
@@ -73,3 +74,25 @@ def test_another_block_directory_is_a_source_of_what_it_has_whole(tmp_path: Path
     with filled(tmp_path / "blocks", count=1) as blocks, DirectorySource.opened(str(tmp_path / "other")) as source:
         assert fetch_again(blocks, IDS[1:], [source]) == [IDS[2], IDS[3]]
         assert blocks.missing(IDS) == [IDS[1]]
+
+
+def test_what_somebody_delivers_is_stored_if_it_is_right_whatever_the_order(tmp_path: Path) -> None:
+    with filled(tmp_path / "blocks", count=1) as blocks:
+
+        def deliver(wanted: Sequence[BlockId], store: Store) -> None:
+            assert list(wanted) == IDS[1:]
+            store([(IDS[3], DATA[3]), (IDS[2], b"something else")])
+            store([(IDS[2], bytes(BLOCK_SIZE + 1))])
+            store([(IDS[1], DATA[1])])
+
+        assert deliver_again(blocks, IDS[1:], deliver) == [IDS[3], IDS[1]]
+        assert blocks.missing(IDS) == [IDS[2]]
+        assert blocks.get(IDS[3], verify=True) == DATA[3].rstrip(b"\0")
+
+
+def test_nobody_is_asked_for_nothing(tmp_path: Path) -> None:
+    def deliver(_: Sequence[BlockId], __: Store) -> None:
+        raise AssertionError
+
+    with filled(tmp_path / "blocks") as blocks:
+        assert deliver_again(blocks, [], deliver) == []
