@@ -14,6 +14,7 @@ from syncer.cli.passphrase import read_passphrase
 from syncer.cli.peering import switched_off
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
+from syncer.cli.showpeers import follow as follow_peers
 from syncer.cli.showpeers import show
 from syncer.errors import UsageError
 from syncer.peer.sharekey import mark_of
@@ -26,12 +27,16 @@ _JSON_HELP = "Print one JSON object per root, and a summary."
 
 @click.group("peers", cls=Verbs, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
-@click.option("--follow", is_flag=True, help="Show it again every second, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Show it live, until Ctrl-C.")
 @click.pass_context
 def command(context: click.Context, as_json: bool, follow: bool) -> None:
     """Show which devices on the network `blocksync watch` gets blocks from, or decide whether it does."""
     if context.invoked_subcommand is None:
-        show(Registry(os.environ).socket, as_json=as_json, follow=follow)
+        socket = Registry(os.environ).socket
+        if follow:
+            follow_peers(socket, as_json=as_json)
+        else:
+            show(socket, as_json=as_json)
     elif as_json or follow:
         raise UsageError(f"give --json and --follow after {context.invoked_subcommand}, if it has them")
 

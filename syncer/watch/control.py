@@ -125,9 +125,11 @@ def question(ask: Literal["blocks"], uuid: str) -> bytes:
 
 
 def _known(path: str, question: Question, kind: type[T]) -> T:
-    """One answer to a question that older daemons do not know."""
+    """One answer to a question that older daemons do not know, or answer otherwise."""
     try:
         return next(_asked(path, question, kind))
+    except msgspec.ValidationError:
+        raise OlderDaemonError from None
     except NotWatchingError:
         if live(path) is None:
             raise

@@ -102,8 +102,8 @@ def test_a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -
     one.server.node.shape(SLOW_MBIT_S)
     (one.root / "image").write_bytes(data)
     image = other.root / "image"
-    told = other.until("peers", lambda _: image.is_file() and image.read_bytes() == data)
-    got = told["figures"]["blocks_from_peers"]
+    other.until("status", lambda live: live["phase"] == "idle" and image.is_file() and image.read_bytes() == data)
+    got = other.json("peers")["figures"]["blocks_from_peers"]
     assert 0 < got <= one.json("peers")["figures"]["blocks_to_peers"]
 
 
