@@ -16,7 +16,7 @@ from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.cli.showpeers import follow as follow_peers
 from syncer.cli.showpeers import show
-from syncer.errors import UsageError
+from syncer.errors import ForbiddenError, NotFoundError, UsageError
 from syncer.peer.sharekey import mark_of
 from syncer.remote.prefix import open_remote
 from syncer.remote.url import parse_url
@@ -58,10 +58,16 @@ def on_command(root: bytes | None, as_json: bool) -> int:
 
 
 @command.command("unban")
+@click.argument("peer", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def unban_command(as_json: bool) -> None:
-    """Take blocks again from devices that have sent wrong ones. A ban ends by itself after an hour."""
-    lifted = control.unban(Registry(os.environ).socket)
+def unban_command(peer: str | None, as_json: bool) -> None:
+    """Take blocks again from PEER (default: all devices that sent wrong ones). A ban ends by itself after an hour.
+
+    PEER is an address or the beginning of an id, as `peers` shows them.
+    """
+    lifted = control.unban(Registry(os.environ).socket, peer or "")
+    if peer and not lifted:
+        raise NotFoundError(f"nobody called {peer} is banned; `blocksync peers` lists who is")
     if as_json:
         json_line("unban", {"lifted": lifted})
     else:
@@ -119,6 +125,9 @@ async def _rotate(linked: LinkedRoot) -> int:
     remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
     try:
         kept = await key_keeper(linked).rotate(remote)
+    except ForbiddenError as error:
+        why = "the token of this root may not write to its share; rotate on a device whose token may"
+        raise ForbiddenError(f"{shown(linked.path)}: {why} ({error})") from error
     finally:
         await remote.close()
     return kept.highest

@@ -71,7 +71,7 @@ async def _answer(stream: trio.SocketStream, daemon: Daemon, question: Question)
     elif question.ask == "peers":
         await _send(stream, _peers(daemon))
     elif question.ask == "unban":
-        await _send(stream, Lifted(lifted=0 if daemon.lan is None else daemon.lan.unban()))
+        await _send(stream, Lifted(lifted=0 if daemon.lan is None else daemon.lan.unban(question.who)))
     elif question.ask == "blocks":
         await _relay(stream, daemon, question.uuid)
     elif question.ask == "reload":

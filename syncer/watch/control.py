@@ -4,7 +4,7 @@ This is the commands' side of it, which needs no event loop; `answers.py` is the
 
 A Unix stream socket beside the registry, for its own user. One JSON line each way: `{"ask":"live"}` is answered once,
 `{"ask":"follow"}` whenever something changed, `{"ask":"reload"}` and `{"ask":"sync","uuid":…}` with `{"done":true}`.
-`{"ask":"peers"}` is answered once, `{"ask":"unban"}` with `{"lifted":n}`. After `{"ask":"blocks","uuid":…}` the
+`{"ask":"peers"}` is answered once, `{"ask":"unban","who":…}` with `{"lifted":n}`. After `{"ask":"blocks","uuid":…}` the
 connection speaks as `peer.relay` has it. A daemon of an older release hangs up at a question that it does not know.
 """
 
@@ -30,11 +30,12 @@ _MAX_LINE_BYTES: Final = 1 << 24  # a thousand roots take 1 MiB
 TIMEOUT_S: Final = 10.0
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked."""
 
     ask: Literal["live", "follow", "reload", "sync", "peers", "unban", "blocks"]
     uuid: str = ""
+    who: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,13 +111,17 @@ def peers(path: str) -> PeersLive:
     return _known(path, Question(ask="peers"), Kind)
 
 
-def unban(path: str) -> int:
-    """Lift all bans; returns how many there were.
+def unban(path: str, who: str = "") -> int:
+    """Lift bans; returns how many there were.
+
+    Args:
+        path: The daemon's socket.
+        who: See `Exchange.unban`.
 
     Raises:
         NotWatchingError, OlderDaemonError: See `peers`.
     """
-    return _known(path, Question(ask="unban"), Lifted).lifted
+    return _known(path, Question(ask="unban", who=who), Lifted).lifted
 
 
 def question(ask: Literal["blocks"], uuid: str) -> bytes:

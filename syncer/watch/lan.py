@@ -134,9 +134,9 @@ class Lan:
         served = self._served.get(uuid)
         return (0, 0) if served is None else served.given()
 
-    def unban(self) -> int:
-        """Lift all bans. Returns how many there were."""
-        return 0 if self._exchange is None else self._exchange.unban()
+    def unban(self, who: str) -> int:
+        """See `Exchange.unban`."""
+        return 0 if self._exchange is None else self._exchange.unban(who)
 
     def live(self) -> PeersLive:
         """How it stands."""

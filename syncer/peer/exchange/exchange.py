@@ -28,7 +28,7 @@ from blockfs.runtime.logs import Log
 from syncer.peer.exchange import tcp
 from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greeting
 from syncer.peer.exchange.fetching import Allowance
-from syncer.peer.exchange.figures import Figures, figures_of
+from syncer.peer.exchange.figures import Figures, figures_of, is_called
 from syncer.peer.exchange.joint import Joint
 from syncer.peer.exchange.limits import Door, Pace, Uploads
 from syncer.peer.exchange.room import Lan, ShareRoom
@@ -211,9 +211,17 @@ class Exchange:
         """Roots that take part."""
         return list(self._roots)
 
-    def unban(self, which: bytes | None = None) -> int:
-        """Lift the bans of a peer or an address; None: all. Returns how many there were."""
-        return self.session.standing.unban(which)
+    def unban(self, who: str = "") -> int:
+        """Lift bans. Returns how many held until now.
+
+        Args:
+            who: Whose, as figures show it: the beginning of an id, four digits or more, or an address; empty: all.
+        """
+        standing = self.session.standing
+        named = [ban for ban in standing.bans(trio.current_time()) if not who or is_called(ban, who)]
+        for ban in named:
+            standing.unban(ban.peer)
+        return len(named)
 
     def figures(self) -> Figures:
         """Who is there, what came and went, and what is held against whom; of this moment."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,9 @@ from syncer.peer.exchange.room import ShareRoom
 from syncer.peer.exchange.tcp import text
 from syncer.peer.session.counters import LATENCY_S
 from syncer.peer.session.session import Session
+from syncer.peer.session.standing import Ban
+
+_ID_DIGITS: Final = 4  # of an id that a person types, at least
 
 
 class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +109,14 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
     lacked: int
     broadcasts_held: int
+
+
+def is_called(ban: Ban, who: str) -> bool:
+    """Whether a person means this one: by the beginning of its id, four digits or more, or by its address."""
+    name = who.lower().partition("%")[0]
+    return (len(name) >= _ID_DIGITS and ban.peer.hex().startswith(name)) or (
+        bool(ban.address) and text(ban.address) == name
+    )
 
 
 def figures_of(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel, greet
 from syncer.peer.exchange.fetching import Download
+from syncer.peer.session.actions import PeerId
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Use
 from syncer.peer.wire.keys import derive, epoch_of
@@ -230,8 +232,24 @@ async def test_who_sent_a_wrong_block_is_out_for_an_hour() -> None:
         assert [ban.address for ban in two.exchange.figures().bans] == ["fe80::1"]
         assert await two.fetches(BLOCKS[1:2]) == {}
         assert await handshake(two, one.address) is None
+        (ban,) = two.exchange.figures().bans
+        for nobody in ("fe80::2", ban.peer[:3], "f" * 32, "fe80"):
+            assert two.exchange.unban(nobody) == 0
         assert two.exchange.unban() == 1
         assert len(await two.fetches(BLOCKS[1:2])) == 1
+
+
+@on_a_clock
+@pytest.mark.parametrize("who", ["id", "ID", "address", "zone"])
+async def test_a_ban_is_lifted_by_the_name_that_is_shown(who: str) -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        two.exchange.share("root", [KEY], Shelf(BLOCKS))
+        two.exchange.session.standing.ban(PeerId(b"\xab" * 16), one.address, trio.current_time())
+        names = {"id": "abab", "ID": "ABABABAB", "address": "fe80::1", "zone": "fe80::1%lan0"}
+        assert two.exchange.unban(names[who]) == 1
+        assert two.exchange.figures().bans == ()
 
 
 @on_a_clock

@@ -29,7 +29,7 @@ def older(tmp_path: Path) -> Iterator[str]:
                 except OSError:
                     return
                 with connection:
-                    if connection.recv(4096) == b'{"ask":"live","uuid":""}\n':
+                    if connection.recv(4096) == b'{"ask":"live"}\n':
                         connection.sendall(msgspec.json.encode(DaemonLive(pid=1, started=0, roots=[])) + b"\n")
 
         thread = threading.Thread(target=serve)
