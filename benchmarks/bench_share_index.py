@@ -24,19 +24,20 @@ SHAPES = {"one file": 1, "10,000 files": 10_000}
 
 def run() -> list[Result]:
     """Both shapes."""
-    return [result for name, files in SHAPES.items() for result in _shape(name, files)]
+    return [result for name, files in SHAPES.items() for result in measure(name, files, BLOCKS, REPETITIONS)]
 
 
-def _shape(name: str, files: int) -> list[Result]:
+def measure(name: str, files: int, blocks: int, repetitions: int) -> list[Result]:
+    """So many blocks in so many files: made, after a change, asked."""
     made: list[float] = []
     changed: list[float] = []
     asked: list[float] = []
     size_bytes = 0
-    for repetition in range(REPETITIONS):
+    for repetition in range(repetitions):
         with tempfile.TemporaryDirectory(prefix="blocksync-index-") as home, StateDB.create(f"{home}/state") as state:
             noise = random.Random(repetition)
-            lists = {Nid(nid): _list(noise.randbytes(32 * (BLOCKS // files))) for nid in range(1, files + 1)}
-            contents = {nid: _content(blocks) for nid, blocks in lists.items()}
+            lists = {Nid(nid): _list(noise.randbytes(32 * (blocks // files))) for nid in range(1, files + 1)}
+            contents = {nid: _content(each) for nid, each in lists.items()}
             state.record([_row(nid, contents[nid]) for nid in lists])
             with IdIndex.make(f"{home}/state/share-index") as index:
                 made.append(_follow(index, state, lists, None))
@@ -45,13 +46,13 @@ def _shape(name: str, files: int) -> list[Result]:
                 lists[first] = _list(noise.randbytes(32) + lists[first].ids[32:])
                 state.record([_row(first, _content(lists[first]))])
                 changed.append(_follow(index, state, lists, [first]))
-                ids = [blocks[noise.randrange(len(blocks))] for blocks in noise.choices(list(lists.values()), k=ASKED)]
+                ids = [each[noise.randrange(len(each))] for each in noise.choices(list(lists.values()), k=ASKED)]
                 began_s = time.perf_counter()
                 with state.rows() as rows:
                     index.match([each[:8] for each in ids], rows)
                 asked.append(time.perf_counter() - began_s)
-    about = f"{BLOCKS:,} blocks in {name}"
-    notes = {"bytes": size_bytes, "bytes_per_block": round(size_bytes / BLOCKS)}
+    about = f"{blocks:,} blocks in {name}"
+    notes = {"bytes": size_bytes, "bytes_per_block": round(size_bytes / blocks)}
     return [
         Result(work=f"made: {about}", subject="index", unit="s", values=made, notes=notes),
         Result(work=f"one block changed: {about}", subject="index", unit="s", values=changed),

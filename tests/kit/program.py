@@ -66,12 +66,12 @@ class Machine:
 class Site:
     """The server, in a node of its own."""
 
-    def __init__(self, node: Node) -> None:
-        """Start it; it listens when this returns."""
+    def __init__(self, node: Node, *options: str) -> None:
+        """Start it; it listens when this returns. Options are those of `serve`."""
         self.node = node
         self.folder = node.home / "server"
         self.process = node.start(
-            BLOCKSYNC, "serve", self.folder, "--listen", f"{node.ipv4}:8800", stdout=subprocess.PIPE,
+            BLOCKSYNC, "serve", self.folder, "--listen", f"{node.ipv4}:8800", *options, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None

@@ -2,8 +2,9 @@
 
     python -m tests.kit.trader
 
-The first line says what it is: {"key": HEX, "blocks": [FIRST, END], "size": BYTES, "settings": TOML, "evil": null}; it
-holds the blocks with these numbers. Then {"fetch": [FIRST, END]} (from peers alone), {"figures": 0}, {"pause": bool}.
+The first line says what it is: {"key": HEX, "blocks": [FIRST, END], "size": BYTES, "settings": TOML, "evil": null,
+"keeps": bool}; it holds the blocks with these numbers, and, if it keeps them, what it has fetched.
+Then {"fetch": [FIRST, END]} (from peers alone), {"figures": 0}, {"pause": bool}.
 Events: {"ready": PORT}, {"fetched": {"blocks": N, "failed": N, "seconds": S, "cpu": S}}, {"figures": …}.
 """
 
@@ -43,11 +44,15 @@ class Trader:
     def __init__(self, node: Node, **what: Any) -> None:
         """Start it; see the module for `what`. It returns when connections are taken and a link is there."""
         self.node = node
-        self.process = node.start(
-            sys.executable, "-m", "tests.kit.trader",
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=PROJECT, text=True, bufsize=1,
-        )  # fmt: skip
-        self.tell(**{"key": "11" * 32, "blocks": [0, 0], "size": 1000, "settings": "", "evil": None} | what)
+        self.log = node.home / "trader.log"
+        with self.log.open("w") as log:
+            self.process = node.start(
+                sys.executable, "-m", "tests.kit.trader",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=PROJECT, text=True, bufsize=1,
+            )  # fmt: skip
+        self.tell(
+            **{"key": "11" * 32, "blocks": [0, 0], "size": 1000, "settings": "", "evil": None, "keeps": False} | what
+        )
         self.port = self.until("ready")
 
     def tell(self, **order: Any) -> None:
@@ -62,7 +67,7 @@ class Trader:
             told = json.loads(line)
             if event in told:
                 return told[event]
-        raise AssertionError(f"the program ended before it told {event}")
+        raise AssertionError(f"the program ended before it told {event}: {self.log.read_text()[-2000:]}")
 
     def fetch(self, first: int, end: int) -> dict[str, Any]:
         """Fetch blocks from peers."""
@@ -87,6 +92,13 @@ class _Made(Shelf):
     def match(self, prefixes: Sequence[bytes]) -> list[bool]:
         """See ShareIndex."""
         return [prefix in self._prefixes for prefix in prefixes]
+
+    def keep(self, number: int) -> None:
+        """It has been fetched."""
+        block_id = _name(number, self._size)
+        self._numbers[block_id] = number
+        self._prefixes.add(block_id[:8])
+        self.came.append(block_id)
 
     def read(self, block_id: BlockId) -> bytes | None:
         """See ShareIndex."""
@@ -127,7 +139,7 @@ async def _main(what: dict[str, Any], settings: Peers, sockets: Opened) -> None:
         async for line in trio.wrap_file(sys.stdin):
             order = json.loads(line)
             if "fetch" in order:
-                nursery.start_soon(_fetch, exchange, range(*order["fetch"]), size)
+                nursery.start_soon(_fetch, exchange, range(*order["fetch"]), size, shelf if what["keeps"] else None)
             elif "figures" in order:
                 _say(figures=msgspec.to_builtins(exchange.figures()))
             elif "pause" in order:
@@ -136,13 +148,17 @@ async def _main(what: dict[str, Any], settings: Peers, sockets: Opened) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _fetch(exchange: Exchange, numbers: range, size: int) -> None:
-    wants = [Want(id=_name(number, size), length=size) for number in numbers]
+async def _fetch(exchange: Exchange, numbers: range, size: int, shelf: _Made | None) -> None:
+    known = {_name(number, size): number for number in numbers}
+    wants = [Want(id=block, length=size) for block in known]
     count = 0
 
     async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
         nonlocal count
         count += len(batch)
+        if shelf is not None:
+            for each, _ in batch:
+                shelf.keep(known[each])
 
     board = Blocks([exchange.source(ROOT)])
     began, busy = time.perf_counter(), time.process_time()

@@ -1,0 +1,44 @@
+"""One picture: each figure as a part of what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.lan.rows import Row, figure
+from benchmarks.plots import plt
+
+_LEAST: Final = 1e-3  # a figure of 0 has no place on a logarithmic axis
+_MET, _MISSED = "#2a7f62", "#c0392b"
+
+
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """A line for each row that has a target: 1 is the target, what is left of it keeps the promise."""
+    shown = [row for row in rows if row.limit is not None][::-1]
+    picture, axes = plt.subplots(figsize=(9.6, 1.2 + 0.3 * len(shown)))
+    for height, row in enumerate(shown):
+        color = _MET if row.met else _MISSED
+        axes.plot([_part(row, value) for value in row.values], [height] * len(row.values), ".", color=color, alpha=0.4)
+        axes.plot([_part(row, row.median)], [height], "o", color=color)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(shown)), [_label(row) for row in shown])
+    axes.set_xlabel("part of the target that was used (where more is better: target / measured); 1 is the target")
+    axes.grid(alpha=0.3, axis="x")
+    picture.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.savefig(path, metadata={"Date": None})
+    plt.close(picture)
+
+
+def _part(row: Row, value: float) -> float:
+    assert row.limit is not None
+    if row.least:
+        return row.limit / max(value, row.limit * _LEAST)
+    return max(_LEAST, value / row.limit) if row.limit else (_LEAST if value <= 0 else 1 + value)
+
+
+def _label(row: Row) -> str:
+    assert row.limit is not None
+    return f"{row.work}: {figure(row.median)} of {'≥' if row.least else '≤'} {figure(row.limit)} {row.unit}"

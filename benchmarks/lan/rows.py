@@ -1,0 +1,99 @@
+"""A row: what was measured, what was promised, and what was measured beside it; JSON lines and the table of them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure.
+
+    Attributes:
+        part: Which part of the benchmark measured it.
+        work: What was done.
+        unit: Unit of the values; "times": a multiple of what is beside it.
+        values: One per repetition, in the order they were run.
+        limit: What was promised; None: nothing, it is told.
+        least: Whether `limit` is the least, not the most.
+        beside: What else was measured in the same run, with its unit.
+        beside_values: One per repetition.
+        notes: Further figures of the last repetition.
+    """
+
+    part: str
+    work: str
+    unit: str
+    values: list[float]
+    limit: float | None = None
+    least: bool = False
+    beside: str = ""
+    beside_values: list[float] = field(default_factory=list)
+    notes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def median(self) -> float:
+        """The figure that counts."""
+        return statistics.median(self.values)
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the promise is kept; None: there is none."""
+        if self.limit is None:
+            return None
+        return self.median >= self.limit if self.least else self.median <= self.limit
+
+
+def times(
+    part: str, work: str, limit: float | None, measured: Sequence[float], beside: str, base: Sequence[float]
+) -> Row:
+    """A row about a multiple: each repetition is compared with the one beside it."""
+    values = [one / other for one, other in zip(measured, base, strict=True)]
+    return Row(part=part, work=work, unit="times", values=values, limit=limit, beside=beside, beside_values=list(base))
+
+
+def save(path: Path, part: str, rows: Sequence[Row], **about: Any) -> None:
+    """Put the rows of one part into the file in place of its earlier ones: a line about the machine, a line per row."""
+    kept = [
+        line for line in (path.read_text().splitlines() if path.exists() else []) if json.loads(line)["part"] != part
+    ]
+    new = [machine() | {"part": part} | about]
+    new += [{"type": "row", "version": 1, **asdict(row), "median": row.median, "met": row.met} for row in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in [*kept, *map(json.dumps, new)]))
+
+
+def read(path: Path, order: Sequence[str]) -> list[Row]:
+    """All rows of a file, the parts in this order."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    made = [_row(line) for line in lines if line["type"] == "row"]
+    return sorted(made, key=lambda row: order.index(row.part))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """For docs/reference/benchmarks.md."""
+    lines = ["| what | target | median | least to most | met | in the same run |", "|---|---:|---:|---:|---|---|"]
+    for row in rows:
+        target = "-" if row.limit is None else f"{'≥' if row.least else '≤'} {figure(row.limit)} {row.unit}"
+        spread = f"{figure(min(row.values))} to {figure(max(row.values))}"
+        met = {None: "-", True: "yes", False: "**no**"}[row.met]
+        beside = f"{row.beside}: {figure(statistics.median(row.beside_values))}" if row.beside_values else row.beside
+        cells = (row.work, target, f"{figure(row.median)} {row.unit}", spread, met, beside)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def figure(value: float) -> str:
+    """Three significant digits, thousands in full."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _row(line: dict[str, Any]) -> Row:
+    return Row(**{key: line[key] for key in Row.__slots__})

@@ -1,0 +1,159 @@
+"""Syncs of one machine with the real program: nobody there, one neighbour that has all, a slow neighbour."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any, Final
+
+from benchmarks.lan.office import BLOCK, Daemon, Office, office, until_pulled, write
+from benchmarks.lan.rows import Row, times
+from benchmarks.lan.sizes import MIB, Sizes
+from tests.kit.program import Machine, is_there
+
+_FILE: Final = 1 * MIB
+_FIRST_SHARE: Final = 32  # docs/design/board.md, section 3: the server's first window
+_FIRST_BYTES: Final = 4 * MIB
+_SLOW_PEER_MBIT_S: Final = 10.0
+_FAST_SERVER_MBIT_S: Final = 1000.0
+
+
+def nobody(sizes: Sizes) -> list[Row]:
+    """What looking for peers costs where there are none: two daemons, one of which does not; one at a time works."""
+    passes: dict[str, list[float]] = {"on": [], "off": []}
+    pulls: dict[str, list[float]] = {"on": [], "off": []}
+    with office(2) as here:
+        machines = dict(zip(passes, (here.fresh(node) for node in here.lan.nodes[2:]), strict=True))
+        daemons = {"on": Daemon(machines["on"]), "off": Daemon(machines["off"], "--no-peers")}
+        machines["on"].until("peers", is_there)
+        machines["off"].until("status", lambda live: live["phase"] == "idle")
+        # What is loaded by the first block that is missing is not what a pass costs.
+        _by_turns(here, daemons, "first", 1024)
+        for repetition in range(sizes.repetitions):
+            for number in range(sizes.passes):
+                for name, cycle_s in _by_turns(here, daemons, f"small-{repetition}-{number}", 1024).items():
+                    passes[name].append(cycle_s)
+            for number in range(sizes.pulls):
+                for name, cycle_s in _by_turns(
+                    here, daemons, f"large-{repetition}-{number}", sizes.folder_bytes
+                ).items():
+                    pulls[name].append(cycle_s)
+        assert daemons["on"].total()["blocks_from_peers"] == 0
+    added = [(on - off) * 1000 for on, off in zip(*_medians(passes, sizes.passes), strict=True)]
+    more = [(on / off - 1) * 100 for on, off in zip(*_medians(pulls, sizes.pulls), strict=True)]
+    without_s = [each * 1000 for each in _medians(passes, sizes.passes)[1]]
+    return [
+        Row(
+            part="nobody", work="nobody there: added to a cycle that lacks 1 block", unit="ms", limit=5.0, values=added,
+            beside="the cycle without peers, ms", beside_values=without_s,
+        ),
+        Row(
+            part="nobody", work=f"nobody there: added to a pull of {sizes.folder_bytes // MIB} MiB", unit="%",
+            limit=1.0, values=more, beside="the pull without peers, s", beside_values=_medians(pulls, sizes.pulls)[1],
+        ),
+    ]  # fmt: skip
+
+
+def _medians(found: dict[str, list[float]], each: int) -> tuple[list[float], list[float]]:
+    """On and off, one figure for each repetition."""
+    cut = {name: [values[at : at + each] for at in range(0, len(values), each)] for name, values in found.items()}
+    return [statistics.median(part) for part in cut["on"]], [statistics.median(part) for part in cut["off"]]
+
+
+def _by_turns(here: Office, daemons: dict[str, Daemon], name: str, size: int) -> dict[str, float]:
+    """Seconds of the cycle in which each of them pulls a new file, while the other one is paused."""
+    for daemon in daemons.values():
+        daemon.machine("pause")
+    write(here.publisher.root / name, size)
+    here.push()
+    found = {}
+    for which, daemon in daemons.items():
+        before = daemon.total()["pulled"]
+        daemon.machine("resume")
+        until_pulled([daemon], before + 1)
+        found[which] = float(next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))["seconds"])
+        daemon.machine("pause")
+    return found
+
+
+def folder(sizes: Sizes) -> list[Row]:
+    """64 MiB that one neighbour has; server and link have no limit. A daemon that has heard it, and a new machine."""
+    size = sizes.folder_bytes
+    files = {f"{number:03}": _FILE for number in range(size // _FILE)}
+    heard: list[dict[str, Any]] = []
+    new: list[dict[str, Any]] = []
+    for _ in range(sizes.repetitions):
+        with office(3) as here:
+            holder, other = (here.fresh(node) for node in here.lan.nodes[2:4])
+            daemons = [Daemon(holder), Daemon(other)]
+            for machine in (holder, other):
+                machine.until("peers", is_there)
+            other("pause")
+            here.publish(**files)
+            until_pulled(daemons[:1], len(files))
+            holder.until("status", lambda live: live["phase"] == "idle")
+            other("resume")
+            until_pulled(daemons[1:], len(files))
+            heard.append(dict(daemons[1].total()) | {"wasted": other.json("peers")["figures"]["wasted_bytes"]})
+            daemons[1].stop()
+            new.append(_reconciled(here.fresh(here.lan.nodes[4])))
+    named = f"{size // MIB} MiB that one peer has"
+    first = min(size // _FIRST_SHARE, _FIRST_BYTES)
+    return [
+        *_shares("folder", f"{named}, it was heard", heard, size, first),
+        *_shares("folder", f"{named}, a new machine's `reconcile`", new, size, first),
+        Row(
+            part="folder", work=f"{named}: bytes that came twice", unit="%", limit=2.0,
+            values=[each["wasted"] / max(1, each["bytes_from_peers"]) * 100 for each in heard],
+        ),
+    ]  # fmt: skip
+
+
+def _shares(part: str, named: str, told: Sequence[dict[str, Any]], size: int, first: int) -> list[Row]:
+    from_server = [each["blocks_received"] * BLOCK for each in told]
+    return [
+        Row(
+            part=part, work=f"{named}: from the peer", unit="MB", limit=60.0 * size / (64 * MIB), least=True,
+            values=[each["bytes_from_peers"] / 1e6 for each in told],
+            beside="from the server, MB", beside_values=[each / 1e6 for each in from_server],
+            notes={"seconds": told[-1]["seconds"], "bytes_received": told[-1]["bytes_received"]},
+        ),
+        Row(
+            part=part, work=f"{named}: from the server beyond its first window", unit="MB", limit=0.0,
+            values=[max(0, each - first) / 1e6 for each in from_server],
+        ),
+    ]  # fmt: skip
+
+
+def _reconciled(machine: Machine) -> dict[str, Any]:
+    return machine.json("reconcile", machine.root)
+
+
+def slow_peer(sizes: Sizes) -> list[Row]:
+    """A peer of 10 Mbit/s that has all, beside a server of 1 Gbit/s; beside it the server alone."""
+    both: list[float] = []
+    alone: list[float] = []
+    from_peer: list[float] = []
+    with office(2) as here:
+        slow, pulling = here.lan.nodes[2:]
+        here.publish(image=sizes.slow_bytes)
+        holder = here.fresh(slow)
+        daemon = Daemon(holder)
+        until_pulled([daemon], 1)
+        holder.until("peers", is_there)
+        slow.shape(_SLOW_PEER_MBIT_S)
+        here.server.node.shape(_FAST_SERVER_MBIT_S)
+        for _ in range(sizes.repetitions):
+            for found, options in ((alone, ["--no-peers"]), (both, [])):
+                machine = here.fresh(pulling)
+                puller = Daemon(machine, *options)
+                until_pulled([puller], 1)
+                told = puller.total()
+                puller.stop()
+                found.append(float(told["seconds"]))
+                if not options:
+                    from_peer.append(told["bytes_from_peers"] / 1e6)
+    work = f"a peer of 10 Mbit/s beside a server of 1 Gbit/s, {sizes.slow_bytes // MIB} MiB"
+    row = times("slow", work, 1.1, both, "the server alone, s", alone)
+    row.notes["mb_from_peer"] = statistics.median(from_peer)
+    return [row]
