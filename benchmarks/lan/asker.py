@@ -9,6 +9,7 @@ asks for N ids of a file (32 bytes each, others each time), so many times. Answe
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -116,5 +117,5 @@ async def _main(root: str) -> None:
 
 
 if __name__ == "__main__":
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     trio.run(_main, sys.argv[1])

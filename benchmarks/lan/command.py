@@ -33,6 +33,7 @@ PARTS: Final[dict[str, Callable[[Sizes], list[rows.Row]]]] = {
 }
 PROJECT: Final = Path(__file__).parents[2]
 PAGE: Final = PROJECT / "docs/reference/benchmarks.md"
+PICTURE: Final = "![each figure as a part of its target](plots/lan.svg)\n"
 PLOT: Final = PROJECT / "docs/reference/plots/lan.svg"
 BEGIN, END = "<!-- python -m benchmarks lan: begin -->\n", "<!-- python -m benchmarks lan: end -->\n"
 
@@ -68,4 +69,4 @@ def _tabulate(every: Sequence[rows.Row]) -> None:
     """Put the table into its page."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}{rows.table(every)}{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}{rows.table(every)}\n{PICTURE}{END}{after}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from benchmarks.lan.rows import Row, figure
 from benchmarks.plots import plt
 
-_LEAST: Final = 1e-3  # a figure of 0 has no place on a logarithmic axis
+_LEFT, _RIGHT = 0.01, 12.0  # what is beyond is drawn at the edge: a figure of 0 has no place on a logarithmic axis
 _MET, _MISSED = "#2a7f62", "#c0392b"
 
 
@@ -24,7 +23,10 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     axes.axvline(1.0, color="black", linewidth=1)
     axes.set_xscale("log")
     axes.set_yticks(range(len(shown)), [_label(row) for row in shown])
-    axes.set_xlabel("part of the target that was used (where more is better: target / measured); 1 is the target")
+    axes.set_xlim(_LEFT, _RIGHT)
+    axes.set_xticks([0.01, 0.1, 0.5, 1, 2, 10], ["0.01", "0.1", "0.5", "target", "2", "10"])
+    axes.tick_params(which="minor", bottom=False)
+    axes.set_xlabel("measured / target; target / measured where more is better")
     axes.grid(alpha=0.3, axis="x")
     picture.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,8 +37,12 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 def _part(row: Row, value: float) -> float:
     assert row.limit is not None
     if row.least:
-        return row.limit / max(value, row.limit * _LEAST)
-    return max(_LEAST, value / row.limit) if row.limit else (_LEAST if value <= 0 else 1 + value)
+        part = row.limit / value if value > 0 else _RIGHT
+    elif row.limit:
+        part = value / row.limit
+    else:
+        part = 1 + value if value > 0 else _LEFT
+    return min(_RIGHT, max(_LEFT, part))
 
 
 def _label(row: Row) -> str:

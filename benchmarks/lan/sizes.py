@@ -23,8 +23,9 @@ class Sizes:
         hostile_bytes: Of the transfer of which one of four peers is bad.
         flood_s: So long it rains frames.
         index_blocks: Of the index.
+        nodes: That begin together.
         image_bytes: Of the four images of the family, together.
-        server_mbit_s: Of the server, where eight nodes begin together.
+        server_mbit_s: Of the server, where nodes begin together.
         small_files: Of 1 KiB.
         slow_bytes: What is pulled beside a slow peer.
     """
@@ -40,6 +41,7 @@ class Sizes:
     hostile_bytes: int
     flood_s: float
     index_blocks: int
+    nodes: int
     image_bytes: int
     server_mbit_s: float
     small_files: int
@@ -58,6 +60,7 @@ FULL = Sizes(
     hostile_bytes=256 * MIB,
     flood_s=10.0,
     index_blocks=1_000_000,
+    nodes=8,
     image_bytes=2048 * MIB,
     server_mbit_s=100.0,
     small_files=10_000,
@@ -67,16 +70,17 @@ QUICK = Sizes(
     repetitions=1,
     questions=100,
     ids=10_000,
-    passes=3,
+    passes=2,
     pulls=1,
     folder_bytes=64 * MIB,
     stream_bytes=128 * MIB,
     crowd_bytes=16 * MIB,
     hostile_bytes=32 * MIB,
-    flood_s=2.0,
+    flood_s=1.0,
     index_blocks=20_000,
-    image_bytes=64 * MIB,
+    nodes=3,
+    image_bytes=32 * MIB,
     server_mbit_s=100.0,
-    small_files=500,
+    small_files=200,
     slow_bytes=64 * MIB,
 )

@@ -1,4 +1,4 @@
-"""Eight nodes of one share that begin together: how often a slow server sends each block, and who is last."""
+"""Nodes of one share that begin together: how often a slow server sends each block, and who is last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from benchmarks.lan.office import BLOCK, Daemon, office, until_pulled
 from benchmarks.lan.rows import Row, times
 from benchmarks.lan.sizes import MIB, Sizes
 
-NODES: Final = 8
 _IMAGES: Final = 4
 _TOGETHER_S: Final = 0.5
 _BASE_BYTES: Final = 1 * MIB
@@ -53,21 +52,21 @@ def family(sizes: Sizes) -> list[Row]:
     """A new image family."""
     size = sizes.image_bytes
     files = {f"image-{number}": size // _IMAGES for number in range(_IMAGES)}
-    return _rows("family", f"{NODES} nodes, {_named(size)} of new images", sizes, files, BLOCK)
+    return _rows("family", f"{sizes.nodes} nodes, {_named(size)} of new images", sizes, files, BLOCK)
 
 
 def small(sizes: Sizes) -> list[Row]:
     """Many new small files."""
     count = sizes.small_files
     files = {f"{number // _FOLDER}/{number}": _SMALL for number in range(count)}
-    return _rows("small", f"{NODES} nodes, {count:,} new files of 1 KiB", sizes, files, _SMALL)[:1]
+    return _rows("small", f"{sizes.nodes} nodes, {count:,} new files of 1 KiB", sizes, files, _SMALL)[:1]
 
 
 def _rows(part: str, work: str, sizes: Sizes, files: dict[str, int], block: int) -> list[Row]:
     alone, together = [], []
     for _ in range(sizes.repetitions):
         alone.append(_Run(1, sizes.server_mbit_s, files, block))
-        together.append(_Run(NODES, sizes.server_mbit_s, files, block))
+        together.append(_Run(sizes.nodes, sizes.server_mbit_s, files, block))
     blocks = sum(size // block for size in files.values())
     copies = Row(
         part=part, work=f"{work}, server of {sizes.server_mbit_s:g} Mbit/s: copies it sends", unit="times",
