@@ -35,7 +35,7 @@ class VersionRef(msgspec.Struct, frozen=True, kw_only=True):
     content: Content
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """Where a remote finds a block. Compared by identity: a block list is long.
 
     Attributes:
@@ -49,7 +49,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     index: int
 
 
-class Want(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class Want(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """One block that somebody waits for. Compared by identity; `id` is its name on the board.
 
     Attributes:

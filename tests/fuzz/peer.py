@@ -15,6 +15,7 @@ from syncer.peer.wire.handshake import Dialled, Preamble, answer, parse_preamble
 from syncer.peer.wire.incoming import Incoming
 from syncer.peer.wire.keys import derive
 from syncer.peer.wire.messages import (
+    Block,
     Busy,
     Cancel,
     Close,
@@ -68,6 +69,7 @@ _MESSAGES: Final = [
     Ping(number=6),
     Ping(number=6, answer=True),
     Close(reason=0),
+    Block(rid=1, content=b"d" * 600),
 ]
 _BLOCK_SIZE: Final = 1000
 
@@ -157,6 +159,9 @@ def _read_records(data: bytes) -> None:
                 incoming.head(message.total)
             case Data():
                 incoming.data(message.content)
+            case Block():
+                block = incoming.whole(message.content)
+                assert isinstance(block, Drop) or len(block) <= _BLOCK_SIZE
             case End():
                 block = incoming.end()
                 assert isinstance(block, Drop) or len(block) <= _BLOCK_SIZE

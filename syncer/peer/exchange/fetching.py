@@ -1,6 +1,6 @@
 """The downloading side of one connection: requests under way, how many are of use, and when the peer has stalled.
 
-    get ──> ASKED ── HEAD, DATA …, END ──> came, and what to do with it is the owner's
+    get ──> ASKED ── BLOCK, or HEAD, DATA …, END ──> came, and what to do with it is the owner's
               ├ NOTFOUND, BUSY ──> failed
               ├ cancel ──> CANCEL; what still comes of it counts as wasted
               └ the connection ends, the peer stalls or breaks a rule ──> failed, all of them
@@ -28,6 +28,7 @@ from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.incoming import Incoming
 from syncer.peer.wire.messages import (
     MAX_QUERY_TOKENS,
+    Block,
     Busy,
     Cancel,
     Close,
@@ -335,7 +336,7 @@ class Download:
     def _hear(self, message: Message) -> Failure | None:
         """Returns why the connection ends now."""
         match message:
-            case Head() | Data() | End() | NotFound() | Busy():
+            case Block() | Data() | Head() | End() | NotFound() | Busy():
                 return self._progress(message)
             case HaveReply(qid=qid):
                 ids = self._questions.pop(qid, None)
@@ -352,12 +353,15 @@ class Download:
                 return Failure.WRONG
         return None
 
-    def _progress(self, message: Head | Data | End | NotFound | Busy) -> Failure | None:
+    def _progress(self, message: Block | Data | Head | End | NotFound | Busy) -> Failure | None:
         request = self._requests.get(message.rid)
         if request is None:
             return self._late(message)
         self._progress_s = trio.current_time()
         match message:
+            case Block(content=content):
+                self._rate.count(len(content), self._progress_s)
+                return self._came(request, request.incoming.whole(content))
             case Head(total=total):
                 drop = request.incoming.head(total)
             case Data(content=content):
@@ -366,14 +370,7 @@ class Download:
                 if drop is None and not request.owner.is_open(request.want):
                     self.cancel(request.owner, request.want.id)
             case End():
-                block = request.incoming.end()
-                if isinstance(block, Drop):
-                    return Failure.WRONG
-                self._drop(request)
-                self.blocks += 1
-                self.bytes += len(block)
-                request.owner.came(self, request.want, block)
-                return None
+                return self._came(request, request.incoming.end())
             case NotFound():
                 self._drop(request)
                 request.owner.failed(self, request.want, Failure.LACKED)
@@ -385,18 +382,27 @@ class Download:
                 return None
         return None if drop is None else Failure.WRONG
 
-    def _late(self, message: Head | Data | End | NotFound | Busy) -> Failure | None:
+    def _came(self, request: _Request, block: bytes | Drop) -> Failure | None:
+        if isinstance(block, Drop):
+            return Failure.WRONG
+        self._drop(request)
+        self.blocks += 1
+        self.bytes += len(block)
+        request.owner.came(self, request.want, block)
+        return None
+
+    def _late(self, message: Block | Data | Head | End | NotFound | Busy) -> Failure | None:
         """Something of a request that was cancelled, perhaps."""
         left = self._late_bytes.get(message.rid)
         if left is None:
             return Failure.WRONG
-        if isinstance(message, Data):
+        if isinstance(message, Data | Block):
             self.wasted += len(message.content)
-            self._late_bytes[message.rid] = left - len(message.content)
-            return Failure.WRONG if len(message.content) > left else None
-        if not isinstance(message, Head):
+            left -= len(message.content)
+            self._late_bytes[message.rid] = left
+        if not isinstance(message, Data | Head):
             del self._late_bytes[message.rid]
-        return None
+        return None if left >= 0 else Failure.WRONG
 
     def _drop(self, request: _Request) -> None:
         del self._requests[request.rid], self._rids[request.owner, request.want.id]

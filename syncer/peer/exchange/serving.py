@@ -1,6 +1,6 @@
 """The uploading side of one connection: what a peer that has proven a share's key gets of that share, and no more.
 
-    GET ──> waits in line (1,024 at most) ──> a place among the uploads ──> HEAD DATA … END
+    GET ──> waits in line (1,024 at most) ──> a place among the uploads ──> BLOCK, or HEAD DATA … END
      │ CANCEL: out of the line, or no more DATA    └─ none within 0.25 s: BUSY, to all in line
      └ not in the share's index: NOTFOUND
 
@@ -22,7 +22,9 @@ from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.limits import Uploads
 from syncer.peer.wire.bodies import TOKEN_BYTES, bitmap_of
 from syncer.peer.wire.messages import (
+    DATA_BYTES,
     MAX_HAVE_TOKENS,
+    Block,
     Busy,
     Cancel,
     Close,
@@ -181,6 +183,12 @@ class Serving:
         for get, block in served:
             if block is None or get.offset > len(block) or not self._is_served():
                 yield NotFound(rid=get.rid), 0
+                continue
+            if 0 < len(block) <= DATA_BYTES and not get.offset:
+                if get.rid not in self._cancelled:
+                    self._uploads.blocks += 1
+                    self._uploads.bytes += len(block)
+                    yield Block(rid=get.rid, content=block), len(block)
                 continue
             yield Head(rid=get.rid, total=len(block)), 0
             for data in data_of(get.rid, block, get.offset):

@@ -15,7 +15,7 @@ _PIECES: Final = 256  # kept as they came: who sends a byte at a time must not c
 
 
 class Incoming:
-    """One request's answer: `head`, `data` any number of times, `end`. After a Drop the peer has broken a rule.
+    """One request's answer: `head`, `data` any number of times, `end`; or `whole`. After a Drop it has broken a rule.
 
     A request that broke off goes on at `received`, at the same peer, and with a `head` again.
 
@@ -55,5 +55,14 @@ class Incoming:
         """The block: all of it has come, and it has no trailing zeros."""
         if self._received != self._total:
             return Drop.TRANSFER
-        block = b"".join(self._pieces)
-        return Drop.TRANSFER if block.endswith(b"\0") else block
+        return _one_form(b"".join(self._pieces))
+
+    def whole(self, content: Octets) -> bytes | Drop:
+        """The block, in place of `head`, `data` and `end`."""
+        if self._total is not None or len(content) > self._block_size:
+            return Drop.TRANSFER
+        return _one_form(bytes(content))
+
+
+def _one_form(block: bytes) -> bytes | Drop:
+    return Drop.TRANSFER if block.endswith(b"\0") else block

@@ -25,8 +25,10 @@ All integers are big-endian. A message is its type, one byte, and then:
     11  PING               1     1  0 = answer this, 1 = the answer (PONG)
                            2     4  any number; the answer has the same
     12  CLOSE              1     1  reason, see `CloseReason`; nothing follows
+    13  BLOCK              1     4  rid; answers GET of offset 0, in place of HEAD, DATA and END
+                           5     …  the whole block, 1 to 262,139 bytes
 
-A message ends where its record does. What is not described here ends the connection; so does a type above 12.
+A message ends where its record does. What is not described here ends the connection; so does a type above 13.
 
 Source: docs/design/peer-protocol.md.
 """
@@ -78,6 +80,7 @@ class MessageType(IntEnum):
     HAVE = 10
     PING = 11
     CLOSE = 12
+    BLOCK = 13
 
 
 class CloseReason(IntEnum):
@@ -175,7 +178,17 @@ class Close(msgspec.Struct, frozen=True, kw_only=True):
     reason: int
 
 
-Message = Get | Head | Data | End | NotFound | Busy | Cancel | HaveQuery | HaveReply | Have | Ping | Close
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """The block, all of it: 1 to `MAX_DATA_BYTES`. What was received is a view of the record.
+
+    Of blocks of 64 KiB it costs either end a third less than HEAD, DATA and END in three records.
+    """
+
+    rid: int
+    content: Octets
+
+
+Message = Block | Get | Head | Data | End | NotFound | Busy | Cancel | HaveQuery | HaveReply | Have | Ping | Close
 
 
 def encode(message: Message) -> bytes:  # noqa: C901, PLR0911 - one line for each message
@@ -186,9 +199,10 @@ def encode(message: Message) -> bytes:  # noqa: C901, PLR0911 - one line for eac
             return _GET.pack(MessageType.GET, message.rid, message.id, message.offset)
         case Head():
             return _HEAD.pack(MessageType.HEAD, message.rid, message.total)
-        case Data():
+        case Data() | Block():
             assert 0 < len(message.content) <= MAX_DATA_BYTES
-            return b"".join((_RID.pack(MessageType.DATA, message.rid), message.content))
+            kind = MessageType.DATA if isinstance(message, Data) else MessageType.BLOCK
+            return b"".join((_RID.pack(kind, message.rid), message.content))
         case End():
             return _RID.pack(MessageType.END, message.rid)
         case NotFound():
@@ -258,10 +272,13 @@ def _head(content: Octets) -> Head | None:
     return Head(rid=rid, total=total)
 
 
-def _data(content: Octets) -> Data | None:
-    if not _RID.size < len(content) <= MAX_MESSAGE_BYTES:
-        return None
-    return Data(rid=_RID.unpack_from(content)[1], content=memoryview(content)[_RID.size :].toreadonly())
+def _with_content(kind: Callable[..., Data | Block]) -> Callable[[Octets], Message | None]:
+    def read(content: Octets) -> Message | None:
+        if not _RID.size < len(content) <= MAX_MESSAGE_BYTES:
+            return None
+        return kind(rid=_RID.unpack_from(content)[1], content=memoryview(content)[_RID.size :].toreadonly())
+
+    return read
 
 
 def _of_rid(kind: Callable[..., End | NotFound | Cancel]) -> Callable[[Octets], Message | None]:
@@ -313,7 +330,7 @@ def _close(content: Octets) -> Close | None:
 _READERS: Final[dict[int, Callable[[Octets], Message | None]]] = {
     MessageType.GET: _get,
     MessageType.HEAD: _head,
-    MessageType.DATA: _data,
+    MessageType.DATA: _with_content(Data),
     MessageType.END: _of_rid(End),
     MessageType.NOTFOUND: _of_rid(NotFound),
     MessageType.BUSY: _busy,
@@ -323,4 +340,5 @@ _READERS: Final[dict[int, Callable[[Octets], Message | None]]] = {
     MessageType.HAVE: _have,
     MessageType.PING: _ping,
     MessageType.CLOSE: _close,
+    MessageType.BLOCK: _with_content(Block),
 }

@@ -15,9 +15,11 @@ from syncer.peer.exchange.limits import Pace
 from syncer.peer.exchange.serving import Serving
 from syncer.peer.wire.incoming import Incoming
 from syncer.peer.wire.messages import (
+    Block,
     Busy,
     Cancel,
     Close,
+    CloseReason,
     Data,
     End,
     Get,
@@ -203,6 +205,24 @@ async def test_what_broke_off_goes_on_at_the_same_peer() -> None:
     assert not partial
 
 
+@on_a_clock
+async def test_a_block_that_comes_in_one_message_after_it_was_cancelled_is_wasted() -> None:
+    data = block(1, 1000)
+    async with case() as made:
+        await made.asks(data, block(2))
+        get, second = await made.fake.is_asked(), await made.fake.is_asked()
+        assert made.download.cancel(made.notes, name(data))
+        await made.download.hang_up()
+        await made.fake.says(Block(rid=get.rid, content=data), Block(rid=second.rid, content=block(2)))
+        await made.notes.until(1)
+        assert made.notes.got == {name(block(2)): block(2)}
+        assert made.download.wasted == 1000
+        assert made.ended is None
+        await made.fake.says(Block(rid=get.rid, content=data))
+        assert await made.fake.hears() == Cancel(rid=get.rid)
+        assert await made.fake.hears() == Close(reason=CloseReason.PROTOCOL)
+
+
 @pytest.mark.parametrize("only", [False, True])
 @on_a_clock
 async def test_a_peer_that_sends_no_byte_has_stalled(only: bool) -> None:
@@ -291,6 +311,10 @@ async def test_what_is_cancelled_is_told_and_wasted() -> None:
         [Head(rid=0, total=10), Data(rid=0, content=b"x"), End(rid=0)],
         [Head(rid=0, total=2), Data(rid=0, content=b"x\0"), End(rid=0)],
         [Head(rid=5, total=1)],
+        [Block(rid=5, content=b"x")],
+        [Block(rid=0, content=bytes(1001))],
+        [Block(rid=0, content=b"x\0")],
+        [Head(rid=0, total=10), Block(rid=0, content=b"x")],
         [HaveReply(qid=9, bitmap=b"\1")],
         [Ping(number=0, answer=True), Ping(number=0, answer=True)],
         [Get(rid=1, id=bytes(32))],

@@ -53,6 +53,18 @@ def test_many_small_parts_are_kept_as_few() -> None:
     assert incoming.end() == b"x" * SIZE
 
 
+@given(st.binary(min_size=1, max_size=SIZE + 1))
+def test_a_block_may_come_at_once(block: bytes) -> None:
+    is_one = len(block) <= SIZE and not block.endswith(b"\0")
+    assert Incoming(SIZE).whole(block) == (block if is_one else Drop.TRANSFER)
+
+
+def test_a_block_does_not_begin_in_parts_and_come_at_once() -> None:
+    incoming = Incoming(SIZE)
+    incoming.head(3)
+    assert incoming.whole(b"abc") is Drop.TRANSFER
+
+
 def test_fewer_bytes_than_were_announced_are_no_block() -> None:
     incoming = Incoming(SIZE)
     incoming.head(3)

@@ -13,6 +13,7 @@ from syncer.peer.wire.messages import (
     MAX_HAVE_TOKENS,
     MAX_MESSAGE_BYTES,
     MAX_QUERY_TOKENS,
+    Block,
     Busy,
     Cancel,
     Close,
@@ -39,6 +40,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Head, rid=words, total=words),
     st.builds(Data, rid=words, content=st.binary(min_size=1, max_size=500)),
     st.builds(End, rid=words),
+    st.builds(Block, rid=words, content=st.binary(min_size=1, max_size=500)),
     st.builds(NotFound, rid=words),
     st.builds(Busy, rid=words, retry_ms=st.integers(0, 65_535)),
     st.builds(Cancel, rid=words),
@@ -71,6 +73,7 @@ def test_what_is_said_is_heard(message: Message) -> None:
         (Ping(number=7), b"\x0b\0\0\0\0\7"),
         (Ping(number=7, answer=True), b"\x0b\1\0\0\0\7"),
         (Close(reason=CloseReason.KEY), b"\x0c\4"),
+        (Block(rid=7, content=b"bytes"), b"\x0d\0\0\0\7bytes"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -83,14 +86,14 @@ def test_messages_are_laid_out_as_the_page_says(message: Message, said: bytes) -
 @given(messages, st.binary(min_size=1, max_size=3))
 def test_a_message_of_a_fixed_length_has_no_other(message: Message, more: bytes) -> None:
     said = encode(message)
-    if not isinstance(message, Data | HaveReply):
+    if not isinstance(message, Data | Block | HaveReply):
         assert decode(said + more) is Drop.MESSAGE
     if len(said) > 1:
         assert decode(said[: len(said) - len(said) // 2]) != message
     assert decode(said[:1]) is Drop.MESSAGE
 
 
-@pytest.mark.parametrize("kind", [0, 13, 255])
+@pytest.mark.parametrize("kind", [0, 14, 255])
 def test_a_type_that_is_not_known_is_named_so(kind: int) -> None:
     assert decode(bytes([kind]) + b"whatever") is Drop.UNKNOWN
 
@@ -101,6 +104,8 @@ def test_a_type_that_is_not_known_is_named_so(kind: int) -> None:
         b"",
         b"\x03\0\0\0\7",  # no bytes of data
         b"\x03\0\0\0\7" + bytes(MAX_DATA_BYTES + 1),
+        b"\x0d\0\0\0\7",
+        b"\x0d\0\0\0\7" + bytes(MAX_DATA_BYTES + 1),
         b"\x08\0\0\0\7\0\0",  # no tokens
         b"\x08\0\0\0\7\0\2abcdefgh",
         b"\x08\0\0\0\7" + (MAX_QUERY_TOKENS + 1).to_bytes(2, "big") + bytes(8 * (MAX_QUERY_TOKENS + 1)),

@@ -13,6 +13,8 @@ from syncer.peer.exchange.limits import Door, Pace, Uploads
 from syncer.peer.exchange.serving import IDLE_S, LINE, SEND_S, Serving
 from syncer.peer.wire.bodies import positions
 from syncer.peer.wire.messages import (
+    DATA_BYTES,
+    Block,
     Busy,
     Cancel,
     Close,
@@ -54,6 +56,9 @@ class Asker:
         message = await self.hears()
         if message == NotFound(rid=rid):
             return None
+        if isinstance(message, Block):
+            assert message.rid == rid
+            return bytes(message.content)
         assert isinstance(message, Head), message
         total, got = message.total, b""
         while isinstance(message := await self.hears(), Data):
@@ -89,11 +94,21 @@ async def test_a_block_of_the_share_comes_whole() -> None:
         assert await asker.fetches(7) == data
 
 
+@pytest.mark.parametrize("size", [DATA_BYTES, DATA_BYTES + 1])
 @on_a_clock
-async def test_a_request_that_goes_on_gets_the_rest() -> None:
-    data = block(1, BIG)
+async def test_a_block_that_fits_comes_in_one_message(size: int) -> None:
+    data = block(1, size)
     async with served(Shelf([data])) as (asker, _):
-        await asker.says(Get(rid=7, id=name(data), offset=BIG - 10))
+        await asker.says(Get(rid=7, id=name(data)))
+        assert isinstance(await asker.hears(), Block if size == DATA_BYTES else Head)
+
+
+@pytest.mark.parametrize("size", [1000, BIG])
+@on_a_clock
+async def test_a_request_that_goes_on_gets_the_rest(size: int) -> None:
+    data = block(1, size)
+    async with served(Shelf([data])) as (asker, _):
+        await asker.says(Get(rid=7, id=name(data), offset=size - 10))
         assert await asker.fetches(7) == data[-10:]
 
 
@@ -168,12 +183,13 @@ async def test_a_cancelled_request_gets_no_more() -> None:
         assert isinstance(await asker.hears(), Data)
         await asker.says(Cancel(rid=1), Cancel(rid=2), Get(rid=3, id=name(second)))
         rest = [await asker.hears()]
-        while rest[-1] != End(rid=3):
+        while rest[-1] != Block(rid=3, content=second):
+            assert rest[-1] is not None
             rest.append(await asker.hears())
     sent = [message for message in rest if isinstance(message, Data) and message.rid == 1]
     assert sum(len(message.content) for message in sent) < BIG
     assert End(rid=1) not in rest
-    assert not [message for message in rest if isinstance(message, Head) and message.rid == 2]
+    assert not [message for message in rest if isinstance(message, Block) and message.rid == 2]
 
 
 @on_a_clock
@@ -232,6 +248,7 @@ async def test_who_does_not_read_is_let_go() -> None:
         [Get(rid=1, id=bytes(32))] * 2,
         [Get(rid=rid, id=bytes(32)) for rid in range(LINE + 1)],
         [Ping(number=1, answer=True)],
+        [Block(rid=1, content=b"x")],
         [Head(rid=1, total=1)],
         [Data(rid=1, content=b"x")],
         [End(rid=1)],
