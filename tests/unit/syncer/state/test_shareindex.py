@@ -191,6 +191,30 @@ def test_a_write_of_an_older_program_is_noticed(share: Share) -> None:
     assert share.has(1, 2, 3, 8, 9) == [False, False, True, True, True]
 
 
+def test_an_older_release_finds_the_tables_and_the_format_that_it_knows(share: Share) -> None:
+    """The index is a folder beside, and the stamp a value that it does not ask for."""
+    share.record(share.row(1, [1, 2]))
+    share.follow()
+    share.state.close()
+    with lmdb.open(os.path.join(share.state.path, "db"), max_dbs=16, readonly=True) as environment:
+        with environment.begin() as txn:
+            tables = {bytes(name) for name in txn.cursor().iternext(values=False)}
+            meta = environment.open_db(b"meta", txn=txn, create=False)
+            values = dict(txn.cursor(db=meta).iternext())
+        assert tables == {
+            b"base",
+            b"by-inode",
+            b"by-path",
+            b"by-uuid",
+            b"contents",
+            b"meta",
+            b"overwrites",
+            b"problems",
+        }
+        assert values[b"format"] == b"1"
+    share.state = StateDB.open(share.state.path, map_size_bytes=1 << 24)
+
+
 def test_values_beside_the_rows_leave_it_current(share: Share) -> None:
     share.record(share.row(1, [1]))
     share.follow()
