@@ -26,7 +26,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Nothing that the tests start sends anything on this machine's network; who tests that has a namespace of its own.
 os.environ["BLOCKSYNC_PEERS"] = "off"
 
-settings.register_profile("effort", max_examples=effort.count("properties"))
+# A machine that is busy is no failure: no test asserts on time.
+settings.register_profile("effort", max_examples=effort.count("properties"), deadline=None)
 settings.load_profile("effort")
 
 
