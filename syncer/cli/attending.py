@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from blockfs.runtime.output import shown
@@ -12,6 +13,7 @@ from syncer.cli.opening import key_keeper, shared_root
 from syncer.cli.peering import is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.errors import SyncerError
+from syncer.peer.exchange.lazily import LazySource
 from syncer.ports.blocks import BlockSource
 
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
@@ -66,9 +68,14 @@ class Attendance:
         self.lan.attend(uuid, member)
 
     def sources(self, root: LinkedRoot) -> tuple[BlockSource, ...]:
-        """Where blocks for a root's cycle come from; empty: from no peer."""
-        source = self.lan.source(root.record.uuid)
-        return () if source is None else (source,)
+        """Where blocks for a root's cycle come from, beside the server."""
+        return (LazySource(partial(self._opened, root)),)
+
+    @asynccontextmanager
+    async def _opened(self, root: LinkedRoot) -> AsyncIterator[BlockSource | None]:
+        """Asked for when a block is missing: by then a first cycle has read the share's key."""
+        self.attend(root)
+        yield await self.lan.source(root.record.uuid)
 
     def recent(self, root: LinkedRoot) -> Recent | None:
         """Where a cycle notes what it got, for peers to have at once; None: nobody is served."""

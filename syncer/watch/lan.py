@@ -26,6 +26,7 @@ log = Log()
 
 REST_S: Final = 5.0  # nobody asked for so long: the root's files are let go, so that its disk can be unmounted
 ANEW_S: Final = 60.0
+BEGIN_S: Final = 1.0  # sockets are opened; a cycle waits for that no longer, and the server serves it meanwhile
 
 
 class SharedBlocks(ShareIndex, Protocol):
@@ -99,6 +100,7 @@ class Lan:
         self._members: dict[str, Member] = {}
         self._served: dict[str, _Served] = {}
         self._exchange: Exchange | None = None
+        self._begun = trio.Event()
         self._changed = trio.Event()
         self._read = trio.Event()
 
@@ -118,8 +120,11 @@ class Lan:
             if self._exchange is not None:
                 self._exchange.unshare(uuid)
 
-    def source(self, uuid: str) -> BlockSource | None:
-        """A source of blocks for a root's cycle; None: it takes no part."""
+    async def source(self, uuid: str) -> BlockSource | None:
+        """A source of blocks for a root's cycle; None: it takes no part. Waits for an exchange that only begins."""
+        if uuid in self._members and self._members[uuid].keys:
+            with trio.move_on_after(BEGIN_S):
+                await self._begun.wait()
         room = self.room(uuid)
         return None if room is None else PeerSource(room[0])
 
@@ -170,9 +175,11 @@ class Lan:
                 self._exchange = exchange
                 for uuid in self._members:
                     self._tell(uuid)
+                self._begun.set()
                 await self._let_go()
             finally:
                 self._exchange = None
+                self._begun = trio.Event()
                 self._served.clear()
 
     def _tell(self, uuid: str) -> None:

@@ -13,39 +13,90 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.kit.netns import Node
+from tests.kit.netns import Argument, Node
 
 BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
+PROJECT: Final = Path(__file__).parents[2]
+CONTAINER: Final = "images"
+PORT: Final = 8800
+SHARE_BLOCK: Final = 64 << 10
+"""Of a new container, bytes."""
+WITHOUT_RAW: Final = ("setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", "--")
+"""Before a command: it may not open a packet socket, as nobody but root may."""
 
 
 class Machine:
-    """One node with a folder that is linked to the container."""
+    """One node with a folder that is linked to a container."""
 
-    def __init__(self, node: Node, server: Site) -> None:
-        """Make the folder and link it."""
-        self.node = node
+    def __init__(
+        self,
+        node: Node,
+        server: Site,
+        container: str = CONTAINER,
+        *,
+        root: Path | None = None,
+        home: Path | None = None,
+    ) -> None:
+        """Link it.
+
+        Args:
+            node: Where.
+            server: Of the share.
+            container: The share.
+            root: The folder; default: `root` in its home.
+            home: Its HOME, with the XDG folders below; default: the node's.
+        """
+        self.node = node if home is None else replace(node, home=home)
+        self.node.home.mkdir(parents=True, exist_ok=True)
         self.server = server
-        self.root = node.home / "root"
-        self.root.mkdir()
-        self("link", self.root, server.url, "--token-file", server.token_file)
-        self.log = node.home / "watch.log"
+        self.root = self.node.home / "root" if root is None else root
+        self.root.mkdir(exist_ok=True)
+        self.log = self.node.home / "watch.log"
+        self.link(self.root, container)
+
+    def link(self, root: Path, container: str, *options: str | Path) -> None:
+        """Link one more folder."""
+        self("link", root, self.server.url_of(container), "--token-file", self.server.token_file, *options)
 
     def __call__(self, *arguments: str | Path, expect: int | None = 0) -> str:
-        """Run a verb to its end; returns its stdout."""
+        """Run a command; returns its stdout."""
         return str(self.node.run(BLOCKSYNC, *arguments, expect=expect).stdout)
 
-    def json(self, *arguments: str | Path) -> dict[str, Any]:
+    def json(self, *arguments: str | Path, expect: int | None = 0) -> dict[str, Any]:
         """The last JSON line of a command."""
-        return dict(json.loads(self(*arguments, "--json").splitlines()[-1]))
+        return dict(json.loads(self(*arguments, "--json", expect=expect).splitlines()[-1]))
 
-    def watch(self, *options: str) -> subprocess.Popen[bytes]:
-        """Start the daemon."""
+    def settings(self, text: str) -> None:
+        """Its config.toml: lines of the table `[peers]`."""
+        settings = self.node.home / ".config/blocksync/config.toml"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(f"[peers]\n{text}\n")
+
+    def watch(
+        self, *options: str, before: Sequence[Argument] = (), crooked: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
+        """Start the daemon.
+
+        Args:
+            options: Of `watch`.
+            before: A command that runs it.
+            crooked: What is wrong with it: see tests/kit/crooked.py.
+        """
+        program = [sys.executable, "-m", "tests.kit.crooked", *crooked, "--"] if crooked else [BLOCKSYNC]
         with self.log.open("ab") as log:
-            return self.node.start(BLOCKSYNC, "watch", *options, stderr=log)
+            return self.node.start(*before, *program, "watch", *options, stderr=log, cwd=PROJECT)
+
+    def begin(self, *arguments: str | Path, crooked: Sequence[str] = ()) -> subprocess.Popen[str]:
+        """Start a command that says what it did by JSON lines; `end` waits for them."""
+        program = [sys.executable, "-m", "tests.kit.crooked", *crooked, "--"] if crooked else [BLOCKSYNC]
+        return self.node.start(
+            *program, *arguments, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT
+        )
 
     def until(self, verb: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Follow the daemon until it is as wanted."""
@@ -66,18 +117,50 @@ class Machine:
 class Site:
     """The server, in a node of its own."""
 
-    def __init__(self, node: Node, *options: str) -> None:
-        """Start it; it listens when this returns. Options are those of `serve`."""
+    def __init__(self, node: Node, *options: str, port: int = PORT, address: str | None = None) -> None:
+        """Start it; returns when it listens.
+
+        Args:
+            node: Where.
+            options: Of `serve`.
+            port: TCP.
+            address: Where it listens; default: the node's IPv4 address.
+        """
         self.node = node
-        self.folder = node.home / "server"
-        self.process = node.start(
-            BLOCKSYNC, "serve", self.folder, "--listen", f"{node.ipv4}:8800", *options, stdout=subprocess.PIPE,
+        self.folder = node.home / ("server" if port == PORT else f"server-{port}")
+        self.address = f"{address or node.ipv4}:{port}"
+        self.token_file = self.folder / "token"
+        self._options = options
+        self.start()
+
+    def start(self) -> None:
+        """Again, after `kill`: with all that it had."""
+        self.process = self.node.start(
+            BLOCKSYNC, "serve", self.folder, "--listen", self.address, *self._options, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
         assert any("listening on" in line for line in self.process.stdout)
-        self.url = f"pithos+http://{node.ipv4}:8800/v1/default/images"
-        self.token_file = self.folder / "token"
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.node.kill(self.process)
+
+    @property
+    def url(self) -> str:
+        """Of a container."""
+        return self.url_of(CONTAINER)
+
+    def url_of(self, container: str) -> str:
+        """Of this container."""
+        return f"pithos+http://{self.address}/v1/default/{container}"
+
+
+def end(process: subprocess.Popen[str], expect: int | None = 0) -> dict[str, Any]:
+    """Wait for a command that `Machine.begin` has started; returns its last JSON line."""
+    out, errors = process.communicate()
+    assert expect is None or process.returncode == expect, f"exit code {process.returncode}\n{out}\n{errors}"
+    return dict(json.loads(out.splitlines()[-1]))
 
 
 def is_there(told: dict[str, Any]) -> bool:

@@ -16,13 +16,15 @@ from syncer.peer.links.interfaces import Usable
 from syncer.peer.links.sockets import Sockets, Wire
 from syncer.peer.links.ways import Ways
 from syncer.peer.wire.carrier import Carrier
-from syncer.peer.wire.frames import HEADER_BYTES
+from syncer.peer.wire.frames import HEADER_BYTES, FrameType
 from syncer.peer.wire.keys import SENDER_BYTES
 
 log = Log()
 
 _PASSING: Final = frozenset({errno.ENOBUFS, errno.EAGAIN})
 """A queue is full: it happens to one frame, and says nothing of the next."""
+_TYPE: Final = slice(4, 5)
+_UNANSWERED: Final = frozenset({bytes([FrameType.HELLO]), bytes([FrameType.BYE])})
 _SENDER: Final = slice(16, 16 + SENDER_BYTES)
 
 
@@ -135,7 +137,8 @@ class Link:
         Returns:
             Whether it was sent by one carrier at least.
         """
-        carriers = self.ways.take(len(frame), now) if to is None else (to.carrier,)
+        answered = frame[_TYPE] not in _UNANSWERED
+        carriers = self.ways.take(len(frame), now, answered=answered) if to is None else (to.carrier,)
         if not carriers:
             self._counters["over_budget" if self.ways.fits(len(frame)) else "too_long"] += 1
         return sum([self._send(frame, carrier, to) for carrier in carriers]) > 0

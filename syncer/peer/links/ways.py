@@ -5,7 +5,8 @@ be asked, it must be known. Rules:
 
 - The best carrier always.
 - Another one if somebody was heard by it within ten minutes, and by none that is better.
-- Another one once in ten minutes all the same, at the first frame that fits: who is there answers, and is known.
+- Another one once in ten minutes all the same, at the first question that fits: who is there answers, and is known.
+- HELLO and BYE by all: they are rare, and nobody answers them, so they find out nothing.
 
 Whom both reach gets a frame twice, with one counter: the second is a replay and dropped. All copies together keep to
 the budget of the interface, and extra ones to a quarter of it, so that they never displace many of the first ones.
@@ -67,18 +68,25 @@ class Ways:
         """Whether a carrier can carry a frame of so many bytes at all."""
         return size <= max(self._longest.values())
 
-    def take(self, size: int, now: float) -> tuple[Carrier, ...]:
-        """By which carriers a frame to all of `size` bytes goes now, as far as the budget has room."""
+    def take(self, size: int, now: float, *, answered: bool = True) -> tuple[Carrier, ...]:
+        """By which carriers a frame to all of `size` bytes goes now, as far as the budget has room.
+
+        Args:
+            size: Bytes of the frame.
+            now: Monotonic seconds.
+            answered: Whether it is a question, so that who hears it is heard.
+        """
         needed = self.needed(now)
         taken = []
         for carrier in self._carriers:
             if size > self._longest[carrier]:
                 continue
-            if carrier not in needed and now - self._probed[carrier] < KNOWN_S:
+            if answered and carrier not in needed and now - self._probed[carrier] < KNOWN_S:
                 continue
             if (carrier is self._carriers[0] or self._extra.take(now)) and self._budget.take(now):
                 taken.append(carrier)
-                self._probed[carrier] = now
+                if answered:
+                    self._probed[carrier] = now
         return tuple(taken)
 
     def _rank(self, carrier: Carrier) -> int:

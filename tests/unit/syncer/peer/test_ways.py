@@ -26,6 +26,15 @@ def test_the_first_frame_goes_by_all_the_next_by_the_best() -> None:
     assert known.take(124, KNOWN_S) == ALL
 
 
+def test_what_nobody_answers_goes_by_all_and_finds_out_nothing() -> None:
+    """A HELLO must not be the attempt: who has UDP only, and says nothing by itself, would not be asked for minutes."""
+    known = ways()
+    assert known.take(124, 0, answered=False) == ALL
+    assert known.take(124, 1) == ALL
+    assert known.take(124, 2, answered=False) == ALL
+    assert known.take(124, 3) == (L2,)
+
+
 def test_a_frame_that_fits_only_the_best_does_not_count_as_an_attempt_by_the_others() -> None:
     known = ways()
     assert known.take(1500, 0) == (L2,)

@@ -1,0 +1,89 @@
+"""The real program with one thing wrong about it, in a process of its own.
+
+    python -m tests.kit.crooked FAULT … -- watch
+
+corrupt     what it serves has one wrong byte
+lie         it says it has whatever it is asked for, and has nothing
+stall       it takes connections and requests, and sends no block
+clock:S     its wall clock is S seconds ahead
+fast:N      N seconds pass for it in one
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import trio
+import trio.testing
+
+from blockfs.blocks.ids import BlockId
+
+
+def _corrupt(_: str) -> None:
+    from syncer.peer.exchange.serving import Serving  # noqa: PLC0415 - only what is crooked is loaded
+
+    honest = Serving._read
+
+    def read(self: Serving, ids: Sequence[bytes]) -> list[bytes | None]:
+        blocks = honest(self, ids)
+        return [block and bytes([block[0] ^ 1]) + block[1:] for block in blocks]
+
+    Serving._read = read  # type: ignore[method-assign]
+
+
+def _lie(_: str) -> None:
+    from syncer.peer.exchange.joint import Joint  # noqa: PLC0415
+
+    def match(self: Joint, prefixes: Sequence[bytes]) -> list[bool]:
+        del self
+        return [True] * len(prefixes)
+
+    def read(self: Joint, block: BlockId) -> None:
+        del self, block
+
+    Joint.match, Joint.read = match, read  # type: ignore[method-assign]
+
+
+def _stall(_: str) -> None:
+    from syncer.peer.exchange.serving import Serving  # noqa: PLC0415
+
+    async def upload(self: Serving) -> None:
+        del self
+        await trio.sleep_forever()
+
+    Serving._upload = upload  # type: ignore[method-assign]
+
+
+def _clock(seconds: str) -> None:
+    real, ahead = time.time, float(seconds)
+    time.time = lambda: real() + ahead
+
+
+def _fast(rate: str) -> None:
+    real = trio.run
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        return real(*arguments, **options | {"clock": trio.testing.MockClock(rate=float(rate))})
+
+    trio.run = run
+
+
+FAULTS: dict[str, Callable[[str], None]] = {
+    "corrupt": _corrupt,
+    "lie": _lie,
+    "stall": _stall,
+    "clock": _clock,
+    "fast": _fast,
+}
+
+if __name__ == "__main__":
+    at = sys.argv.index("--")
+    for fault in sys.argv[1:at]:
+        name, _, value = fault.partition(":")
+        FAULTS[name](value)
+    from syncer.cli.main import run as program
+
+    sys.exit(program(sys.argv[at + 1 :]))

@@ -1,0 +1,104 @@
+"""What networks do to frames: they are slow, lose, break off, carry less, and have no addresses."""
+
+from __future__ import annotations
+
+from tests.kit.netns import INTERFACE
+from tests.kit.program import WITHOUT_RAW, has_peer, is_there
+from tests.system.lan.trial import MIB, Ground, has, pulled, put
+
+OURS = "ether type 0x88b5"
+
+
+def shaped_links(ground: Ground) -> None:
+    """Blocks come from two neighbours with slow cables, and not from the server, whose cable is slower."""
+    one, two, three = machines = ground.machines(3)
+    files = ground.seed(one, image=6 * MIB)
+    two("reconcile", two.root)
+    two.watch()
+    one.until("peers", has_peer)
+    for machine in machines:
+        machine.node.shape(60)
+    ground.server.shape(4)
+    pulled(three, files, share=0.8)
+
+
+def a_fifth_of_our_frames_is_lost(ground: Ground) -> None:
+    """Frames of Ethernet are asked again: the pull is complete, and mostly from the neighbour."""
+    one, two = ground.machines(2)
+    files = ground.seed(one, image=6 * MIB)
+    two.node.loses(200, OURS)
+    pulled(two, files)
+
+
+def a_fifth_of_all_frames_is_lost(ground: Ground) -> None:
+    """Also of those of connections and of the server: slow, and complete."""
+    one, two = ground.machines(2)
+    files = ground.seed(one, image=2 * MIB)
+    ground.server.shape(None)
+    two.node.loses(200)
+    pulled(two, files, share=0)
+
+
+def a_cable_is_pulled_and_put_in_again_in_mid_transfer(ground: Ground) -> None:
+    """What was under way is asked for again, and nobody is left out for good."""
+    one, two = ground.machines(2)
+    one.settings('upload_limit = "2MB"')
+    files = ground.seed(one, image=8 * MIB)
+    two.watch()
+    two.until("peers", lambda told: has_peer(told) and told["figures"]["blocks_from_peers"] > 0)
+    one.node.link_down()
+    one.until("peers", lambda told: not is_there(told))
+    one.node.link_up()
+    two.until("status", lambda _: has(two, files))
+    more = put(one, later=2 * MIB)
+    two.until("status", lambda _: has(two, files | more))
+    assert two.json("peers")["figures"]["blocks_from_peers"] > 0
+
+
+def a_small_mtu(ground: Ground) -> None:
+    """1400 bytes: frames and connections keep to it, and nothing is fragmented."""
+    one, two = machines = ground.machines(2)
+    for machine in machines:
+        machine.node.namespace.ip(f"link set {INTERFACE} mtu 1400")
+        machine.node.switch.ip(f"link set {machine.node.port} mtu 1400")
+    try:
+        files = ground.seed(one, image=6 * MIB)
+        with ground.village.lan.capture() as capture:
+            pulled(two, files)
+            between = [told for told in capture.frames() if told.port in {one.node.port, two.node.port}]
+        assert max(len(told.data) for told in between) <= 14 + 65_536  # TSO of veth: the kernel would cut it
+        assert not [told for told in between if told.ethertype == 0x0800 and told.data[20:22] not in (b"\0\0", b"@\0")]
+        assert max(len(told.data) for told in between if told.ethertype == 0x88B5) <= 14 + 1400
+    finally:
+        for machine in machines:
+            machine.node.namespace.ip(f"link set {INTERFACE} mtu 1500")
+            machine.node.switch.ip(f"link set {machine.node.port} mtu 1500")
+
+
+def no_ipv4_at_all(ground: Ground) -> None:
+    """Link-local addresses are enough between neighbours."""
+    one, two = machines = ground.machines(2)
+    for machine in machines:
+        machine.node.namespace.ip(f"address flush dev {INTERFACE} scope global")
+        machine.node.namespace.ip(f"address add fd99::{machine.node.number:x}/64 dev {INTERFACE} nodad")
+    try:
+        files = ground.seed(one, image=6 * MIB)
+        with ground.village.lan.capture() as capture:
+            pulled(two, files)
+            assert not [told for told in capture.frames() if told.ethertype == 0x0800]
+    finally:
+        for machine in machines:
+            machine.node.namespace.ip(f"address add {machine.node.ipv4}/24 broadcast + dev {INTERFACE}")
+
+
+def one_with_udp_only_beside_two_with_ethernet(ground: Ground) -> None:
+    """Who may not open a packet socket gets blocks from those who may, and gives them."""
+    rich, poor, other = ground.machines(3)
+    files = ground.seed(rich, image=4 * MIB)
+    poor.watch(before=WITHOUT_RAW)
+    poor.until("status", lambda _: has(poor, files))
+    assert poor.json("peers")["figures"]["blocks_from_peers"] > 0
+    rich("pause")
+    rich.until("peers", lambda told: not has_peer(told))
+    pulled(other, files)
+    assert poor.json("peers")["figures"]["blocks_to_peers"] > 0

@@ -1,0 +1,162 @@
+"""Neighbours that die, lie, corrupt, stall; and what happens to them while they are at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.kit.program import Machine, end, has_peer, is_there
+from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
+
+SLOW_UPLOAD = 'upload_limit = "2MB"'
+
+
+def _serves(told: dict[str, Any]) -> bool:
+    return bool(told["figures"] and told["figures"]["blocks_to_peers"])
+
+
+def _gets(told: dict[str, Any]) -> bool:
+    return bool(told["figures"] and told["figures"]["blocks_from_peers"])
+
+
+def _second_seed(one: Machine, two: Machine) -> None:
+    """The second one has all, too, and both know of each other."""
+    two("reconcile", two.root)
+    two.watch()
+    one.until("peers", has_peer)
+
+
+def the_peer_that_serves_is_killed_in_mid_transfer(ground: Ground) -> None:
+    """SIGKILL: what it owes comes from another one."""
+    one, two, three = ground.machines(3)
+    one.settings(SLOW_UPLOAD)
+    two.settings(SLOW_UPLOAD)
+    files = put(one, image=8 * MIB)
+    one("reconcile", one.root)
+    daemon = one.watch()
+    one.until("peers", is_there)
+    _second_seed(one, two)
+    ground.server.shape(SLOW_MBIT_S / 4)
+    asks = three.begin("reconcile", three.root)
+    one.until("peers", _serves)
+    one.node.kill(daemon)
+    summary = end(asks)
+    assert has(three, files)
+    assert summary["blocks_from_peers"] > 0
+
+
+def the_only_peer_is_killed_in_mid_transfer(ground: Ground) -> None:
+    """The rest comes from the server."""
+    one, two = ground.machines(2)
+    one.settings(SLOW_UPLOAD)
+    files = put(one, image=6 * MIB)
+    one("reconcile", one.root)
+    daemon = one.watch()
+    one.until("peers", is_there)
+    ground.server.shape(SLOW_MBIT_S)
+    asks = two.begin("reconcile", two.root)
+    one.until("peers", _serves)
+    one.node.kill(daemon)
+    summary = end(asks)
+    assert has(two, files)
+    assert summary["blocks_received"] > 0
+
+
+def who_downloads_is_killed_and_started_again(ground: Ground) -> None:
+    """SIGKILL in mid-transfer, then a new start: complete, and no byte is wrong."""
+    one, two = ground.machines(2)
+    one.settings(SLOW_UPLOAD)
+    files = ground.seed(one, image=6 * MIB, other=2 * MIB)
+    daemon = two.watch()
+    two.until("peers", _gets)
+    two.node.kill(daemon)
+    pulled(two, files, share=0)
+    assert not [path for path in two.root.iterdir() if path.is_file() and path.name not in files]
+
+
+def a_peer_that_corrupts_is_banned(ground: Ground) -> None:
+    """Every block is right in the end; nothing is taken from it for an hour, and the log and `peers` say so."""
+    good, bad, three = ground.machines(3)
+    files = put(good, image=6 * MIB)
+    good("reconcile", good.root)
+    good.watch()
+    good.until("peers", is_there)
+    bad("reconcile", bad.root)
+    bad.watch(crooked=["corrupt"])
+    good.until("peers", has_peer)
+    ground.server.shape(SLOW_MBIT_S / 4)
+    three.watch()
+    told = three.until("peers", lambda told: has(three, files) and told["figures"]["bans"])
+    assert [ban["address"] for ban in told["figures"]["bans"]] == [bad.node.link_local]
+    assert told["figures"]["blocks_from_peers"] > 0
+    assert "peer.banned" in three.log.read_text()
+    assert "banned for 60 min" in three("peers")
+    assert three.json("peers", "unban")["lifted"] == 1
+
+
+def _beside_a_good_one(ground: Ground, fault: str) -> dict[str, Any]:
+    good, bad, three = ground.machines(3)
+    files = put(good, image=6 * MIB)
+    good("reconcile", good.root)
+    good.watch()
+    good.until("peers", is_there)
+    bad("reconcile", bad.root)
+    bad.watch(crooked=[fault])
+    good.until("peers", has_peer)
+    ground.server.shape(SLOW_MBIT_S / 4)
+    three.watch()
+    return three.until("peers", lambda _: has(three, files))
+
+
+def a_peer_that_lies_is_ignored(ground: Ground) -> None:
+    """It says that it has all, and has nothing: the others are asked."""
+    told = _beside_a_good_one(ground, "lie")
+    assert told["figures"]["lacked"] > 0
+    assert told["figures"]["blocks_from_peers"] > 0
+
+
+def a_peer_that_stalls_is_let_go(ground: Ground) -> None:
+    """It takes requests and sends nothing: the others are asked."""
+    told = _beside_a_good_one(ground, "stall")
+    assert told["figures"]["blocks_from_peers"] > 0
+
+
+def _alone(ground: Ground, fault: str) -> dict[str, Any]:
+    bad, two = ground.machines(2)
+    files = put(bad, image=3 * MIB)
+    bad("reconcile", bad.root)
+    bad.watch(crooked=[fault])
+    bad.until("peers", is_there)
+    summary = two.json("reconcile", two.root)
+    assert has(two, files)
+    return summary
+
+
+def a_corrupting_peer_alone(ground: Ground) -> None:
+    """All comes from the server, and right."""
+    assert _alone(ground, "corrupt")["blocks_from_peers"] == 0
+
+
+def a_lying_peer_alone(ground: Ground) -> None:
+    """All comes from the server."""
+    assert _alone(ground, "lie")["blocks_from_peers"] == 0
+
+
+def a_stalling_peer_alone(ground: Ground) -> None:
+    """All comes from the server."""
+    assert _alone(ground, "stall")["blocks_from_peers"] == 0
+
+
+def bytes_that_changed_on_the_disk_of_a_peer_are_never_served(ground: Ground) -> None:
+    """The base names a block that the file has not any more: it is looked at before it goes out."""
+    one, two = ground.machines(2)
+    files = put(one, image=3 * MIB)
+    one("reconcile", one.root)
+    one("pause")
+    one.watch()
+    image = one.root / "image"
+    one.until("status", lambda live: live["phase"] == "paused")
+    (one.root / "image").write_bytes(bytes(3 * MIB))
+    assert image.stat().st_size == 3 * MIB
+    one("resume")
+    two.json("reconcile", two.root)
+    assert (two.root / "image").read_bytes() in (files["image"], bytes(3 * MIB))

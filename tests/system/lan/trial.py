@@ -1,0 +1,64 @@
+"""What a trial has: a network that is whole, machines of a share of its own, and data that nobody has yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from tests.kit.program import SHARE_BLOCK, Machine, is_there
+from tests.kit.village import Village
+
+MIB: Final = 1 << 20
+SLOW_MBIT_S: Final = 16.0
+"""Of the server's cable: what goes by it is seen, and neighbours are faster on any machine."""
+
+Trial = Callable[["Ground"], None]
+
+
+class Ground:
+    """Where one trial takes place."""
+
+    def __init__(self, village: Village, home: Path, name: str) -> None:
+        self.village = village
+        self.home = home
+        self.name = name
+        self.server = village.lan.nodes[0]
+
+    def machines(self, count: int, *, container: str = "") -> list[Machine]:
+        """So many machines of one share."""
+        return self.village.household(self.home, count, container or self.name)
+
+    def seed(self, machine: Machine, **files: int) -> dict[str, bytes]:
+        """Files of so many bytes, on the server and this machine, which watches; then the server's cable is slow."""
+        made = put(machine, **files)
+        machine("reconcile", machine.root)
+        machine.watch()
+        machine.until("peers", is_there)
+        self.server.shape(SLOW_MBIT_S)
+        return made
+
+
+def put(machine: Machine, **files: int) -> dict[str, bytes]:
+    """Write files of so many bytes that nobody can know."""
+    made = {name: os.urandom(size) for name, size in files.items()}
+    for name, data in made.items():
+        (machine.root / name).write_bytes(data)
+    return made
+
+
+def has(machine: Machine, files: dict[str, bytes]) -> bool:
+    """Whether it has exactly these files."""
+    there = {path.name for path in machine.root.iterdir() if not path.name.startswith(".")}
+    return there == set(files) and all((machine.root / name).read_bytes() == data for name, data in files.items())
+
+
+def pulled(machine: Machine, files: dict[str, bytes], *, share: float = 0.5) -> dict[str, Any]:
+    """Reconcile: it gets these files, and at least such a share of their blocks from peers. Returns the summary."""
+    summary = machine.json("reconcile", machine.root)
+    assert has(machine, files)
+    blocks = sum(-(-len(data) // SHARE_BLOCK) for data in files.values())
+    assert summary["blocks_from_peers"] + summary["blocks_received"] >= blocks
+    assert summary["blocks_from_peers"] >= share * blocks, summary
+    return summary

@@ -1,0 +1,56 @@
+"""The program as a LAN peer, on networks and beside neighbours that do their worst."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import effort
+from tests.kit.netns import Lan
+from tests.kit.village import Village
+from tests.system.lan import cables, life, neighbours
+from tests.system.lan.trial import Ground, Trial
+
+NODES = 9
+
+EVERYDAY: list[Trial] = [life.the_first_pull_of_a_daemon, cables.a_fifth_of_our_frames_is_lost]
+"""The first of TRIALS: cheap ones, of each kind."""
+
+TRIALS: list[Trial] = [
+    *EVERYDAY,
+    cables.shaped_links,
+    cables.a_fifth_of_all_frames_is_lost,
+    cables.a_cable_is_pulled_and_put_in_again_in_mid_transfer,
+    cables.a_small_mtu,
+    cables.no_ipv4_at_all,
+    cables.one_with_udp_only_beside_two_with_ethernet,
+    neighbours.the_peer_that_serves_is_killed_in_mid_transfer,
+    neighbours.the_only_peer_is_killed_in_mid_transfer,
+    neighbours.who_downloads_is_killed_and_started_again,
+    neighbours.a_peer_that_corrupts_is_banned,
+    neighbours.a_peer_that_lies_is_ignored,
+    neighbours.a_peer_that_stalls_is_let_go,
+    neighbours.a_corrupting_peer_alone,
+    neighbours.a_lying_peer_alone,
+    neighbours.a_stalling_peer_alone,
+    neighbours.bytes_that_changed_on_the_disk_of_a_peer_are_never_served,
+]
+
+
+@pytest.fixture(scope="module")
+def village(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Village]:
+    with Lan(NODES, home=tmp_path_factory.mktemp("village")) as lan:
+        yield Village(lan)
+
+
+@pytest.fixture
+def ground(village: Village, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ground]:
+    yield Ground(village, tmp_path, request.node.callspec.id)
+    village.tidy()
+
+
+@pytest.mark.parametrize("trial", TRIALS[: effort.count("trials on a LAN")], ids=lambda trial: trial.__name__)
+def test_on_a_lan(ground: Ground, trial: Trial) -> None:
+    trial(ground)
