@@ -5,6 +5,7 @@
 corrupt     what it serves has one wrong byte
 lie         it says it has whatever it is asked for, and has nothing
 stall       it takes connections and requests, and sends no block
+deaf        it does not notice that the server has something new
 clock:S     its wall clock is S seconds ahead
 fast:N      N seconds pass for it in one
 """
@@ -57,6 +58,17 @@ def _stall(_: str) -> None:
     Serving._upload = upload  # type: ignore[method-assign]
 
 
+def _deaf(_: str) -> None:
+    from syncer.remote.client import CloudClient  # noqa: PLC0415
+    from syncer.watch.root_task import RootTask  # noqa: PLC0415
+
+    async def watch(self: RootTask, remote: CloudClient) -> None:
+        del self, remote
+        await trio.sleep_forever()
+
+    RootTask._watch_remote = watch  # type: ignore[method-assign]
+
+
 def _clock(seconds: str) -> None:
     real, ahead = time.time, float(seconds)
     time.time = lambda: real() + ahead
@@ -75,6 +87,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
     "corrupt": _corrupt,
     "lie": _lie,
     "stall": _stall,
+    "deaf": _deaf,
     "clock": _clock,
     "fast": _fast,
 }

@@ -10,7 +10,7 @@ import pytest
 from tests import effort
 from tests.kit.netns import Lan
 from tests.kit.village import Village
-from tests.system.lan import cables, life, neighbours
+from tests.system.lan import cables, life, neighbours, strangers
 from tests.system.lan.trial import Ground, Trial
 
 NODES = 9
@@ -36,6 +36,24 @@ TRIALS: list[Trial] = [
     neighbours.a_lying_peer_alone,
     neighbours.a_stalling_peer_alone,
     neighbours.bytes_that_changed_on_the_disk_of_a_peer_are_never_served,
+    life.two_that_start_together,
+    life.who_gives_switches_off_in_mid_transfer,
+    life.who_asks_switches_off_in_mid_transfer,
+    life.a_root_is_paused_in_mid_transfer,
+    life.the_key_is_rotated_in_mid_transfer,
+    life.a_reconcile_beside_a_daemon,
+    life.a_reconcile_beside_an_older_daemon,
+    life.the_server_dies_when_the_block_lists_are_known,
+    life.the_server_is_out_of_reach_when_the_block_lists_are_known,
+    life.volumes_of_other_block_sizes,
+    strangers.a_peer_of_another_share,
+    strangers.a_member_of_two_shares,
+    strangers.what_is_not_of_the_share_yet,
+    strangers.a_volume_that_holds_more_than_the_share,
+    strangers.frames_that_are_sent_again,
+    strangers.a_flood,
+    strangers.clocks_nine_minutes_apart,
+    strangers.clocks_eleven_minutes_apart,
 ]
 
 

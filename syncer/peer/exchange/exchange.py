@@ -45,6 +45,7 @@ from syncer.peer.session.session import Session
 from syncer.peer.settings import Peers, Use
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.handshake import answer, parse_preamble
+from syncer.peer.wire.keys import EPOCH_S
 from syncer.ports.blocks import ShareIndex
 
 log = Log()
@@ -139,6 +140,7 @@ class Exchange:
         self._roots: dict[str, _Root] = {}
         self._rooms: dict[str, ShareRoom] = {}
         self._indexes: dict[str, Joint] = {}
+        self._clocks_agree = True
         self._changed = trio.Event()
         self._lan: Lan | None = None
         self._nursery: trio.Nursery | None = None
@@ -313,6 +315,9 @@ class Exchange:
         actions = self.session.handle_frame(received.frame, link, received.source, now, self._unix())
         if valid.total() > before:
             self._wires.confirm(received)
+        if self._clocks_agree and self.session.counters.drops[Drop.EPOCH]:
+            self._clocks_agree = False  # once: anybody may send such frames
+            log.warning("peers.clock_differs", link=received.link, epoch_s=EPOCH_S)
         self._do(actions)
 
     def _zone(self, link: LinkId) -> int:

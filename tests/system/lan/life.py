@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
-from tests.kit.program import SHARE_BLOCK
-from tests.system.lan.trial import MIB, Ground, has
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from syncer.cli.roots import Registry
+from syncer.watch.control import short
+from tests.kit.program import BLOCKSYNC, SHARE_BLOCK, Machine, Site, end, has_peer, is_there
+from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
+
+SLOW_UPLOAD = 'upload_limit = "2MB"'
+
+
+def _slow_transfer(ground: Ground, mib: int = 6) -> tuple[Machine, Machine, dict[str, bytes], subprocess.Popen[str]]:
+    """One gives to another, slowly, and has begun to."""
+    one, two = ground.machines(2)
+    one.settings(SLOW_UPLOAD)
+    files = put(one, image=mib * MIB)
+    one("reconcile", one.root)
+    one.watch()
+    one.until("peers", is_there)
+    ground.server.shape(SLOW_MBIT_S / 4)
+    asks = two.begin("reconcile", two.root)
+    one.until("peers", lambda told: told["figures"]["blocks_to_peers"])
+    return one, two, files, asks
 
 
 def the_first_pull_of_a_daemon(ground: Ground) -> None:
@@ -14,3 +39,202 @@ def the_first_pull_of_a_daemon(ground: Ground) -> None:
     two.until("status", lambda _: has(two, files))
     told = two.until("peers", lambda told: told["figures"])
     assert told["figures"]["blocks_from_peers"] > 2 * MIB // SHARE_BLOCK
+
+
+def two_that_start_together(ground: Ground) -> None:
+    """Nobody has anything but the server: each fetches other blocks, and they give them to each other."""
+    one, two, three = ground.machines(3)
+    files = put(one, image=8 * MIB)
+    one("reconcile", one.root)
+    ground.server.shape(SLOW_MBIT_S)
+    pair = (two, three)
+    for machine in pair:
+        machine.watch()
+    for machine in pair:
+        machine.until("status", lambda _, machine=machine: has(machine, files))
+    figures = [machine.until("peers", lambda told: told["figures"])["figures"] for machine in pair]
+    assert all(each["blocks_from_peers"] for each in figures), figures
+    assert sum(each["blocks_from_peers"] for each in figures) >= 8 * MIB // SHARE_BLOCK // 2
+
+
+def who_gives_switches_off_in_mid_transfer(ground: Ground) -> None:
+    """`peers off`: not one block more, and who asked gets the rest from the server."""
+    one, two, files, asks = _slow_transfer(ground)
+    one("peers", "off")
+    given = one.json("peers")
+    assert given["shares"][0]["off"]
+    blocks = given["figures"]["blocks_to_peers"]
+    ground.server.shape(None)
+    summary = end(asks)
+    assert has(two, files)
+    assert summary["blocks_received"] > 0
+    assert one.json("peers")["figures"]["blocks_to_peers"] <= blocks + 1
+
+
+def who_asks_switches_off_in_mid_transfer(ground: Ground) -> None:
+    """`peers off` while the daemon pulls: the rest comes from the server."""
+    one, two = ground.machines(2)
+    one.settings(SLOW_UPLOAD)
+    files = ground.seed(one, image=6 * MIB)
+    two.watch()
+    two.until("peers", lambda told: told["figures"] and told["figures"]["blocks_from_peers"])
+    two("peers", "off", two.root)
+    one.until("peers", lambda told: not has_peer(told))
+    ground.server.shape(None)
+    two.until("status", lambda _: has(two, files))
+
+
+def a_root_is_paused_in_mid_transfer(ground: Ground) -> None:
+    """A paused root is not served any more, also on a connection that is there."""
+    one, two, files, asks = _slow_transfer(ground)
+    one("pause", one.root)
+    given = one.json("peers")
+    assert given["shares"][0]["off"] == "it is paused"
+    ground.server.shape(None)
+    summary = end(asks)
+    assert has(two, files)
+    assert summary["blocks_received"] > 0
+    assert one.json("peers")["figures"]["blocks_to_peers"] <= given["figures"]["blocks_to_peers"] + 1
+
+
+def the_key_is_rotated_in_mid_transfer(ground: Ground) -> None:
+    """What is under way goes on; then both have the new key and find each other by it."""
+    one, two = ground.machines(2)
+    one.settings(SLOW_UPLOAD)
+    files = ground.seed(one, image=6 * MIB)
+    two.watch()
+    two.until("peers", lambda told: told["figures"] and told["figures"]["blocks_from_peers"])
+    one("peers", "rotate", one.root)
+    two.until("status", lambda _: has(two, files))
+    before = two.json("peers")["figures"]
+    assert before["blocks_from_peers"] > 2 * MIB // SHARE_BLOCK
+    more = put(one, later=3 * MIB)
+    two.until("status", lambda _: has(two, files | more))
+    assert two.json("peers")["figures"]["blocks_from_peers"] > before["blocks_from_peers"]
+
+
+def a_reconcile_beside_a_daemon(ground: Ground) -> None:
+    """It has no session of its own: its blocks come through the daemon's."""
+    one, two = ground.machines(2)
+    one.watch()
+    one.until("peers", is_there)
+    two("reconcile", two.root)
+    two.watch(crooked=["deaf"])
+    one.until("peers", has_peer)
+    two.until("status", lambda live: live["phase"] == "idle")
+    ground.server.shape(SLOW_MBIT_S)
+    files = put(one, image=4 * MIB)
+    one.until("status", lambda live: live["phase"] == "idle" and live["cycles"] > 1)
+    one("reconcile", one.root)
+    summary = pulled(two, files)
+    assert two.json("peers")["figures"]["blocks_from_peers"] == summary["blocks_from_peers"]
+
+
+@contextmanager
+def _older_daemon(machine: Machine, answer: bytes) -> Iterator[list[bytes]]:
+    """A daemon of another release that answers whatever it does not know with this."""
+    heard: list[bytes] = []
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path = Registry(machine.node.environment).socket
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with listener:
+        with short(path) as address:
+            listener.bind(address)
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    heard.append(connection.recv(4096))
+                    if answer:
+                        connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield heard
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def a_reconcile_beside_an_older_daemon(ground: Ground) -> None:
+    """A daemon that hangs up at the question, or answers with an error, is no failure: it asks by itself."""
+    one, two, three = ground.machines(3)
+    files = ground.seed(one, image=4 * MIB)
+    for machine, answer in ((two, b""), (three, b'{"error":"unknown question"}\n')):
+        with _older_daemon(machine, answer) as heard:
+            pulled(machine, files)
+            assert any(b"blocks" in question for question in heard)
+
+
+def the_server_dies_when_the_block_lists_are_known(ground: Ground) -> None:
+    """The pull completes from peers alone; then the cycle says that the server is away."""
+    site = Site(ground.server, port=8801, address="[fd99::1]")
+    try:
+        one = Machine(ground.village.lan.nodes[1], site, home=ground.home / "m2")
+        two = Machine(ground.village.lan.nodes[2], site, home=ground.home / "m3")
+        one.settings(SLOW_UPLOAD)
+        files = put(one, image=5 * MIB, other=2 * MIB)
+        one("reconcile", one.root)
+        one.watch()
+        one.until("peers", is_there)
+        ground.server.shape(1)
+        asks = two.begin("reconcile", two.root)
+        one.until("peers", lambda told: told["figures"]["blocks_to_peers"] >= 8)
+        site.kill()
+        summary = end(asks, expect=None)
+        assert has(two, files), (summary, asks.returncode)
+        assert asks.returncode in (0, 13)
+    finally:
+        site.kill()
+
+
+def the_server_is_out_of_reach_when_the_block_lists_are_known(ground: Ground) -> None:
+    """Its cable is pulled: nothing answers, and nothing says so."""
+    one, two, files, asks = _slow_transfer(ground, mib=5)
+    ground.server.link_down()
+    try:
+        one.until("peers", lambda told: told["figures"]["blocks_to_peers"] >= 4 * MIB // SHARE_BLOCK)
+        two.node.start(BLOCKSYNC, "peers", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert asks.poll() is None or has(two, files)
+    finally:
+        ground.server.link_up()
+    end(asks, expect=None)
+    assert has(two, files)
+
+
+def _volume(machine_node: int, ground: Ground, block_size: str) -> Machine:
+    node = ground.village.lan.nodes[machine_node]
+    home = ground.home / f"m{node.number}"
+    point = home / "mounted"
+    point.mkdir(parents=True)
+    node.run(BLOCKSYNC, "init", home / "volume", "--block-size", block_size)
+    node.run(BLOCKSYNC, "mount", home / "volume", point)
+    return Machine(node, ground.village.site, ground.name, root=point, home=home)
+
+
+def volumes_of_other_block_sizes(ground: Ground) -> None:
+    """Volumes give and get: one with the share's blocks, one with smaller ones, one with larger ones."""
+    machines: list[Machine] = []
+    try:
+        machines.append(_volume(1, ground, "64KiB"))
+        one = machines[0]
+        files = ground.seed(one, image=4 * MIB + 12345, small=100)
+        for at, block_size in ((2, "16KiB"), (3, "256KiB")):
+            machines[-1]("resume")
+            machines.append(_volume(at, ground, block_size))
+            last = machines[-1]
+            pulled(last, files)
+            last.watch()
+            last.until("peers", is_there)
+            # The one before gives no more: the next one gets all from this one.
+            machines[-2]("pause")
+        folder = ground.machines(4)[3]
+        pulled(folder, files)
+    finally:
+        for machine in machines:
+            machine.node.namespace.kill_all()
+            subprocess.run(["umount", "-l", machine.root], check=True)

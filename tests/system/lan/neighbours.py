@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.kit.program import Machine, end, has_peer, is_there
-from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
+from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, put
 
 SLOW_UPLOAD = 'upload_limit = "2MB"'
 
@@ -69,7 +69,8 @@ def who_downloads_is_killed_and_started_again(ground: Ground) -> None:
     daemon = two.watch()
     two.until("peers", _gets)
     two.node.kill(daemon)
-    pulled(two, files, share=0)
+    two("reconcile", two.root)
+    assert has(two, files)
     assert not [path for path in two.root.iterdir() if path.is_file() and path.name not in files]
 
 

@@ -1,0 +1,227 @@
+"""Who is not of the share, and who is of it and wants more: what they learn, get, and cost."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from blockfs.blocks.ids import BlockId
+from tests.kit.flood import ETHERTYPE
+from tests.kit.insider import Insider, dialled, key_of
+from tests.kit.netns import INTERFACE, Frame, Node
+from tests.kit.peering import name
+from tests.kit.program import BLOCKSYNC, PROJECT, SHARE_BLOCK, Machine, has_peer, is_there
+from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
+
+FLOOD_S = 10.0
+TICKS = os.sysconf("SC_CLK_TCK")
+WHOHAS, IHAVE = 1, 2
+
+
+def _names(data: bytes) -> list[BlockId]:
+    return [name(data[at : at + SHARE_BLOCK].rstrip(b"\0")) for at in range(0, len(data), SHARE_BLOCK)]
+
+
+def _figures(machine: Machine) -> dict[str, Any]:
+    return dict(machine.json("peers")["figures"])
+
+
+def a_peer_of_another_share(ground: Ground) -> None:
+    """It wants blocks that another share's peer has, too: it learns nothing of that, and gets nothing."""
+    (one,) = ground.machines(1)
+    files = ground.seed(one, image=2 * MIB)
+    two, three = _others(ground)
+    (three.root / "image").write_bytes(files["image"])
+    three("reconcile", three.root)
+    summary = two.json("reconcile", two.root)
+    assert has(two, files)
+    assert summary["blocks_from_peers"] == 0
+    figures = _figures(one)
+    assert figures["blocks_to_peers"] == 0
+    assert "ihave" not in figures["frames_out"]
+    assert figures["peers"] == []
+    assert figures["drops"]["hint"] > 0
+
+
+def _others(ground: Ground) -> list[Machine]:
+    """Two machines of another share of the same account."""
+    nodes = ground.village.lan.nodes[2:4]
+    return [
+        Machine(node, ground.village.site, f"{ground.name}-other", home=ground.home / f"m{node.number}")
+        for node in nodes
+    ]
+
+
+def a_member_of_two_shares(ground: Ground) -> None:
+    """Who proves the key of one of a machine's shares is not told of blocks of the other, and does not get them."""
+    (one,) = ground.machines(1)
+    second = one.node.home / "second"
+    second.mkdir()
+    one.link(second, f"{ground.name}-other")
+    ours, theirs = put(one, secret=4 * SHARE_BLOCK)["secret"], os.urandom(4 * SHARE_BLOCK)
+    (second / "open").write_bytes(theirs)
+    one("reconcile")
+    one.watch()
+    port = one.until("peers", is_there)["figures"]["port"]
+    asker = ground.village.lan.nodes[2]
+    for root, has_it, has_not in ((one.root, ours, theirs), (second, theirs, ours)):
+        with dialled(asker, one.node, port) as connection:
+            insider = Insider(connection, key_of(one, root))
+            assert insider.offered(_names(has_it) + _names(has_not)) == [True] * 4 + [False] * 4
+            assert not insider.gets(_names(has_not)[0])
+            assert insider.gets(_names(has_it)[0])
+
+
+def what_is_not_of_the_share_yet(ground: Ground) -> None:
+    """Files that are ignored, and files that could not be pushed yet, are in the folder and not in the share."""
+    (one,) = ground.machines(1)
+    (one.root / ".blocksyncignore").write_text("*.private\n")
+    private, open_to_all = os.urandom(SHARE_BLOCK), os.urandom(SHARE_BLOCK)
+    (one.root / "a.private").write_bytes(private)
+    (one.root / "b").write_bytes(open_to_all)
+    one("reconcile", one.root)
+    one.watch()
+    port = one.until("peers", is_there)["figures"]["port"]
+    one.until("status", lambda live: live["phase"] == "idle")
+    ground.server.link_down()
+    try:
+        later = os.urandom(SHARE_BLOCK)
+        (one.root / "later").write_bytes(later)
+        with dialled(ground.village.lan.nodes[2], one.node, port) as connection:
+            insider = Insider(connection, key_of(one))
+            ids = [*_names(private), *_names(open_to_all), *_names(later)]
+            assert insider.offered(ids) == [False, True, False]
+            assert [insider.gets(each) for each in ids] == [False, True, False]
+    finally:
+        ground.server.link_up()
+
+
+def a_volume_that_holds_more_than_the_share(ground: Ground) -> None:
+    """All its files are of one block directory; peers get the blocks of the share alone."""
+    volume = ground.home / "volume"
+    point = ground.home / "mounted"
+    point.mkdir()
+    node = ground.village.lan.nodes[1]
+    node.run(BLOCKSYNC, "init", volume)
+    node.run(BLOCKSYNC, "mount", volume, point)
+    try:
+        one = Machine(node, ground.village.site, ground.name, root=point, home=ground.home / "m2")
+        (point / ".blocksyncignore").write_text("*.private\n")
+        private, open_to_all = os.urandom(SHARE_BLOCK), os.urandom(SHARE_BLOCK)
+        (point / "a.private").write_bytes(private)
+        (point / "b").write_bytes(open_to_all)
+        one("reconcile", one.root)
+        one.watch()
+        port = one.until("peers", is_there)["figures"]["port"]
+        with dialled(ground.village.lan.nodes[2], one.node, port) as connection:
+            insider = Insider(connection, key_of(one))
+            ids = [*_names(private), *_names(open_to_all)]
+            assert insider.offered(ids) == [False, True]
+            assert [insider.gets(each) for each in ids] == [False, True]
+    finally:
+        node.namespace.kill_all()
+        subprocess.run(["umount", "-l", point], check=True)
+
+
+def _send(node: Node, frames: list[bytes]) -> None:
+    with node.inside():
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    with made:
+        made.bind((INTERFACE, 0))
+        for frame in frames:
+            made.send(frame)
+
+
+def _ours(frames: list[Frame], kind: int, node: Node) -> list[bytes]:
+    return [
+        told.data for told in frames if told.ethertype == ETHERTYPE and told.data[18] == kind and told.port == node.port
+    ]
+
+
+def frames_that_are_sent_again(ground: Ground) -> None:
+    """A question that a stranger repeats gets no second answer; nor does he get one who repeats an answer."""
+    one, two = ground.machines(2)
+    files = ground.seed(one, image=2 * MIB)
+    with ground.village.lan.capture() as capture:
+        pulled(two, files)
+        frames = capture.frames()
+        questions = _ours(frames, WHOHAS, two.node)
+        assert questions
+        answers = _ours(frames, IHAVE, one.node)
+        assert answers
+        before = _figures(one)
+        again = 200
+        _send(ground.village.lan.nodes[4], questions * again + answers * again)
+        expected = before["drops"].get("replay", 0) + len(questions) * again
+        after = one.until("peers", lambda told: told["figures"]["drops"].get("replay", 0) >= expected)["figures"]
+        assert after["frames_out"] == before["frames_out"]
+        assert not _ours(capture.frames(), IHAVE, one.node)
+
+
+def _busy_s(process: subprocess.Popen[Any]) -> float:
+    """Processor time until now."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def a_flood(ground: Ground) -> None:
+    """Ten seconds of frames as fast as this machine sends them: a quarter of a core at most, and a sync goes on."""
+    one, two, three = ground.machines(3)
+    files = put(one, image=4 * MIB)
+    one("reconcile", one.root)
+    daemon = one.watch()
+    one.until("peers", is_there)
+    ground.server.shape(SLOW_MBIT_S)
+    flooding = ground.village.lan.nodes[5].start(
+        sys.executable, "-m", "tests.kit.flood", str(FLOOD_S), one.node.mac, stdout=subprocess.PIPE, text=True,
+        cwd=PROJECT,
+    )  # fmt: skip
+    before, began = _busy_s(daemon), time.monotonic()
+    out, _ = flooding.communicate()
+    busy, took = _busy_s(daemon) - before, time.monotonic() - began
+    told = _figures(one)
+    print(f"{int(out) / FLOOD_S:,.0f} frames/s; {busy / took:.1%} of a core; drops {told['drops']}")
+    assert busy / took <= 0.25
+    flooding = ground.village.lan.nodes[5].start(
+        sys.executable, "-m", "tests.kit.flood", "60", "ff:ff:ff:ff:ff:ff", cwd=PROJECT
+    )
+    pulled(two, files, share=0)
+    ground.village.lan.nodes[5].kill(flooding)
+    pulled(three, files)
+
+
+# One machine's clock is 20 s after the beginning of an epoch, another's at the same moment as far off as told.
+def _skewed(ground: Ground, ahead_s: float) -> tuple[Machine, Machine, dict[str, Any], dict[str, bytes]]:
+    one, two = ground.machines(2)
+    now = time.time()
+    to_epoch = 600 - now % 600
+    early = to_epoch - (40 if ahead_s > 600 else -20)
+    files = put(one, image=2 * MIB)
+    one("reconcile", one.root)
+    one.watch(crooked=[f"clock:{early}"])
+    one.until("peers", is_there)
+    ground.server.shape(SLOW_MBIT_S)
+    two.watch(crooked=[f"clock:{early + ahead_s}"])
+    two.until("status", lambda _: has(two, files))
+    return one, two, two.until("peers", lambda told: told["figures"]), files
+
+
+def clocks_nine_minutes_apart(ground: Ground) -> None:
+    """Neighbours understand each other."""
+    _, _, told, _ = _skewed(ground, 540)
+    assert told["figures"]["blocks_from_peers"] > 0
+
+
+def clocks_eleven_minutes_apart(ground: Ground) -> None:
+    """Two epochs: nobody is there, the server is used, and it is told why."""
+    one, _, told, _ = _skewed(ground, 660)
+    assert told["figures"]["blocks_from_peers"] == 0
+    assert not has_peer(told)
+    figures = one.until("peers", lambda told: told["figures"]["drops"].get("epoch"))["figures"]
+    assert not figures["peers"]
+    assert one.log.read_text().count("peers.clock_differs") == 1
