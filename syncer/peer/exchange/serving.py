@@ -182,6 +182,7 @@ class Serving:
         """What to send, and how many bytes of blocks are in it."""
         for get, block in served:
             if block is None or get.offset > len(block) or not self._is_served():
+                self._current.discard(get.rid)
                 yield NotFound(rid=get.rid), 0
                 continue
             if 0 < len(block) <= DATA_BYTES and not get.offset:
@@ -198,6 +199,7 @@ class Serving:
             else:
                 self._uploads.blocks += 1
                 self._uploads.bytes += len(block) - get.offset
+                self._current.discard(get.rid)  # who has heard of the end may use its number again
                 yield End(rid=get.rid), 0
 
     def _read(self, ids: Sequence[bytes]) -> list[bytes | None]:

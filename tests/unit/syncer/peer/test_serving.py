@@ -122,6 +122,18 @@ async def test_requests_are_answered_in_their_order() -> None:
 
 
 @on_a_clock
+async def test_a_number_may_be_used_again_once_its_block_has_come() -> None:
+    """Also while others are under way that were read together with it."""
+    blocks = [block(number, 600_000) for number in range(2)]
+    async with served(Shelf(blocks), tight=True) as (asker, _):
+        await asker.says(*(Get(rid=rid, id=name(data)) for rid, data in enumerate(blocks)))
+        assert await asker.fetches(0) == blocks[0]
+        await asker.says(Get(rid=0, id=name(blocks[1])))
+        assert await asker.fetches(1) == blocks[1]
+        assert await asker.fetches(0) == blocks[1]
+
+
+@on_a_clock
 async def test_a_block_that_the_share_has_not_is_not_found() -> None:
     async with served(Shelf([block(1)])) as (asker, _):
         await asker.says(Get(rid=1, id=name(block(2))), Get(rid=2, id=name(block(1)), offset=2000))
