@@ -10,7 +10,7 @@ import pytest
 from tests import effort
 from tests.kit.netns import Lan
 from tests.kit.village import Village
-from tests.system.lan import cables, life, neighbours, strangers
+from tests.system.lan import cables, life, neighbours, strangers, wire
 from tests.system.lan.trial import Ground, Trial
 
 NODES = 9
@@ -46,6 +46,8 @@ TRIALS: list[Trial] = [
     life.the_server_dies_when_the_block_lists_are_known,
     life.the_server_is_out_of_reach_when_the_block_lists_are_known,
     life.volumes_of_other_block_sizes,
+    wire.who_listens_learns_nothing,
+    wire.nobody_says_anything_when_nothing_is_wanted,
     strangers.a_peer_of_another_share,
     strangers.a_member_of_two_shares,
     strangers.what_is_not_of_the_share_yet,

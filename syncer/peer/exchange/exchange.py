@@ -40,6 +40,7 @@ from syncer.peer.links.link import Came, Gone, Received
 from syncer.peer.links.links import Event
 from syncer.peer.session.actions import Action, Answered, AskConnected, Heard, Left, LinkId, LookUp, Send
 from syncer.peer.session.actions import Link as SessionLink
+from syncer.peer.session.budget import inbound_connections
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.session.session import Session
 from syncer.peer.settings import Peers, Use
@@ -336,14 +337,20 @@ class Exchange:
         nursery.start_soon(self._accept, listener)
 
     async def _accept(self, listener: trio.abc.Listener[trio.SocketStream]) -> None:
+        pace, failed = inbound_connections(), False
         async with listener:
             while True:
+                while not pace.take(trio.current_time()):
+                    await trio.sleep_until(pace.ready_at(trio.current_time()))
                 try:
                     stream = await listener.accept()
                 except OSError as error:
-                    log.warning("peers.accept_failed", error=error.strerror)
+                    if not failed:
+                        log.warning("peers.accept_failed", error=error.strerror)
+                    failed = True
                     await trio.sleep(PAUSE_S)
                     continue
+                failed = False
                 comes = tcp.there(stream)
                 if comes is None or not self._came_right(stream) or not self.admit(stream, comes[0]):
                     stream.socket.close()

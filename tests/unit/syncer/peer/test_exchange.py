@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
+import structlog
+import structlog.testing
 import trio
 import trio.testing
 
@@ -165,6 +169,48 @@ async def test_a_recording_of_a_greeting_gets_no_block_and_no_place() -> None:
         assert await stream.receive_some(100) == b""
         assert shelf.reads == 0
         assert len(one.exchange._door) == 0
+
+
+class Rush(trio.abc.Listener[trio.SocketStream]):
+    """Somebody connects without end, and is gone at once; now and then the system has no descriptor left."""
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.socket = self
+
+    async def accept(self) -> trio.SocketStream:
+        await trio.lowlevel.checkpoint()
+        self.accepted += 1
+        if self.accepted % 100 == 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self  # type: ignore[return-value]
+
+    def getpeername(self) -> None:
+        raise OSError(errno.ENOTCONN, "gone")
+
+    def close(self) -> None:
+        pass
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@on_a_clock
+async def test_who_connects_without_end_is_taken_a_hundred_times_a_second() -> None:
+    station, rush = Station(Wire()), Rush()
+
+    async def listen(port: int) -> tuple[Rush, int]:
+        await trio.lowlevel.checkpoint()
+        return rush, port
+
+    station.listen = listen  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as told:
+        async with running(station):
+            before = rush.accepted
+            await trio.sleep(10)
+            assert before <= 64
+            assert 800 <= rush.accepted - before <= 1100
+    assert {line["event"] for line in told} == {"peers.accept_failed"}
 
 
 @on_a_clock
