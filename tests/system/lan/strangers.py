@@ -171,28 +171,21 @@ def _busy_s(process: subprocess.Popen[Any]) -> float:
 
 def a_flood(ground: Ground) -> None:
     """Ten seconds of frames as fast as this machine sends them: a quarter of a core at most, and a sync goes on."""
-    one, two, three = ground.machines(3)
-    files = put(one, image=4 * MIB)
-    one("reconcile", one.root)
-    daemon = one.watch()
-    one.until("peers", is_there)
-    ground.server.shape(SLOW_MBIT_S)
+    one, two = ground.machines(2)
+    files = ground.seed(one, image=4 * MIB)
+    (daemon,) = [process for process in one.node.started if process.args[-1] == "watch"]
     flooding = ground.village.lan.nodes[5].start(
         sys.executable, "-m", "tests.kit.flood", str(FLOOD_S), one.node.mac, stdout=subprocess.PIPE, text=True,
         cwd=PROJECT,
     )  # fmt: skip
     before, began = _busy_s(daemon), time.monotonic()
+    pulled(two, files, share=0)
     out, _ = flooding.communicate()
     busy, took = _busy_s(daemon) - before, time.monotonic() - began
-    told = _figures(one)
-    print(f"{int(out) / FLOOD_S:,.0f} frames/s; {busy / took:.1%} of a core; drops {told['drops']}")
+    drops = _figures(one)["drops"]
+    print(f"{int(out) / FLOOD_S:,.0f} frames/s; {busy / took:.1%} of a core; drops {drops}")
     assert busy / took <= 0.25
-    flooding = ground.village.lan.nodes[5].start(
-        sys.executable, "-m", "tests.kit.flood", "60", "ff:ff:ff:ff:ff:ff", cwd=PROJECT
-    )
-    pulled(two, files, share=0)
-    ground.village.lan.nodes[5].kill(flooding)
-    pulled(three, files)
+    assert sum(drops.values()) <= 2000 * (took + 1)  # what is read of them; the rest is lost in the kernel
 
 
 # One machine's clock is 20 s after the beginning of an epoch, another's at the same moment as far off as told.
