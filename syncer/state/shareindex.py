@@ -173,11 +173,14 @@ class IdIndex:
         """
         with self._errors(), self._environment.begin() as txn:
             cursor = txn.cursor(db=self._ids)
+            # In their order in the index: one page after the other, and neighbours on the same one.
+            ordered = sorted(prefixes)
             if self._is_current(txn, rows):
-                found = {bytes(key) for key, _ in cursor.getmulti(prefixes)}
-                return [prefix in found for prefix in prefixes]
-            known: dict[Nid, Content | None] = {}
-            return [next(self._named(txn, cursor, prefix, rows, known), None) is not None for prefix in prefixes]
+                found = {prefix for prefix in ordered if cursor.set_key(prefix)}
+            else:
+                known: dict[Nid, Content | None] = {}
+                found = {prefix for prefix in ordered if any(self._named(txn, cursor, prefix, rows, known))}
+            return [prefix in found for prefix in prefixes]
 
     def spots(self, block: BlockId, rows: RowReader) -> list[Spot]:
         """Where a block is, one place per file, a few files; empty if no row names it."""
