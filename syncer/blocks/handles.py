@@ -15,7 +15,8 @@ import trio
 from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.entries import Caller, Delivery, Entry
-from syncer.blocks.policy import Meter, ServerPolicy
+from syncer.blocks.meter import Meter
+from syncer.blocks.policy import ServerPolicy
 from syncer.blocks.pools import Pool
 from syncer.errors import NotFoundError, SyncerError
 from syncer.ports.blocks import BlockSource, Given, Urgency, Want

@@ -349,7 +349,8 @@ class Cycle:
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
-        blocks = Blocks([*self._options.sources, RemoteSource(self._remote)])
+        server = RemoteSource(self._remote)
+        blocks = Blocks([*self._options.sources, server])
         puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, blocks)
         recent = self._options.recent
         if recent is not None:
@@ -376,6 +377,7 @@ class Cycle:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             self.report.sources = blocks.stats
+            self.report.blocks_read = server.read
             await recorder.flush()
             self._versions = recorder.versions
             await unseen.flush()

@@ -60,6 +60,7 @@ class Report:
         conflicts: Conflict copies made; those of earlier cycles that were cut short count, too.
         traffic: Counters of the client, by their JSON names.
         sources: What each source of blocks gave to a pull, by its name.
+        blocks_read: Blocks that the server gave to a pull, also those that were of no use.
         blocks_to_peers: Blocks that devices on the network got from here since the cycle before; of a daemon.
         bytes_to_peers: Of these.
         bytes_read_local: Content bytes read from files or segments of this machine.
@@ -79,6 +80,7 @@ class Report:
     conflicts: int = 0
     traffic: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, SourceStats] = field(default_factory=dict)
+    blocks_read: int = 0
     blocks_to_peers: int = 0
     bytes_to_peers: int = 0
     bytes_read_local: int = 0
@@ -102,6 +104,8 @@ class Report:
 
     def counts(self) -> dict[str, int | float]:
         """The figures of the summary, in its order and by its keys."""
+        in_vain = self.blocks_read - self._from("remote").blocks
+        others = [each for name, each in self.sources.items() if name != "remote"]
         return {
             "pushed": self.pushed,
             "pulled": self.pulled,
@@ -109,6 +113,8 @@ class Report:
             "deleted": self.deleted,
             "conflicts": self.conflicts,
             **{key: self.traffic.get(key, 0) for key in TRAFFIC},
+            "blocks_received": self.traffic.get("blocks_received", 0) - in_vain,
+            "blocks_in_vain": in_vain + sum(each.late + each.wrong for each in others),
             "blocks_from_roots": self._from("roots").blocks,
             "blocks_from_peers": self._from("peers").blocks,
             "bytes_from_peers": self._from("peers").bytes,

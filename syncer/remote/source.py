@@ -24,25 +24,31 @@ _PART_BYTES: Final = 4 << 20  # of one file at a time: it is in memory until all
 
 
 class RemoteSource:
-    """`BlockSource` over any client."""
+    """`BlockSource` over any client.
+
+    Attributes:
+        read: Blocks that the client counts as received for this source: also what was wrong or of no use any more.
+    """
 
     name = REMOTE
     near = False
 
     def __init__(self, client: CloudClient) -> None:
+        self.read = 0
         self._client = client
 
     async def run(self, board: Board) -> None:
         """See BlockSource."""
         with one_error():
             async with trio.open_nursery() as nursery:
-                await _Serving(self._client, board, nursery).run()
+                await _Serving(self, self._client, board, nursery).run()
 
 
 class _Serving:
     """One board's."""
 
-    def __init__(self, client: CloudClient, board: Board, nursery: trio.Nursery) -> None:
+    def __init__(self, source: RemoteSource, client: CloudClient, board: Board, nursery: trio.Nursery) -> None:
+        self._source = source
         self._client = client
         self._board = board
         self._nursery = nursery
@@ -83,6 +89,7 @@ class _Serving:
             self._board.lack([want for want, _ in job], error)
             return []
         got = [(ask, data) for ask, data in zip(job, read, strict=True) if data is not None]
+        self._source.read += len(got)
         wrong = await self._give(got)
         return [*(ask for ask, data in zip(job, read, strict=True) if data is None), *wrong]
 
@@ -96,6 +103,7 @@ class _Serving:
         version, got = place.version, list[tuple[_Ask, bytes]]()
 
         async def keep(index: int, block: BlockId, data: bytes) -> None:  # noqa: ARG001 - the board compares
+            self._source.read += 1
             got.append((asks[index], data))
 
         try:
@@ -123,6 +131,7 @@ class _Serving:
         except SyncerError as error:
             await self._elsewhere([ask], error)
         else:
+            self._source.read += 1
             await self._board.give([(want, data)])
 
     async def _elsewhere(self, asks: Sequence[_Ask], error: SyncerError) -> None:

@@ -20,9 +20,9 @@ from typing import Final, Protocol
 import trio
 
 from blockfs.blocks.ids import BlockId
+from syncer.blocks.meter import Meter
 from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.limits import Pace
-from syncer.peer.exchange.rate import Rate
 from syncer.peer.wire.bodies import TOKEN_BYTES, positions
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.incoming import Incoming
@@ -161,7 +161,7 @@ class Download:
         self._ended = False
         self.over = trio.Event()
         self.why = Failure.GONE
-        self._rate = Rate()
+        self._rate = Meter()
         self.rest = -math.inf
         self.outstanding = self.bytes = self.blocks = self.wasted = 0
         self.trip_s: float | None = None
@@ -179,7 +179,7 @@ class Download:
 
     def rate(self) -> float | None:
         """Bytes a second while something was asked; None: nothing came yet."""
-        return self._rate.per_s(trio.current_time())
+        return self._rate.rate(trio.current_time())
 
     def room(self, longest: int) -> int:
         """How many bytes more it is of use to ask for: two blocks, or what keeps the peer busy.

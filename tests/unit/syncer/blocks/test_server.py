@@ -12,7 +12,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.blocks.policy import FIRST_BYTES, GRACE_S, HEARD_S, HOLD_S, STALL_S, Meter, ServerPolicy, Turn
+from syncer.blocks.meter import STALL_S, Meter
+from syncer.blocks.policy import FIRST_BYTES, GRACE_S, HEARD_S, HOLD_S, ServerPolicy, Turn
 from syncer.ports.blocks import BlockSource, Board, Urgency, Want
 from tests.unit.syncer.blocks.scripted import blocks_of, ids, want
 
