@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import trio
 
-from blockfs.runtime.output import shown
+from blockfs.runtime.output import JsonValue, shown
 from syncer.cli.config import read_settings
 from syncer.cli.diagnosis import Check, Level
+from syncer.cli.firewall import Chain, Fate, Knock, closed_by
+from syncer.cli.hostfirewall import firewall_manager, nft_rules
 from syncer.cli.opening import key_keeper
 from syncer.cli.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
@@ -26,7 +28,7 @@ _SUBJECT = "LAN"
 
 
 def of_host(registry: Registry, environment: Mapping[str, str]) -> Iterator[Check]:
-    """The interfaces, the right to send Ethernet frames, the battery, and what a firewall must let in."""
+    """The interfaces, the firewall, the right to send Ethernet frames, and the battery."""
     try:
         settings = read_settings(environment).peers
         silent = is_silent(environment)
@@ -48,13 +50,16 @@ def of_host(registry: Registry, environment: Mapping[str, str]) -> Iterator[Chec
     judged = verdicts(
         found, settings, carriers, lambda name: Facts(wireless=host.is_wireless(name), metered=metered.get(name))
     )
-    yield of_interfaces(judged, settings)
+    yield of_interfaces(judged)
+    used = [each.interface.name for each in judged if each.usable is not None]
+    if used:
+        yield of_firewall(nft_rules(), firewall_manager(), used, settings.port)
     yield of_rights(settings, held=right)
     if host.is_on_battery():
         yield of_battery(settings.on_battery)
 
 
-def of_interfaces(judged: list[Verdict], settings: Peers) -> Check:
+def of_interfaces(judged: list[Verdict]) -> Check:
     """Which interfaces are used, and why others are not."""
     used = [each.usable for each in judged if each.usable is not None]
     left = ", ".join(f"{each.interface.name} ({each.reason})" for each in judged if each.usable is None)
@@ -66,9 +71,46 @@ def of_interfaces(judged: list[Verdict], settings: Peers) -> Check:
         for each in used
     ]
     text = f"used: {', '.join(names)}" + (f"; not used: {left}" if left else "")
-    port = settings.port
-    remedy = f"a firewall must let in UDP {port} and TCP {port} from the local network; what it does can't be seen here"
-    return _check(Level.OK, text, remedy)
+    wireless = "many access points keep their clients apart, then peers on Wi-Fi do not find each other"
+    return _check(Level.OK, text, wireless if any(each.wireless for each in used) else "")
+
+
+def of_firewall(ruleset: JsonValue, manager: str, interfaces: Sequence[str], port: int) -> Check:
+    """Whether neighbours can get in.
+
+    Args:
+        ruleset: What nftables has; None: it can't be seen.
+        manager: Who makes the rules: "ufw", "firewalld" or nobody.
+        interfaces: Names of those in use.
+        port: UDP and TCP.
+    """
+    needed = f"UDP {port} and TCP {port} from the local network"
+    knocks = [Knock(protocol=each, port=port, interface=name) for each in ("udp", "tcp") for name in interfaces]
+    found = [(knock, closed_by(ruleset, knock)) for knock in knocks]
+    shut = [(knock, by) for knock, by in found if isinstance(by, Chain)]
+    if ruleset is None or (not shut and any(by is Fate.UNKNOWN for _, by in found)):
+        there = f"{manager} runs; " if manager else ""
+        return _check(
+            Level.OK, f"{there}whether a firewall lets in {needed} can't be told", _let_in(manager, port, None)
+        )
+    if not shut:
+        return _check(Level.OK, f"the firewall lets in {needed}, as far as nftables' rules tell")
+    _, by = shut[0]
+    what = ", ".join(f"{knock.protocol.upper()} {port} on {knock.interface}" for knock, _ in shut)
+    return _check(Level.WARN, f"the firewall keeps out {what} (nftables, chain {by})", _let_in(manager, port, by))
+
+
+def _let_in(manager: str, port: int, by: Chain | None) -> str:
+    """How to open it, for who makes the rules here."""
+    if manager == "ufw":
+        return f"`ufw allow {port}`, or only for an interface: `ufw allow in on eth0 to any port {port}`"
+    if manager == "firewalld":
+        return f"`firewall-cmd --permanent --add-port={port}/udp --add-port={port}/tcp`, `firewall-cmd --reload`"
+    if by is not None and by.name.isupper():
+        return " and ".join(f"`ip6tables -I {by.name} -p {each} --dport {port} -j ACCEPT`" for each in ("udp", "tcp"))
+    if by is not None:
+        return " and ".join(f"`nft insert rule {by} {each} dport {port} accept`" for each in ("udp", "tcp"))
+    return "root is told more; docs/guide/lan.md has the lines for ufw, firewalld and nftables"
 
 
 def of_rights(settings: Peers, *, held: bool) -> Check:

@@ -98,6 +98,9 @@ def test_status_says_in_one_line_why_the_lan_is_off(sync: Sync) -> None:
     assert [line for line in sync.out.splitlines() if "LAN" in line and "malformed" in line]
     (status,) = sync("status", root, "--json")
     assert "malformed" in status["lan_off"]
+    checks = [each["text"] for each in sync("doctor", root, "--json") if each["root"] and each["subject"] == "LAN"]
+    assert len(checks) == 1
+    assert "its share is all of the container; roots of a folder of it are of another; LAN off: " in checks[0]
 
 
 def test_blocks_may_come_from_peers_while_the_server_is_away(sync: Sync) -> None:

@@ -81,6 +81,7 @@ def test_who_may_only_read_makes_no_key_and_is_told_so_in_one_line(sync: Sync, r
     assert "off: the share's key can't be read or made:" in line
     sync("doctor", reader)
     assert "LAN off: the share's key can't be read or made" in sync.out
+    assert "its share is the folder photos; roots of all of the container are of another" in sync.out
     (status,) = sync("status", reader, "--json")
     assert status["lan_off"].startswith("the share's key can't be read or made: ")
     alice = Client(address)
