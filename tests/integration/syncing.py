@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from syncer.cli.main import run
+from tests.kit import starting
 
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 BLOCK = 64 * 1024
@@ -103,5 +104,5 @@ def content(root: Path) -> dict[str, bytes | str]:
 
 def command(*arguments: str | Path) -> None:
     """Mounting forks: in a process of its own."""
-    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
+    result = starting.run(arguments)
     assert result.returncode == 0, result.stderr

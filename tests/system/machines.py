@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.kit import starting
+
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 
 
@@ -50,9 +52,7 @@ class Machines:
 
     def run(self, *arguments: str | Path | bytes, expect: int | None = 0) -> Ended:
         """Run blocksync; `expect=None` accepts every exit code."""
-        result = subprocess.run(
-            [BLOCKSYNC, *arguments], env=self.environment, capture_output=True, text=True, check=False
-        )
+        result = starting.run(arguments, environment=self.environment)
         if expect is not None:
             assert result.returncode == expect, (
                 f"{arguments}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
