@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import count
+from tests import effort
 from tests.real import folding_cases
 from tests.real.guest import SYSTEM_PATH
 from tests.real.python_guest import SCRATCH, run_in_guest
@@ -50,7 +50,7 @@ def make_images(folder: Path) -> tuple[Path, Path]:
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_where_the_filesystem_takes_two_names_for_one(tmp_path: Path) -> None:
     """So many of folding_cases.py as the effort says, and all of these must have run."""
-    chosen = CASES[: count("filesystems that fold")]
+    chosen = CASES[: effort.count("filesystems that fold")]
     cases = " ".join(f"tests/real/folding_cases.py::{case}" for case in chosen)
     ended = run_in_guest(tmp_path, f"export CASES='{cases}'\n{COMMAND}", make_images(tmp_path))
     assert ended.exit_code == 0, ended.console[-20_000:]

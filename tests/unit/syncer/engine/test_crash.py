@@ -14,7 +14,7 @@ from syncer.core.model import BaseRow
 from syncer.errors import SyncerError
 from syncer.local import changes, portion
 from syncer.remote.memory import MemoryClient
-from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
+from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, assert_at_rest, devices
 from tests.unit.syncer.local.folders import BLOCK, noise
 
 
@@ -110,7 +110,7 @@ EXPECTED = sorted(
 def test_a_kill_at_any_step_is_completed_by_the_next_cycles(
     tmp_path: Path, prepare: Callable[[Device, Device], None]
 ) -> None:
-    for number in itertools.count():
+    for number in itertools.count(0, STRIDE):
         folder = tmp_path / str(number)
         folder.mkdir()
         first, second = devices(folder, "a", "b")
@@ -133,7 +133,7 @@ def test_a_kill_at_any_step_is_completed_by_the_next_cycles(
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_connection_at_any_request_is_completed_by_the_next_cycles(tmp_path: Path, when: str) -> None:
     """Requests that fail, and requests whose reply is lost after they were carried out."""
-    for number in itertools.count():
+    for number in itertools.count(0, STRIDE):
         folder = tmp_path / str(number)
         folder.mkdir()
         first, second = devices(folder, "a", "b")

@@ -23,7 +23,7 @@ from syncer.remote.retry import Retry, RetryPolicy
 from syncer.remote.url import parse_url
 from tests.fakes.pithos import FakePithos
 from tests.fakes.pithos_store import Container
-from tests.unit.syncer.engine.devices import Crash, Device, MemoryState
+from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, MemoryState
 from tests.unit.syncer.local.folders import BLOCK, new_place, noise
 
 QUICK = RetryPolicy(attempts=3, first_delay_s=0.001, max_delay_s=0.002, deadline_s=30)
@@ -291,7 +291,7 @@ RACES = [
 def test_a_version_that_slipped_in_is_in_every_tree_wherever_the_device_was_killed(
     pithos: FakePithos, tmp_path: Path, race: Callable[[World], bytes]
 ) -> None:
-    for at in itertools.count(0, 3 if race is create_many else 1):
+    for at in itertools.count(0, STRIDE * (3 if race is create_many else 1)):
         world = World(pithos, tmp_path, f"{race.__name__}{at}")
         theirs = race(world)
         code = world.cycle("a", Killer(at))
@@ -306,7 +306,7 @@ def test_a_version_that_slipped_in_is_in_every_tree_wherever_the_device_was_kill
 
 
 def test_also_if_each_of_the_next_cycles_is_killed_once_more(pithos: FakePithos, tmp_path: Path) -> None:
-    for at in range(2, 14, 2):
+    for at in range(2, 14, 2 * STRIDE):
         for further in range(0, 12, 2):
             world = World(pithos, tmp_path, f"twice{at}-{further}")
             theirs = update_small(world)
@@ -331,7 +331,7 @@ def test_who_is_never_killed_keeps_it_once_with_its_mode_and_time_and_says_so(
 
 
 def test_a_kill_after_the_write_does_not_make_the_next_cycle_end_with_0(pithos: FakePithos, tmp_path: Path) -> None:
-    for at in itertools.count():
+    for at in itertools.count(0, STRIDE):
         world = World(pithos, tmp_path, f"code{at}")
         update_small(world)
         code = world.cycle("a", Killer(at))
@@ -381,7 +381,7 @@ def test_two_who_find_the_same_version_make_one_copy(pithos: FakePithos, tmp_pat
 
 def test_what_replaced_a_version_while_it_was_put_back_is_kept(pithos: FakePithos, tmp_path: Path) -> None:
     """A deleter's MOVE catches somebody's newer version; a third one's PUT comes while it is put back (12.25)."""
-    for at in itertools.count():
+    for at in itertools.count(0, STRIDE):
         world = World(pithos, tmp_path, f"third{at}")
         base(world)
         (world.device("a").path / "file").unlink()
