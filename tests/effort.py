@@ -116,6 +116,7 @@ KNOB: Final = {
     "share leaks": Counts("ways for a block not to be in the share", 3, 10, 10, "integration/test_share_leaks.py"),
     "scrubs from peers": Counts("block sizes", 1, 3, 3, "integration/test_scrub_peers.py"),
     "trials on a LAN": Counts("trials", 3, 64, 64, "system/test_lan_trials.py"),
+    "pulls beside a neighbour": Counts("ways", 1, 6, 6, "integration/test_lan_pulls.py"),
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
 }

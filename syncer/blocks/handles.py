@@ -119,9 +119,17 @@ class Table:
         """A source has ended: it lacks everything from now on."""
         self._retired |= handle.bit
         self._why = why or self._why
+        if self.policy is not None and handle.index >= self.near:
+            self.policy.alone()
+            self.look_again()
         for entry in list(self.open.values()):
             if entry.data is None:
                 self.lack(entry, handle, why)
+
+    def look_again(self) -> None:
+        """The policy may allow another thing now."""
+        for handle in self.handles:
+            handle.policy_changed()
 
     def release(self, entry: Entry, handle: Handle) -> None:
         """End a claim. The want is to be filed anew by the caller."""
@@ -351,6 +359,13 @@ class Handle:
         """See Board."""
         if self._table.policy is not None:
             self._table.policy.heard(at_s)
+            self._table.look_again()
+
+    def seek(self, *, over: bool = False) -> None:
+        """See Board."""
+        if self._table.policy is not None:
+            self._table.policy.seek(trio.current_time(), over=over)
+            self._table.look_again()
 
     def is_open(self, want: Want) -> bool:
         """See Board."""
@@ -392,6 +407,9 @@ class Handle:
 
     def is_alone_with(self, entry: Entry) -> None:
         """All other sources lack a want."""
+
+    def policy_changed(self) -> None:
+        """The server's policy may allow another thing now."""
 
     def gave(self, blocks: int, size_bytes: int) -> None:
         """So many blocks of it were delivered, of so many bytes together."""

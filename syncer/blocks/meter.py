@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST_SEEN_S: Final = 0.1  # they are given this long before their rate is judged: connecting takes 1 to 10 ms
+LEAST_SEEN_S: Final = 0.25  # they are given this long before their rate is judged: connecting takes 1 to 100 ms
 STALL_S: Final = 2.0  # nothing came from any of them for so long
 _MEMORY_S: Final = 2.0  # rates are of about so much time
 

@@ -5,6 +5,7 @@ Without devices nobody asks here. Source of the numbers: docs/design/board.md, s
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Final
 
@@ -13,6 +14,8 @@ from syncer.blocks.meter import Meter
 FIRST_SHARE: Final = 32  # the first window is at most this part of the bytes wanted …
 FIRST_BYTES: Final = 4 << 20  # … and this
 GRACE_S: Final = 0.004  # so long answers may take if nobody was heard yet: 2 ms until it is asked, 0.5 to answer
+EARLY_S: Final = 0.5  # answers may come late, by Wi-Fi or of a busy machine: for so long …
+FEW_BYTES: Final = 1 << 20  # … the server has no more than this, or a first window, at a time; of offered wants always
 HEARD_S: Final = 60.0  # so long a device counts as there
 HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there
 SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate
@@ -36,6 +39,10 @@ class ServerPolicy:
         self._asked: float | None = None  # when the first window began
         self._answered = False
         self._heard: float | None = None
+        self._there_since = -math.inf
+        self._seeking = False
+        self._sought = -math.inf  # when that was over
+        self._alone = False
         self.server = Meter()
         self.devices = Meter()
 
@@ -45,7 +52,19 @@ class ServerPolicy:
 
     def heard(self, at: float) -> None:
         """A device was heard."""
+        if self._heard is None or at >= self._heard + HEARD_S:
+            self._there_since = at
         self._heard = at if self._heard is None else max(self._heard, at)
+        self._seeking = False
+
+    def seek(self, now: float, *, over: bool) -> None:
+        """It is being found out whether a device is there; or that is over."""
+        self._seeking = not over
+        self._sought = now
+
+    def alone(self) -> None:
+        """The source of the devices has ended: nobody will be heard any more."""
+        self._seeking, self._alone = False, True
 
     def asked_first(self, length: int, now: float) -> None:
         """The server is asked for a want of the first window."""
@@ -71,9 +90,13 @@ class ServerPolicy:
         """Whether a device was heard lately."""
         return self._heard is not None and now < self._heard + HEARD_S
 
-    def hold_s(self, now: float) -> float:
-        """So long a new want waits for answers."""
-        return HOLD_S if self.is_anyone(now) else 0.0
+    def held_until(self, since: float) -> float:
+        """Until when a want waits for answers while somebody is there.
+
+        Args:
+            since: When the devices saw it. Who was heard only later has as long to answer.
+        """
+        return max(since, self._there_since) + HOLD_S
 
     def turn(self, now: float) -> Turn:
         """What is beyond the first window's room, which always is the server's."""
@@ -83,9 +106,23 @@ class ServerPolicy:
 
     def opens_at(self, now: float) -> float:
         """When wants beyond the first window are for the server, if nobody is heard until then."""
+        if self._alone:
+            return now
+        if self._seeking:
+            return math.inf
         if self._asked is None:
             return now + GRACE_S
         return now if self._answered else self._asked + GRACE_S
+
+    def early_until(self) -> float:
+        """Until when the server has only a few of what nobody offers at a time: somebody may yet."""
+        if self._alone or self._asked is None:
+            return -math.inf
+        return max(self._asked, self._sought, self._there_since) + EARLY_S
+
+    def few_bytes(self) -> int:
+        """How many bytes these few are, at least one want."""
+        return max(FEW_BYTES, min(self._wanted // FIRST_SHARE, FIRST_BYTES))
 
     def offered_from(self, now: float, coming: int) -> float | None:
         """From when on the server may be asked for what devices offer, if nothing comes from them until then.

@@ -6,6 +6,7 @@ handle, and gets all wants at once and in order.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -22,6 +23,7 @@ REMOTE: Final = "remote"
 """Name of the source that has this handle."""
 
 _STALE: Final = 1024  # so many wants that are not young any more lie among those that are
+_TURNS: Final = 4  # of the loop, from a frame in a socket to an offer on the board: two
 _LOOK_S: Final = 0.005  # not more often: the server's own rate moves the time at which the devices' is too low
 
 
@@ -38,6 +40,8 @@ class ServerHandle(Handle):
         self._now = 0.0
         self._turn = Turn.NONE
         self._spare_only = False
+        self._heard_until = -math.inf  # answers that came until then were read
+        self._has_enough = False  # for now: when one of its claims ends there may be another
         self._longest = 1
         super().__init__(table, source, index)
         self.draws = True
@@ -77,6 +81,10 @@ class ServerHandle(Handle):
             self._make_ripe(entry)
             self.has_news()
 
+    def policy_changed(self) -> None:
+        """The policy may allow another thing now."""
+        self.wake()
+
     def gave(self, blocks: int, size_bytes: int) -> None:
         """So many blocks of it were delivered, of so many bytes together."""
         self.blocks += blocks
@@ -85,12 +93,19 @@ class ServerHandle(Handle):
         if self._policy.answered():
             self.has_news()
 
+    def unclaimed(self, length: int) -> None:
+        """One of its claims is over."""
+        super().unclaimed(length)
+        if self._has_enough:
+            self.has_news()
+
     def _begin_to_take(self, allowed: Sequence[Pool[Entry]]) -> None:
         self._now = now = trio.current_time()
         self._spare_only = self.offered not in allowed
+        self._has_enough = False
         self._turn = self._policy.turn(now)
         if self._turn is Turn.SPARE:
-            self._ripen(now)
+            self._ripen()
         elif len(self._young) > 2 * len(self._spare) + _STALE:
             self._young = deque(filter(self._is_young, self._young))
 
@@ -99,15 +114,26 @@ class ServerHandle(Handle):
             entry = self._spare.first()
         else:
             entry = self._first = self._spare.drawn(self._draw)
-            if entry is None or not self._policy.fits_first(entry.want.length):
-                self._first = None
-                entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
-        if entry is not None or self._spare_only:
-            return entry
+            if entry is not None and self._policy.fits_first(entry.want.length):
+                return entry
+            self._first = None
+            entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
+        if entry is not None:
+            return self._few(entry) if self._now < self._policy.early_until() else entry
+        if self._spare_only:
+            return None
         since = self._policy.offered_from(self._now, self._longest)
         if since is None or since > self._now:
             return None
-        return self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
+        entry = self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
+        return None if entry is None else self._few(entry)
+
+    def _few(self, entry: Entry) -> Entry | None:
+        """A want that a device may yet bring faster: only if so little is claimed that it does no harm."""
+        if not self.claimed_bytes or self.claimed_bytes + entry.want.length <= self._policy.few_bytes():
+            return entry
+        self._has_enough = True
+        return None
 
     def _claim(self, entry: Entry, room: int, *, first: bool) -> bool:
         claimed = super()._claim(entry, room, first=first)
@@ -116,9 +142,8 @@ class ServerHandle(Handle):
         self._first = None
         return claimed
 
-    def _ripen(self, now: float) -> None:
-        hold_s = self._policy.hold_s(now)
-        while self._young and self._young[0].far_since + hold_s <= now:  # as `_deadline` adds them: it must not spin
+    def _ripen(self) -> None:
+        while self._young and self._policy.held_until(self._young[0].far_since) <= self._heard_until:
             entry = self._young.popleft()
             if self._is_young(entry):
                 self._make_ripe(entry)
@@ -133,17 +158,19 @@ class ServerHandle(Handle):
     def _deadline(self, now: float) -> float | None:
         """When the policy allows something that it does not allow now; None: not as things are."""
         if self.denied:
-            return None
+            return None  # when a claim ends there is room
         times: list[float] = []
         if self.spare:
             turn = self._policy.turn(now)
             if turn is Turn.NONE:
                 times.append(self._policy.opens_at(now))
+            elif self._has_enough and now < self._policy.early_until():
+                times.append(self._policy.early_until())
             elif turn is Turn.ALL or self._ripe or not self._young:
                 times.append(now)
             else:
-                times.append(self._young[0].far_since + self._policy.hold_s(now))
-        if not self._spare_only and (self.offered or self.claimed):
+                times.append(self._policy.held_until(self._young[0].far_since))
+        if not self._has_enough and not self._spare_only and (self.offered or self.claimed):
             since = self._policy.offered_from(now, self._longest)
             if since is not None:
                 times.append(since if since <= now else max(since, now + _LOOK_S))
@@ -154,7 +181,10 @@ class ServerHandle(Handle):
             now, news = trio.current_time(), self._news
             deadline = self._deadline(now)
             if deadline is not None and deadline <= now:
-                await trio.lowlevel.checkpoint()
+                # Whatever kept this process busy: answers that wait to be read are read first.
+                for _ in range(_TURNS):
+                    await trio.lowlevel.checkpoint()
+                self._heard_until = now
                 return
             self._has_deadline = deadline is not None
             event = self._next_event()

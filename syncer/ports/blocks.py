@@ -193,6 +193,14 @@ class Board(Protocol):
         """
         ...
 
+    def seek(self, *, over: bool = False) -> None:
+        """Say that it is being found out whether a device is there; `over`: that it was found out.
+
+        Meanwhile the remote has no more than the first window. Whoever begins must end it, within milliseconds once
+        frames are sent: `heard` ends it too, and the end of the source.
+        """
+        ...
+
     def is_open(self, want: Want) -> bool:
         """Whether it is still of use: look before each request; if it is False, cancel what is under way for it."""
         ...

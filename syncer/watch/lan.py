@@ -16,6 +16,7 @@ import trio
 
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.logs import Log
+from syncer.errors import SyncerError
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.exchange.figures import Figures
 from syncer.peer.exchange.source import PeerSource, Room
@@ -100,6 +101,7 @@ class Lan:
         self._members: dict[str, Member] = {}
         self._served: dict[str, _Served] = {}
         self._exchange: Exchange | None = None
+        self._nursery: trio.Nursery | None = None
         self._begun = trio.Event()
         self._changed = trio.Event()
         self._read = trio.Event()
@@ -172,13 +174,13 @@ class Lan:
         async with trio.open_nursery() as nursery:
             await nursery.start(exchange.run)
             try:
-                self._exchange = exchange
+                self._exchange, self._nursery = exchange, nursery
                 for uuid in self._members:
                     self._tell(uuid)
                 self._begun.set()
                 await self._let_go()
             finally:
-                self._exchange = None
+                self._exchange = self._nursery = None
                 self._begun = trio.Event()
                 self._served.clear()
 
@@ -193,6 +195,8 @@ class Lan:
         if uuid not in self._served:
             token = trio.lowlevel.current_trio_token()
             self._served[uuid] = _Served(member.index, partial(token.run_sync_soon, self._was_read))
+            if self._nursery is not None:
+                self._nursery.start_soon(_warm, member.index)
         self._exchange.share(uuid, member.keys, self._served[uuid])
 
     def _dismiss(self, uuid: str, member: Member) -> None:
@@ -256,3 +260,11 @@ class _Served:
     def recent(self, since: int) -> tuple[int, Sequence[BlockId]]:
         """See ShareIndex."""
         return self.inner.recent(since)
+
+
+async def _warm(index: SharedBlocks) -> None:
+    """Have it open what it needs, so that the first answer comes as soon as all others."""
+    try:
+        await trio.to_thread.run_sync(index.match, ())
+    except (SyncerError, OSError) as error:  # whoever asks first is told
+        log.debug("lan.not_warm", error=str(error))

@@ -48,7 +48,7 @@ _IHAVE: Final = [
     IHave(qid=1, asker=_SENDER, count=1, load=0, port=4, addresses=(), bitmap=b"\1"),
     IHave(qid=1, asker=_SENDER, count=13, load=9, port=4, addresses=(_FE80,) * 3, bitmap=bitmap_of([True] * 13)),
 ]
-_PRESENCE: Final = [Presence(port=5, addresses=()), Presence(port=5, addresses=(_FE80,) * 3)]
+_PRESENCE: Final = [Presence(port=5, addresses=(), asks=True), Presence(port=5, addresses=(_FE80,) * 3)]
 _BODIES: Final = [
     *[(FrameType.WHOHAS, each.encode(1440)) for each in _WHOHAS],
     *[(FrameType.IHAVE, each.encode(1440) or b"") for each in _IHAVE],

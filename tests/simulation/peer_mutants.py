@@ -11,7 +11,7 @@ from syncer.peer.session.actions import LookUp
 from syncer.peer.session.outbound import Outbound
 from syncer.peer.session.standing import Standing
 from syncer.peer.session.window import ReplayWindow
-from syncer.peer.wire.bodies import IHave
+from syncer.peer.wire.bodies import IHave, Presence
 from syncer.peer.wire.frames import FrameType
 from syncer.peer.wire.keys import EpochKeys
 from tests.simulation.hub import Weather
@@ -21,6 +21,7 @@ Broken = Callable[[], AbstractContextManager[object]]
 """Breaks all sessions as long as it is entered."""
 
 _seal, _encode = outbound.seal, IHave.encode
+_presence = outbound.Presence
 
 
 def _in(place: object, name: str, broken: object) -> Broken:
@@ -35,6 +36,10 @@ def _long(answer: IHave, _bound: int) -> bytes | None:
     return (_encode(answer, 1440) or b"").ljust(1440, b"\0")
 
 
+def _always_asking(*, port: int, addresses: tuple[bytes, ...], asks: bool = True) -> Presence:
+    return _presence(port=port, addresses=addresses, asks=asks)
+
+
 def _in_the_other_share(*, ticket: object, share: str, tokens: object) -> LookUp:
     return LookUp(ticket=ticket, share="b" if share == "a" else "a", tokens=tokens)  # type: ignore[arg-type]
 
@@ -47,6 +52,7 @@ MUTANTS: dict[str, tuple[Broken, Plan]] = {
         Plan(jumps=0.9, server=False, blocks=60, block_s=0.2, weather=Weather(loss=0.2)),
     ),
     "answers fill the largest bucket": (_in(IHave, "encode", _long), Plan()),
+    "who answers a HELLO asks, too": (_in(outbound, "Presence", _always_asking), Plan()),
     "another share is looked up": (_in(session, "LookUp", _in_the_other_share), Plan(insider=20, second_share=0.9)),
     "replays are not noticed": (_in(ReplayWindow, "commit", lambda _self, _counter: None), Plan(outsider=0.3)),
     "the broadcast budget is not kept": (_in(Outbound, "_may", lambda *_: True), Plan(blocks=900, mtu=130)),

@@ -6,15 +6,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator
 
-from syncer.peer.wire.bodies import IHave, WhoHas, decode_body, positions
+from syncer.peer.wire.bodies import IHave, Presence, WhoHas, decode_body, positions
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.frames import FrameType, Header, open_body, parse_header
 from syncer.peer.wire.keys import EpochKeys, derive, epoch_of
 from tests.simulation.hub import Captured
 from tests.simulation.swarm import Machine, Nature, Swarm
 
-Opened = tuple[Captured, Header, str, bytes, WhoHas | IHave | None]
-"""A frame, its header, its share, the share's key, and a question or an answer."""
+Opened = tuple[Captured, Header, str, bytes, WhoHas | IHave | Presence]
+"""A frame, its header, its share, the share's key, and its body."""
 
 
 def violations(swarm: Swarm) -> list[str]:
@@ -27,6 +27,7 @@ def violations(swarm: Swarm) -> list[str]:
         *_nonces(swarm),
         *_jumps(swarm),
         *_answers(swarm, opened),
+        *_hellos(swarm, opened),
         *_budget(swarm),
         *_ends(swarm),
         *_alone(swarm),
@@ -86,6 +87,24 @@ def _answers(swarm: Swarm, opened: list[Opened]) -> Iterator[str]:
             if answered[captured.source, body.asker, body.qid, root] > machine.lives:
                 yield f"{machine.number} answered a question twice"
             yield from _outside(machine, share, [tokens[each] for each in positions(body.bitmap)])
+
+
+def _hellos(swarm: Swarm, opened: list[Opened]) -> Iterator[str]:
+    """Who comes asks all who is there; each answers once, and asks nothing: else they would never end."""
+    asked: set[bytes] = set()
+    said: Counter[bytes] = Counter()
+    machines = {machine.mac: machine for machine in swarm.machines}
+    for captured, header, _, _, body in opened:
+        if not isinstance(body, Presence) or header.type is not FrameType.HELLO:
+            continue
+        if body.asks:
+            asked.add(captured.frame)
+        if captured.source in machines and body.asks is not (captured.to is None):
+            yield f"{machines[captured.source].number} asks one who is there, or tells all that it asks nothing"
+        if captured.source in machines and captured.to is not None:
+            said[captured.source] += 1
+            if said[captured.source] > len(asked) * machines[captured.source].lives:
+                yield f"{machines[captured.source].number} says HELLO to somebody more often than it was asked"
 
 
 def _outside(machine: Machine, share: str, tokens: list[bytes]) -> Iterator[str]:
@@ -174,8 +193,8 @@ def _opened(swarm: Swarm) -> Iterator[Opened]:
             for root in roots:
                 epoch = epochs[header.epoch16]
                 keys = derived.get((root, epoch)) or derived.setdefault((root, epoch), derive(root, epoch))
-                if keys.hint(header.sender) == header.hint and header.type in (FrameType.WHOHAS, FrameType.IHAVE):
+                if keys.hint(header.sender) == header.hint:
                     body = open_body(keys, captured.frame, header)
                     read = body if isinstance(body, Drop) else decode_body(header.type, body)
-                    if isinstance(read, WhoHas | IHave):
+                    if not isinstance(read, Drop):
                         yield captured, header, share, root, read

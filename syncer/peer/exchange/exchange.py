@@ -53,6 +53,7 @@ log = Log()
 
 CONNECTION_S: Final = 600.0  # then it is begun anew, under the key and the epoch of that time
 POWER_S: Final = 30.0  # so often we look whether the machine runs on its battery, if that matters at all
+LINK_S: Final = 0.1  # the first link is there within it, after the start: the kernel is asked, and NetworkManager
 PAUSE_S: Final = 0.1  # if the system has no more file descriptors for who comes in
 
 
@@ -143,6 +144,7 @@ class Exchange:
         self._indexes: dict[str, Joint] = {}
         self._clocks_agree = True
         self._changed = trio.Event()
+        self._linked = trio.Event()
         self._lan: Lan | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -160,6 +162,7 @@ class Exchange:
                 pace=self._pace,
                 allowance=Allowance(),
                 may_ask=self._may_ask,
+                linked=partial(self._linked_until, trio.current_time() + LINK_S),
             )
             try:
                 await self._listen(nursery)
@@ -303,6 +306,7 @@ class Exchange:
                 self._frame(event)
             case Came():
                 self._came[event.link] = event
+                self._linked.set()
                 self._do(self.session.link_up(_link(event), trio.current_time(), self._unix()))
             case Gone():
                 self._came.pop(event.link, None)
@@ -320,6 +324,10 @@ class Exchange:
             self._clocks_agree = False  # once: anybody may send such frames
             log.warning("peers.clock_differs", link=received.link, epoch_s=EPOCH_S)
         self._do(actions)
+
+    async def _linked_until(self, deadline: float) -> None:
+        with trio.move_on_at(deadline):
+            await self._linked.wait()
 
     def _zone(self, link: LinkId) -> int:
         came = self._came.get(link)

@@ -25,6 +25,7 @@ class LazySource:
     async def run(self, board: Board) -> None:
         """See BlockSource."""
         if await board.more():
+            board.seek()  # the source ends it, or the end of this
             async with self._open() as source:
                 if source is not None:
                     await source.run(board)

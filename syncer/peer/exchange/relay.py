@@ -55,6 +55,7 @@ from syncer.ports.blocks import Given, Want
 WORDS: Final = 4
 WANTS: Final = 65_536
 BUDGET_BYTES: Final = 32 << 20
+GRACE_S: Final = 0.01  # for its answer to the first question: 2 ms more than for one on the wire, at both ends
 HELLO_S: Final = 2.0  # the daemon's first word
 PATIENCE_S: Final = 10.0  # its peers may stall, one after the other
 DAEMON: Final = PeerId(b"the daemon".ljust(16))
@@ -233,6 +234,9 @@ class _Board:
     def heard(self, at_s: float) -> None:
         """See Board. Who asks hears of it by what is offered."""
 
+    def seek(self, *, over: bool = False) -> None:
+        """See Board. The board of who asks has its own rules."""
+
     def is_open(self, want: Want) -> bool:
         """See Board."""
         return want.id in self._wants and (want.id not in self._claimed or want.id in self._gets)
@@ -290,6 +294,10 @@ class _Relay:
         self.nursery: trio.Nursery | None = nursery
         self._askers: dict[int, Asker] = {}
         self._download: Download | None = None
+
+    async def known(self) -> None:
+        """See Room. The daemon asks, which was there before: it has as long as frames have."""
+        await trio.sleep(GRACE_S)
 
     def join(self, asker: Asker) -> None:
         """See Room."""

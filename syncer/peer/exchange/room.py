@@ -31,6 +31,8 @@ IDLE_S: Final = 60.0
 REST_S: Final = 60.0  # after a stall, or a broken rule
 REFUSED_S: Final = 5.0  # it opened, and wanted no more of us: its places are taken, or its key is another by now
 CONTACTS: Final = 256
+GREET_S: Final = 0.004  # HELLO and the first question are answered in 0.5 ms
+_TURNS: Final = 4  # of the loop: what came in while it did other things is read first, whatever the clock says
 Dial = Callable[[bytes, int, int], Awaitable[trio.abc.Stream]]
 """Connects to an address of 16 bytes, a port, and the zone of link-local addresses; raises OSError."""
 
@@ -48,6 +50,7 @@ class Lan(msgspec.Struct, kw_only=True, eq=False):
         pace: Of all downloads.
         allowance: Of all downloads.
         may_ask: False: circumstances forbid it.
+        linked: Returns when a link has come up, or none does.
     """
 
     session: Session
@@ -59,6 +62,7 @@ class Lan(msgspec.Struct, kw_only=True, eq=False):
     pace: Pace
     allowance: Allowance
     may_ask: Callable[[], bool]
+    linked: Callable[[], Awaitable[None]]
 
 
 class Contact:
@@ -108,6 +112,7 @@ class ShareRoom:
         self._forgotten = [0, 0, 0]
         self._lan = lan
         self._askers: dict[int, tuple[Asker, set[BlockId]]] = {}
+        self._somebody = trio.Event()
 
     # --- Room
 
@@ -116,6 +121,17 @@ class ShareRoom:
         """See Room."""
         heard = self._lan.session.neighbours(self.share, trio.current_time())
         return max((each.heard_s for each in heard), default=-math.inf)
+
+    async def known(self) -> None:
+        """See Room."""
+        if not self._lan.may_ask():
+            return
+        await self._lan.linked()
+        self._somebody = trio.Event() if self._somebody.is_set() else self._somebody
+        with trio.move_on_after(GREET_S):
+            await self._somebody.wait()
+        for _ in range(_TURNS):
+            await trio.lowlevel.checkpoint()
 
     def join(self, asker: Asker) -> None:
         """See Room."""
@@ -192,6 +208,7 @@ class ShareRoom:
 
     def heard(self) -> None:
         """Somebody of the share is there."""
+        self._somebody.set()
         now = trio.current_time()
         for asker, _ in list(self._askers.values()):
             asker.heard(now)

@@ -64,6 +64,10 @@ class Room(Protocol):
         """See above."""
         ...
 
+    async def known(self) -> None:
+        """Return when it is known whether somebody is there, as far as that can be: milliseconds."""
+        ...
+
     def join(self, asker: Asker) -> None:
         """From now on this one is told."""
         ...
@@ -159,16 +163,20 @@ class Cycle:
         self._others: dict[PeerId, None] = {}  # there is no place for them yet
         self._something = trio.Event()
         self._longest = 1
+        self._seeks = False
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
         """Serve the board until it ends."""
         self._room.join(self)
-        if trio.current_time() - self._room.heard_s < HEARD_S:
-            self._board.heard(self._room.heard_s)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                if trio.current_time() - self._room.heard_s < HEARD_S:
+                    self._board.heard(self._room.heard_s)
+                else:
+                    self._seeks = True
+                    self._board.seek()
                 nursery.start_soon(self._sweep)
                 try:
                     while await self._board.more():
@@ -215,8 +223,16 @@ class Cycle:
         self._swarm.want(ids, ready=not self._gated)
         self._something.set()
         self._room.want(self, ids)
+        if self._seeks:  # only now they are asked
+            self._seeks = False
+            self._start(self._seek)
         for line in self._lines.values():
             self._start(line.download.ask, ids)
+
+    async def _seek(self) -> None:
+        """Tell the board when it makes no sense to wait any longer for somebody who was not heard yet."""
+        await self._room.known()
+        self._board.seek(over=True)
 
     async def _sweep(self) -> None:
         """Notice what others brought, and say of what nobody offers that we lack it."""

@@ -2,6 +2,7 @@
 
     WHOHAS ── coin ──> LOOKED UP ── has some, or discovery ──> WAITS (jitter) ── due ──> IHAVE, to the asker alone
                └ silent: one of many, not this time    └ silent: has none
+    HELLO, "who is there?" ── coin ──────────────────────────> WAITS (jitter) ── due ──> HELLO, to the asker alone
 
 All of it is bounded: `WORK` questions in work, each at most as long as its frame. One beyond that is dropped; who asked
 asks again.
@@ -60,6 +61,20 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     bitmap: bytes
 
 
+class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who came, and asks who is there.
+
+    Attributes:
+        key: The key it was said under, for the answer.
+        link: By which link it came, and the answer goes.
+        source: To where.
+    """
+
+    key: ShareKey
+    link: LinkId
+    source: Address
+
+
 def keeps_silent(known: int, chance: float) -> bool:
     """Whether to leave this question to others.
 
@@ -83,7 +98,7 @@ class Answering:
         self._entropy = entropy
         self._tickets = 0
         self._looked_up: dict[Ticket, Request] = {}
-        self._waiting: list[tuple[float, int, Reply]] = []  # a heap, soonest first
+        self._waiting: list[tuple[float, int, Reply | Newcomer]] = []  # a heap, soonest first
 
     def __len__(self) -> int:
         """How many are in work."""
@@ -119,10 +134,15 @@ class Answering:
             return  # forgotten meanwhile, with its share
         assert len(held) == len(request.question.tokens)
         if any(held) or request.question.discovery:
-            reply = Reply(request=request, bitmap=bitmap_of(held))
-            heapq.heappush(self._waiting, (now + jitter_s(known, self._chance()), ticket, reply))
+            self._wait(ticket, Reply(request=request, bitmap=bitmap_of(held)), known, now)
 
-    def due(self, now: float) -> list[Reply]:
+    def came(self, newcomer: Newcomer, known: int, now: float) -> None:
+        """Somebody asks who is there: one of many keeps silent, here too."""
+        if not keeps_silent(known, self._chance()):
+            self._tickets += 1
+            self._wait(Ticket(self._tickets), newcomer, known, now)
+
+    def due(self, now: float) -> list[Reply | Newcomer]:
         """The answers that go now."""
         replies = []
         while self._waiting and self._waiting[0][0] <= now:
@@ -136,8 +156,15 @@ class Answering:
     def forget(self, share: str) -> None:
         """Answer nothing more of a share."""
         self._looked_up = {key: each for key, each in self._looked_up.items() if each.key.share != share}
-        self._waiting = [each for each in self._waiting if each[2].request.key.share != share]
+        self._waiting = [each for each in self._waiting if _key_of(each[2]).share != share]
         heapq.heapify(self._waiting)
+
+    def _wait(self, ticket: Ticket, what: Reply | Newcomer, known: int, now: float) -> None:
+        heapq.heappush(self._waiting, (now + jitter_s(known, self._chance()), ticket, what))
 
     def _chance(self) -> float:
         return int.from_bytes(self._entropy(4), "big") / _FRACTION
+
+
+def _key_of(what: Reply | Newcomer) -> ShareKey:
+    return what.request.key if isinstance(what, Reply) else what.key

@@ -59,6 +59,11 @@ def broadcasts(*, wireless: bool) -> Bucket:
     return Bucket(8, 20) if wireless else Bucket(64, 200)
 
 
+def hellos() -> Bucket:
+    """HELLO that answers HELLO. Who comes says one by each of its links; questions have another budget."""
+    return Bucket(64, 20)
+
+
 def inbound() -> Bucket:
     """Frames of all senders that get as far as a cipher: at 10 µs each that is 2 % of a core."""
     return Bucket(2000, 2000)

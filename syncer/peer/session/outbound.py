@@ -96,13 +96,18 @@ class Outbound:
         return self._send(links, None, self._seal(key, FrameType.WHOHAS, body, epoch), FrameType.WHOHAS)
 
     def presence(self, link: LinkId, kind: FrameType, keys: Iterable[ShareKey], epoch: int, now: float) -> list[Send]:
-        """Say HELLO or BYE by one link, under each of these keys."""
+        """Say HELLO, which asks who is there, or BYE by one link, under each of these keys."""
         sends: list[Send] = []
+        body = Presence(port=self.port, addresses=self.addresses(link), asks=kind is FrameType.HELLO).encode()
         for key in keys:
             if self._may(self._up[link], now):
-                body = Presence(port=self.port, addresses=self.addresses(link)).encode()
                 sends += self._send([link], None, self._seal(key, kind, body, epoch), kind)
         return sends
+
+    def hello(self, key: ShareKey, link: LinkId, to: Address, epoch: int) -> list[Send]:
+        """Say HELLO to one, who asked; this one asks nothing, or two machines would never end."""
+        body = Presence(port=self.port, addresses=self.addresses(link)).encode()
+        return self._send([link], to, self._seal(key, FrameType.HELLO, body, epoch), FrameType.HELLO)
 
     def answer(self, key: ShareKey, body: bytes, link: LinkId, to: Address, epoch: int) -> list[Send]:
         """Send an IHAVE to one."""

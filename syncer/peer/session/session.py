@@ -35,10 +35,11 @@ from syncer.peer.session.actions import (
     Send,
     Ticket,
 )
-from syncer.peer.session.answering import Answering, Reply, Request
+from syncer.peer.session.answering import Answering, Newcomer, Reply, Request
 from syncer.peer.session.asking import COALESCE_S, Asking, Question, Questions
+from syncer.peer.session.budget import hellos
 from syncer.peer.session.counters import Counters
-from syncer.peer.session.keyring import Keyring, RootKey
+from syncer.peer.session.keyring import Keyring, RootKey, ShareKey
 from syncer.peer.session.neighbours import KNOWN_S, Neighbour, Neighbours, is_near
 from syncer.peer.session.outbound import Outbound
 from syncer.peer.session.receiving import Received, Receiver
@@ -106,6 +107,7 @@ class Session:
         self._receiver = Receiver(self._keyring, self._sender, self.counters)
         self._outbound = Outbound(self._sender, self.counters)
         self._answering = Answering(entropy)
+        self._hellos = hellos()
         self._questions = Questions()
         self._shares: dict[str, _Share] = {}
         self._trip_s: float | None = None
@@ -255,6 +257,8 @@ class Session:
             case Presence() as presence:
                 near = tuple(filter(is_near, presence.addresses))
                 state.neighbours.reachable(peer, near, presence.port, 0)
+                if presence.asks:
+                    actions += self._hear_newcomer(state, received.key, link, source, now, unix_s)
         return actions
 
     def looked_up(self, ticket: Ticket, held: Sequence[bool], now: float, unix_s: float) -> list[Action]:
@@ -267,8 +271,8 @@ class Session:
     def tick(self, now: float, unix_s: float) -> list[Action]:
         """Do what is due."""
         actions: list[Action] = []
-        for reply in self._answering.due(now):
-            actions += self._answer(reply, now, unix_s)
+        for due in self._answering.due(now):
+            actions += self._answer(due, now, unix_s) if isinstance(due, Reply) else self._say_hello(due, now, unix_s)
         for state in self._shares.values():
             state.asking.mature(now, partial(self._is_good, state, now))
         return actions + self._ask(now, unix_s)
@@ -304,6 +308,23 @@ class Session:
             return []
         self.counters.tokens_looked_up += len(question.tokens)
         return [LookUp(ticket=ticket, share=received.key.share, tokens=question.tokens)]
+
+    def _hear_newcomer(
+        self, state: _Share, key: ShareKey, link: LinkId, source: Address, now: float, unix_s: float
+    ) -> list[Action]:
+        """Somebody came, and asks who is there: who would not answer its questions says nothing now, either."""
+        if not state.answers or not self._outbound.answers(link):
+            return []
+        if self._answering.is_full() or not self._hellos.take(now):
+            return self._drop(Drop.BUSY)
+        self._answering.came(Newcomer(key=key, link=link, source=source), state.neighbours.known(now), now)
+        return self.tick(now, unix_s)
+
+    def _say_hello(self, newcomer: Newcomer, now: float, unix_s: float) -> list[Send]:
+        if not self._outbound.is_up(newcomer.link) or not newcomer.key.holds(unix_s):
+            return []
+        epoch = self._sender.at(now, unix_s)
+        return self._outbound.hello(newcomer.key, newcomer.link, newcomer.source, epoch)
 
     def _answered(
         self, state: _Share, share: str, peer: PeerId, answer: IHave, link: LinkId, now: float

@@ -23,7 +23,7 @@ All integers are big-endian; the frame's layout is in frames.py. What is not des
     offset  size  HELLO and BYE
          0     2  TCP port; 0 = no connections are taken
          2     1  number of addresses, 0 to 3
-         3     1  reserved = 0
+         3     1  flags: 1 = say HELLO to me (who is there?); 0 in BYE
          4    16 * number  addresses
 
 An IHAVE is never longer than the question: its body stays in the question's bucket, and has fewer addresses if it must.
@@ -49,6 +49,7 @@ ADDRESS_BYTES: Final = 16
 MAX_ADDRESSES: Final = 3
 MAX_TOKENS: Final = 179
 _DISCOVERY: Final = 1
+_ASKS: Final = 1
 _WHOHAS: Final = struct.Struct(">IHBB")
 _IHAVE: Final = struct.Struct(">I16sHBBHH")
 _PRESENCE: Final = struct.Struct(">HBB")
@@ -148,26 +149,35 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         port: TCP; 0 if no connections are taken.
         addresses: At most 3, the best first, 16 bytes each, see `usable`.
+        asks: True: whoever hears it says HELLO, to the sender alone. Never in a BYE.
     """
 
     port: int
     addresses: tuple[bytes, ...]
+    asks: bool = False
 
     def encode(self) -> bytes:
-        """The padded body. It is in the least bucket always."""
+        """The padded body. It is in the least bucket always, so an answer is as long as what it answers."""
         assert len(self.addresses) <= MAX_ADDRESSES
-        return padded(_PRESENCE.pack(self.port, len(self.addresses), 0) + b"".join(self.addresses), BUCKETS[0])
+        fields = _PRESENCE.pack(self.port, len(self.addresses), _ASKS if self.asks else 0)
+        return padded(fields + b"".join(self.addresses), BUCKETS[0])
 
     @classmethod
     def decode(cls, body: bytes) -> Presence | Drop:
-        """Read a body with its padding."""
+        """Read the body of a HELLO with its padding."""
         if len(body) < _PRESENCE.size:
             return Drop.BODY
-        port, number, reserved = _PRESENCE.unpack_from(body)
-        if reserved or not _ends(body, _PRESENCE.size + ADDRESS_BYTES * number):
+        port, number, flags = _PRESENCE.unpack_from(body)
+        if flags & ~_ASKS or not _ends(body, _PRESENCE.size + ADDRESS_BYTES * number):
             return Drop.BODY
         addresses = _addresses(body, _PRESENCE.size, number)
-        return Drop.BODY if addresses is None else cls(port=port, addresses=addresses)
+        return Drop.BODY if addresses is None else cls(port=port, addresses=addresses, asks=bool(flags))
+
+    @classmethod
+    def decode_bye(cls, body: bytes) -> Presence | Drop:
+        """Read the body of a BYE with its padding: who goes asks nobody."""
+        read = cls.decode(body)
+        return Drop.BODY if isinstance(read, Presence) and read.asks else read
 
 
 Body = WhoHas | IHave | Presence
@@ -175,7 +185,7 @@ _READERS: Final = {
     FrameType.WHOHAS: WhoHas.decode,
     FrameType.IHAVE: IHave.decode,
     FrameType.HELLO: Presence.decode,
-    FrameType.BYE: Presence.decode,
+    FrameType.BYE: Presence.decode_bye,
 }
 
 

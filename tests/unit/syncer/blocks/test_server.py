@@ -12,8 +12,17 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.blocks.meter import STALL_S, Meter
-from syncer.blocks.policy import FIRST_BYTES, GRACE_S, HEARD_S, HOLD_S, ServerPolicy, Turn
+from syncer.blocks.meter import LEAST_SEEN_S, STALL_S, Meter
+from syncer.blocks.policy import (
+    EARLY_S,
+    FEW_BYTES,
+    FIRST_BYTES,
+    GRACE_S,
+    HEARD_S,
+    HOLD_S,
+    ServerPolicy,
+    Turn,
+)
 from syncer.ports.blocks import BlockSource, Board, Urgency, Want
 from tests.unit.syncer.blocks.scripted import blocks_of, ids, want
 
@@ -100,6 +109,90 @@ def test_the_first_window_is_random_and_the_rest_waits_for_its_answer_or_four_mi
     run(test)
 
 
+def test_while_it_is_found_out_who_is_there_the_server_has_the_first_window_alone() -> None:
+    """Breaks as a server that has sent all before a neighbour could say that it is there."""
+
+    async def test() -> None:
+        blocks = blocks_of(320)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks], peers, remote):
+            peers.board.seek()
+            first = remote.board.take(1 << 30)
+            await remote.board.give([(first[0], blocks[first[0].id])])
+            assert not remote.board.take(1 << 30)
+            with trio.move_on_after(3600):
+                await remote.board.more()
+                raise AssertionError("it was not over")
+            peers.board.seek(over=True)
+            assert await remote.board.more()
+            assert len(remote.board.take(1 << 30)) == 310
+
+    run(test)
+
+
+def test_who_is_heard_meanwhile_is_waited_for_as_always() -> None:
+    async def test() -> None:
+        blocks = blocks_of(320)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks], peers, remote):
+            peers.board.seek()
+            remote.board.take(1 << 30)
+            began = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(remote.board.more)
+                await trio.sleep(HOLD_S / 2)
+                peers.board.heard(trio.current_time())
+            assert trio.current_time() - began == HOLD_S / 2 + HOLD_S
+
+    run(test)
+
+
+def test_a_source_of_devices_that_ends_seeks_nobody_any_more() -> None:
+    async def test() -> None:
+        class Seeking(Seat):
+            async def run(self, board: Board) -> None:
+                board.seek()
+                self._board = board
+                await trio.sleep(0.1)
+
+        blocks = blocks_of(320)
+        peers, remote = Seeking("peers"), Seat("remote")
+        async with wanted([want(block, length=MIB) for block in blocks], peers, remote):
+            remote.board.take(1 << 30)
+            began = trio.current_time()
+            assert await remote.board.more()
+            assert trio.current_time() - began == 0.1
+            assert len(remote.board.take(28 << 20)) == 28  # and it may have as much as there is room for
+
+    run(test)
+
+
+def test_where_nobody_was_heard_the_server_has_little_at_a_time_at_first() -> None:
+    """Breaks as an answer that comes a little late, when the server has been asked for everything."""
+
+    async def test() -> None:
+        blocks = blocks_of(320)
+        length = FEW_BYTES // 16
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=length) for block in blocks], peers, remote):
+            first = remote.board.take(1 << 30)
+            await trio.sleep(GRACE_S)
+            more = remote.board.take(1 << 30)
+            assert len(first) + len(more) == 16
+            began = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(remote.board.more)
+                await trio.sleep(0.1)
+                await remote.board.give([(first[0], blocks[first[0].id])])
+            assert trio.current_time() - began == 0.1
+            assert len(remote.board.take(1 << 30)) == 1
+            assert await remote.board.more()
+            assert trio.current_time() - began == EARLY_S - GRACE_S
+            assert remote.board.take(1 << 30)
+
+    run(test)
+
+
 def test_of_one_want_the_first_window_is_all() -> None:
     async def test() -> None:
         (block,) = blocks_of(1)
@@ -182,7 +275,7 @@ def test_slow_devices_do_not_slow_the_whole() -> None:
             while await remote.board.more():
                 if remote.board.take(1 << 30):
                     break
-            assert trio.current_time() - began < 0.2
+            assert trio.current_time() - began < 2 * LEAST_SEEN_S
 
     run(test)
 
@@ -225,9 +318,9 @@ def test_a_device_counts_as_there_for_a_minute() -> None:
     assert policy.turn(GRACE_S) is Turn.ALL
     policy.heard(10.0)
     policy.heard(5.0)
-    assert policy.hold_s(10.0 + HEARD_S - 1) == HOLD_S
+    assert policy.is_anyone(10.0 + HEARD_S - 1)
     assert policy.turn(10.0 + HEARD_S - 1) is Turn.SPARE
-    assert policy.hold_s(10.0 + HEARD_S) == 0.0
+    assert not policy.is_anyone(10.0 + HEARD_S)
     assert policy.turn(10.0 + HEARD_S) is Turn.ALL
 
 

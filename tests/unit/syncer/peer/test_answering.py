@@ -8,7 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.peer.session.actions import LinkId, PeerId, Ticket
-from syncer.peer.session.answering import CROWD, IMPLOSION, JITTER_MOST_S, Answering, Request, jitter_s, keeps_silent
+from syncer.peer.session.answering import (
+    CROWD,
+    IMPLOSION,
+    JITTER_MOST_S,
+    Answering,
+    Newcomer,
+    Reply,
+    Request,
+    jitter_s,
+    keeps_silent,
+)
 from syncer.peer.session.budget import WORK
 from syncer.peer.session.keyring import RootKey, ShareKey
 from syncer.peer.wire.bodies import WhoHas
@@ -28,11 +38,19 @@ def accepted(answering: Answering, asked: Request, known: int = 1) -> Ticket:
     return ticket
 
 
+def newcomer(*, key: ShareKey = KEY) -> Newcomer:
+    return Newcomer(key=key, link=LinkId("l"), source=b"mac")
+
+
+def replies(answering: Answering, now: float) -> list[Reply]:
+    return [each for each in answering.due(now) if isinstance(each, Reply)]
+
+
 def test_who_has_some_answers_at_once() -> None:
     answering = Answering(random.Random(0).randbytes)
     answering.looked_up(accepted(answering, request()), [False, True], 1, 5.0)
     assert answering.next_due() == 5.0
-    assert [reply.bitmap for reply in answering.due(5.0)] == [b"\x02"]
+    assert [reply.bitmap for reply in replies(answering, 5.0)] == [b"\x02"]
     assert len(answering) == 0
 
 
@@ -41,7 +59,7 @@ def test_who_has_none_answers_only_to_who_asks_who_is_there() -> None:
     answering.looked_up(accepted(answering, request()), [False, False], 1, 5.0)
     assert answering.due(5.0) == []
     answering.looked_up(accepted(answering, request(discovery=True)), [False, False], 1, 5.0)
-    assert [reply.bitmap for reply in answering.due(5.0)] == [b"\x00"]
+    assert [reply.bitmap for reply in replies(answering, 5.0)] == [b"\x00"]
 
 
 @given(st.integers(0, 256), chances)
@@ -81,4 +99,29 @@ def test_a_share_that_is_left_is_answered_no_more() -> None:
     answering.forget("s")
     answering.looked_up(looked_up, [True, True], 1, 0.0)
     answering.looked_up(kept, [True, True], 1, 0.0)
-    assert [reply.request.key.share for reply in answering.due(1.0)] == ["t"]
+    assert [reply.request.key.share for reply in replies(answering, 1.0)] == ["t"]
+
+
+def test_who_comes_is_answered_at_once_where_few_are() -> None:
+    answering = Answering(random.Random(0).randbytes)
+    answering.came(newcomer(), 1, 5.0)
+    assert answering.next_due() == 5.0
+    assert answering.due(5.0) == [newcomer()]
+
+
+def test_of_a_hundred_about_eight_answer_who_comes_and_not_all_at_once() -> None:
+    """Breaks as a hundred answers to each machine that starts."""
+    answering = [Answering(random.Random(seed).randbytes) for seed in range(100)]
+    for each in answering:
+        each.came(newcomer(), 100, 5.0)
+    waiting = [each.next_due() for each in answering if len(each)]
+    assert CROWD / 2 < len(waiting) < CROWD * 2
+    assert len(set(waiting)) == len(waiting)
+    assert all(5.0 <= due <= 5.0 + JITTER_MOST_S for due in waiting)
+
+
+def test_who_comes_is_not_answered_for_a_share_that_is_left() -> None:
+    answering = Answering(random.Random(0).randbytes)
+    answering.came(newcomer(), 1, 5.0)
+    answering.forget("s")
+    assert answering.due(9.0) == []

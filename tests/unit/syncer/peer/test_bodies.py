@@ -29,7 +29,7 @@ bounds = st.integers(64, 1440)
 addresses = st.lists(st.binary(min_size=16, max_size=16).filter(usable), max_size=3).map(tuple)
 tokens = st.lists(st.binary(min_size=8, max_size=8), min_size=1, max_size=179).map(tuple)
 questions = st.builds(WhoHas, qid=words, tokens=tokens, discovery=st.booleans())
-presences = st.builds(Presence, port=ports, addresses=addresses)
+presences = st.builds(Presence, port=ports, addresses=addresses, asks=st.booleans())
 
 
 @st.composite
@@ -68,7 +68,8 @@ def test_an_answer_is_read_as_it_was_given(answer: IHave) -> None:
 @given(presences, st.sampled_from([FrameType.HELLO, FrameType.BYE]))
 def test_a_greeting_is_read_as_it_was_said(presence: Presence, kind: FrameType) -> None:
     assert len(presence.encode()) == 64
-    assert decode_body(kind, presence.encode()) == presence
+    is_bad = presence.asks and kind is FrameType.BYE  # who goes asks nobody
+    assert decode_body(kind, presence.encode()) == (Drop.BODY if is_bad else presence)
 
 
 @given(answers(), bounds)
@@ -132,6 +133,7 @@ def test_bodies_are_laid_out_as_the_page_says() -> None:
     )
     hello = Presence(port=0x4567, addresses=(address("::ffff:10.0.0.7"),)).encode()
     assert hello == (b"\x45\x67\1\0" + address("::ffff:10.0.0.7")).ljust(64, b"\0")
+    assert Presence(port=0x4567, addresses=(), asks=True).encode() == b"\x45\x67\0\1".ljust(64, b"\0")
 
 
 GOOD_QUESTION = WhoHas(qid=1, tokens=(b"abcdefgh",) * 3).encode(1440)
@@ -160,7 +162,8 @@ GOOD_HELLO = Presence(port=4, addresses=(address("fe80::1"),)).encode()
         (FrameType.IHAVE, GOOD_ANSWER, 45, b"\1"),
         (FrameType.IHAVE, GOOD_ANSWER, 28, address("::1")),
         (FrameType.HELLO, GOOD_HELLO, 2, b"\4"),
-        (FrameType.HELLO, GOOD_HELLO, 3, b"\1"),
+        (FrameType.HELLO, GOOD_HELLO, 3, b"\2"),
+        (FrameType.BYE, GOOD_HELLO, 3, b"\1"),
         (FrameType.HELLO, GOOD_HELLO, 4, address("ff02::1")),
         (FrameType.BYE, GOOD_HELLO, 20, b"\1"),
     ],

@@ -141,10 +141,76 @@ def test_hello_is_said_at_the_start_of_a_share_a_link_and_a_key_and_at_no_other_
     assert machine.tick(1200.0) == []
 
 
+def test_who_comes_hears_who_is_there() -> None:
+    """Breaks as a machine that starts later, and knows of nobody."""
+    early, late = Machine(1), Machine(2)
+    for each in (early, late):
+        each.follow()
+    early.up()
+    (answer,) = frames(early.hear(late.up(), late), FrameType.HELLO)
+    assert (answer.link, answer.to) == (L, late.mac)
+    heard = late.hear([answer], early)
+    assert [type(each) for each in heard] == [Heard]
+    assert late.session.hold_s("s", late.now) > 0
+    (neighbour,) = late.session.neighbours("s", late.now)
+    assert (neighbour.addresses, neighbour.port) == ((early.address,), 7001)
+
+
+def test_a_hello_that_comes_again_is_not_answered_again() -> None:
+    early, late = two()
+    late.session.link_down(L)
+    hello = late.up()
+    assert len(frames(early.hear(hello, late), FrameType.HELLO)) == 1
+    assert early.hear(hello, late) == []
+
+
+def test_an_answer_is_no_longer_than_the_hello_and_is_not_answered() -> None:
+    """Breaks as two machines that say HELLO for ever, or as a tool that makes a flood larger."""
+    early, late = two()
+    late.session.link_down(L)
+    hello = late.up()
+    answer = frames(early.hear(hello, late), FrameType.HELLO)
+    assert [len(each.frame) for each in answer] == [len(each.frame) for each in frames(hello, FrameType.HELLO)]
+    assert frames(late.hear(answer, early), FrameType.HELLO) == []
+
+
+def test_who_would_not_answer_questions_does_not_answer_hello() -> None:
+    """Nobody waits for one who gives nothing."""
+    late = Machine(2)
+    late.follow()
+    hello = late.up()
+    paused, closed, metered = Machine(3), Machine(4), Machine(5)
+    paused.follow(answers=False)
+    closed.session.listen(0)
+    for each in (closed, metered):
+        each.follow()
+    for each in (paused, closed):
+        each.up()
+    metered.up(msgspec.structs.replace(metered.link(), answers=False))
+    for each in (paused, closed, metered):
+        assert frames(each.hear(hello, late), FrameType.HELLO) == []
+
+
+def test_hello_is_answered_within_a_budget() -> None:
+    """Breaks as a machine that says HELLO to whoever has the key as fast as that one likes."""
+    early, late = two()
+    answered = 0
+    for _ in range(100):
+        late.session.link_down(L)
+        late.now += 0.01  # its own budget is another matter
+        answered += len(frames(early.hear(late.up(), late), FrameType.HELLO))
+    assert answered == 64
+    assert early.session.counters.drops[Drop.BUSY] == 36
+    early.tick(0.05)
+    late.session.link_down(L)
+    late.now += 0.01
+    assert len(frames(early.hear(late.up(), late), FrameType.HELLO)) == 1
+
+
 def test_bye_is_said_at_the_end_and_heard() -> None:
     asker, holder = two()
     holder.session.link_down(L)
-    assert [type(each) for each in asker.hear(holder.up(), holder)] == [Heard]
+    assert [type(each) for each in asker.hear(holder.up(), holder)] == [Heard, Send]
     goodbye = holder.session.close(holder.now, holder.unix_s)
     assert types(goodbye) == [FrameType.BYE]
     (left,) = asker.hear(goodbye, holder)

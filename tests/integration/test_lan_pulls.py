@@ -1,0 +1,60 @@
+"""What a neighbour has is not fetched from the server: pulls of the real program, on cables as fast as they are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import effort
+from tests.kit.netns import Lan
+from tests.kit.program import Machine, Site, is_there
+
+DATA_BYTES = 64 << 20
+ENOUGH_BYTES = 60_000_000
+"""Of 67 MB; the server's first window is 2 MiB, or a block."""
+
+WAYS = [
+    ("64KiB", "reconcile", "before"),
+    ("4MiB", "watch", "before"),
+    ("64KiB", "watch", "after"),
+    ("4MiB", "reconcile", "before"),
+    ("64KiB", "watch", "before"),
+    ("4MiB", "watch", "after"),
+]
+"""The share's block size, what pulls, and whether the neighbour's daemon begins before it or after it."""
+
+
+def is_idle(told: dict[str, Any]) -> bool:
+    """What it has is on the server, and in the index for others."""
+    return bool(told["phase"] == "idle")
+
+
+@pytest.mark.parametrize(("block_size", "command", "neighbour"), WAYS[: effort.count("pulls beside a neighbour")])
+def test_what_a_neighbour_has_comes_from_it(tmp_path: Path, block_size: str, command: str, neighbour: str) -> None:
+    data = os.urandom(DATA_BYTES)
+    with Lan(3, home=tmp_path) as lan:
+        server = Site(lan.nodes[0], "--block-size", block_size)
+        holder, puller = Machine(lan.nodes[1], server), Machine(lan.nodes[2], server)
+        if neighbour == "after":
+            puller.watch()
+            puller.until("status", is_idle)
+            puller("pause", puller.root)
+        (holder.root / "image").write_bytes(data)
+        holder("reconcile", holder.root)
+        holder.watch()
+        holder.until("peers", is_there)
+        holder.until("status", is_idle)
+        if command == "reconcile":
+            got = puller.json("reconcile", puller.root)["bytes_from_peers"]
+        else:
+            if neighbour == "after":
+                puller("resume", puller.root)
+            else:
+                puller.watch()
+            image = puller.root / "image"
+            got = puller.until("peers", lambda _: image.is_file())["figures"]["bytes_from_peers"]
+        assert (puller.root / "image").read_bytes() == data
+        assert got >= ENOUGH_BYTES
