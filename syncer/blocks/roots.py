@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
-
-import trio
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
+from syncer.blocks.near import serve
 from syncer.errors import SyncerError
-from syncer.ports.blocks import Board, Given, Want
-
-_ASKED: Final = 4096  # ids at once
-_READ_BYTES: Final = 8 << 20  # of blocks at once
+from syncer.ports.blocks import Board
 
 
 class OtherRoots:
@@ -39,35 +34,53 @@ class OtherRoots:
 
     async def run(self, board: Board) -> None:
         """See BlockSource."""
-        while not (wants := board.peek(_ASKED)):
-            if not await board.more():
-                return
-        opened = await trio.to_thread.run_sync(self._open)
+        directories = Directories(self._find, self._block_size)
         try:
-            while opened:
-                await self._serve(board, wants, opened)
-                while not (wants := board.peek(_ASKED)):
-                    if not await board.more():
-                        return
+            await serve(board, directories)
         finally:
-            for directory in opened:
-                directory.close()
+            directories.close()
 
-    async def _serve(self, board: Board, wants: Sequence[Want], opened: Sequence[BlockDirectory]) -> None:
-        here = await trio.to_thread.run_sync(_holders, opened, [want.id for want in wants])
-        board.lack(want for want in wants if want.id not in here)
-        left = [want for want in wants if want.id in here]
-        while left:
-            taken = board.take(_READ_BYTES, among=[want.id for want in left])
-            if not taken and not await board.more():
-                return
-            going = {want.id for want in taken}
-            left = [want for want in left if want.id not in going and board.is_open(want)]
-            read = await trio.to_thread.run_sync(_read, here, [want.id for want in taken])
-            board.lack(want for want in taken if want.id not in read)
-            got = [(want, read[want.id]) for want in taken if want.id in read]
-            outcomes = await board.give(got)
-            board.lack(want for (want, _), outcome in zip(got, outcomes, strict=True) if outcome is Given.WRONG)
+
+class Directories:
+    """`NearBlocks`: several block directories, opened when one is first asked. For one cycle."""
+
+    def __init__(self, find: Callable[[], Iterable[str]], block_size: int) -> None:
+        """See OtherRoots."""
+        self._find = find
+        self._block_size = block_size
+        self._opened: list[BlockDirectory] | None = None
+        self._holders: dict[BlockId, BlockDirectory] = {}  # of what was looked up and not read yet
+
+    def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
+        """See NearBlocks."""
+        if self._opened is None:
+            self._opened = self._open()
+        found: dict[BlockId, BlockDirectory] = {}
+        left = list(ids)
+        for directory in self._opened:
+            with suppress(BlockfsError, OSError):
+                missing = directory.missing(left)
+                found.update(dict.fromkeys(set(left).difference(missing), directory))
+                left = missing
+        self._holders.update(found)
+        return found
+
+    def read(self, ids: Sequence[BlockId], *, checked: bool) -> Mapping[BlockId, bytes]:
+        """See NearBlocks."""
+        found: dict[BlockId, bytes] = {}
+        if checked:  # each was read from the only place that is known
+            return found
+        for block in ids:
+            directory = self._holders.pop(block, None)
+            with suppress(BlockfsError, OSError):
+                if directory is not None:
+                    found[block] = directory.get(block)
+        return found
+
+    def close(self) -> None:
+        """Close them all."""
+        for directory in self._opened or ():
+            directory.close()
 
     def _open(self) -> list[BlockDirectory]:
         opened: list[BlockDirectory] = []
@@ -82,24 +95,3 @@ class OtherRoots:
                 else:
                     directory.close()
         return opened
-
-
-def _holders(opened: Sequence[BlockDirectory], ids: Sequence[BlockId]) -> dict[BlockId, BlockDirectory]:
-    """Which of the blocks is where."""
-    found: dict[BlockId, BlockDirectory] = {}
-    left = list(ids)
-    for directory in opened:
-        with suppress(BlockfsError, OSError):
-            missing = directory.missing(left)
-            found.update(dict.fromkeys(set(left).difference(missing), directory))
-            left = missing
-    return found
-
-
-def _read(here: dict[BlockId, BlockDirectory], ids: Sequence[BlockId]) -> dict[BlockId, bytes]:
-    """Those that can be read, not verified."""
-    found: dict[BlockId, bytes] = {}
-    for block in ids:
-        with suppress(BlockfsError, OSError):
-            found[block] = here[block].get(block)
-    return found

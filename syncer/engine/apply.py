@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -33,9 +33,8 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.engine.fetch import fetch_version
+from syncer.engine.fetch import fetch_small, fetch_version
 from syncer.engine.foreign import Unseen, rewrite
-from syncer.engine.lanes import Lanes
 from syncer.engine.performing import Performing
 from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
@@ -46,9 +45,9 @@ from syncer.errors import (
     ForbiddenError,
     LocalChangedError,
     NotFoundError,
+    SyncerError,
 )
-from syncer.local.each import OWN
-from syncer.local.root import Applied, Fetch, LocalRoot, Origin, Wanted
+from syncer.local.root import OWN, Applied, LocalRoot, Origin, Wanted
 from syncer.ports.blocks import Receive, VersionRef
 from syncer.protocol.bulk_read import MAX_CONTENT_BYTES
 from syncer.protocol.headers import EXTENSION_BULK_READ
@@ -63,11 +62,19 @@ _PORTION_BYTES: Final = 256 << 10  # of a file that gains by that: it takes long
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Where a content comes from: its block list, and who has the blocks that are not here."""
+    """Where a content comes from.
 
+    Attributes:
+        nid: The node that has it.
+        path: Where.
+        blocks: Its block list.
+        version: The object that has the blocks that are not here; None: a file of here, which the server does not have.
+    """
+
+    nid: Nid
+    path: RelPath
     blocks: BlockList
-    fetch: Fetch
-    older: BlockList | None = None
+    version: VersionRef | None = None
 
 
 def _tell_nobody(blocks: Iterable[BlockId]) -> None:
@@ -103,7 +110,7 @@ class LocalWorker:
         self._files = files
         self._step = step
         self._unseen = unseen
-        self._lanes = Lanes()
+        self._going: dict[Content, trio.Event] = {}
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
         self.workers = ALONE_AT_ONCE
         self.copies: list[RelPath] = []
@@ -145,6 +152,7 @@ class LocalWorker:
             What `perform` would have returned or raised, one for each.
         """
         done: dict[int, list[BaseChange] | Exception] = {}
+        made = {at: action for at, action in enumerate(actions) if isinstance(action, Create)}
         sources: dict[int, _Source] = {}
 
         async def prepare(at: int) -> None:
@@ -158,19 +166,18 @@ class LocalWorker:
                 done[at] = error
 
         await for_each(iter(range(len(actions))), prepare, min(self.workers, len(actions)))
-        async with self._lanes.common_lane(source.blocks for source in sources.values()):
-            wanted = [self._wanted_alone(actions[at], source) for at, source in sources.items()]
-            outcomes = await self._local.create_all(wanted) if wanted else []
-        # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in these files.
-        for at, outcome in zip(sources, outcomes, strict=True):
+        files = list(sources)
+
+        async def fetch(positions: Sequence[int], receive: Receive) -> Mapping[int, Exception]:
+            return await self._fetch_small({at: sources[files[at]] for at in positions}, receive)
+
+        wanted = [
+            self._wanted(made[at], self._ledger.path_after(made[at]), source, ()) for at, source in sources.items()
+        ]
+        outcomes = await self._local.create_all(wanted, fetch) if wanted else []
+        for at, outcome in zip(files, outcomes, strict=True):
             done[at] = outcome if isinstance(outcome, Exception) else self._booked(actions[at], outcome)
         return [done[at] for at in range(len(actions))]
-
-    def _wanted_alone(self, action: Action, source: _Source) -> Wanted:
-        """One of many new files, whose contents are asked for together."""
-        assert isinstance(action, Create)
-
-        return self._wanted(action, self._ledger.path_after(action), source, ())
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.
@@ -224,14 +231,14 @@ class LocalWorker:
             return await self._local.make_symlink(path, action.target, None)
         assert action.content is not None
         source = await self._source(action)
-        async with self._room(action.content), self._lanes.lane(source.blocks):
+        async with self._turn(action.content), self._room(action.content):
             staged = await self._local.stage(self._wanted(action, path, source, ()))
             try:
                 applied = await self._local.create(path, staged)
             finally:
                 await staged.drop()
             await self._local.remember_list(action.content, source.blocks)
-        # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in this file.
+        # Nothing is awaited from here until it is booked: whoever has the next turn finds this file.
         return applied
 
     async def _update(self, action: Update) -> Applied:
@@ -243,15 +250,27 @@ class LocalWorker:
         node = self._ledger.node(Side.LOCAL, action.nid)
         old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
         source = await self._source(action)
-        async with self._room(action.content), self._lanes.lane(source.blocks, source.older):
+        async with self._turn(action.content), self._room(action.content):
             staged = await self._local.stage(self._wanted(action, path, source, old))
             try:
                 applied = await self._local.replace(path, staged, expect)
             finally:
                 await staged.drop()
             await self._local.remember_list(action.content, source.blocks)
-        # Nothing is awaited from here until it is booked: whoever gets the lane next finds its blocks in this file.
+        # Nothing is awaited from here until it is booked: whoever has the next turn finds this file.
         return applied
+
+    @asynccontextmanager
+    async def _turn(self, content: Content) -> AsyncIterator[None]:
+        """Files of equal content go one after the other: the next one may share the space of the first."""
+        while content in self._going:
+            await self._going[content].wait()
+        self._going[content] = done = trio.Event()  # no await since the look: the pair is atomic
+        try:
+            yield
+        finally:
+            del self._going[content]
+            done.set()
 
     @asynccontextmanager
     async def _room(self, content: Content) -> AsyncIterator[None]:
@@ -274,8 +293,7 @@ class LocalWorker:
             blocks=source.blocks,
             meta=action.meta,
             origins=origins,
-            holders=self._files.holders,
-            fetch=source.fetch,
+            fetch=partial(self._fetch, source),
         )
 
     async def _source(self, action: Create | Update) -> _Source:
@@ -288,19 +306,8 @@ class LocalWorker:
         if isinstance(action, Create) and action.copy_of is not None:
             stat = self._files.stat(action.copy_of)
             if stat is not None and stat.content == content:
-                return self._local_source(stat.path, await self._local.block_list(stat))
+                return _Source(nid=action.copy_of, path=stat.path, blocks=await self._local.block_list(stat))
         raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
-
-    def _local_source(self, path: RelPath, blocks: BlockList) -> _Source:
-        """A copy of a local file: the server does not have it, so what that file has no more is hardly anywhere."""
-
-        async def fetch(indexes: Sequence[int], receive: Receive) -> None:
-            try:
-                await fetch_version(self._blocks, None, blocks, indexes, receive)
-            except NotFoundError:
-                raise LocalChangedError(path, "it was written to while it was copied") from None
-
-        return _Source(blocks=blocks, fetch=fetch)
 
     async def _older(self, nid: Nid, tag: RemoteTag) -> OlderList | None:
         """The block list that we have of the version before."""
@@ -319,22 +326,52 @@ class LocalWorker:
             raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
 
         version = VersionRef(path=path, tag=tag, content=content)
+        return _Source(nid=nid, path=path, blocks=blocks, version=version)
 
-        async def fetch(indexes: Sequence[int], receive: Receive) -> None:
-            self._step("before fetch")
+    async def _fetch(self, source: _Source, indexes: Sequence[int], receive: Receive) -> None:
+        """See `Fetch`."""
+        self._step("before fetch")
+        take = receive if source.version is None else self._telling(receive)
+        try:
+            await fetch_version(self._blocks, source.version, source.blocks, indexes, take)
+        except (CutObjectError, NotFoundError) as error:
+            raise await self._explained(source, error) from error
 
-            async def take(got: Sequence[tuple[BlockId, bytes]]) -> None:
-                await receive(got)
-                self.came(block for block, _ in got)
-
+    async def _fetch_small(self, sources: Mapping[int, _Source], receive: Receive) -> Mapping[int, Exception]:
+        """The only blocks of some files by their numbers; see `FetchAll`."""
+        self._step("before fetch")
+        numbers = list(sources)
+        files = [(source.version, source.blocks) for source in sources.values() if source.version is not None]
+        failed: dict[int, Exception] = {}
+        for at, error in (await fetch_small(self._blocks, files, self._telling(receive))).items():
             try:
-                await fetch_version(self._blocks, version, blocks, indexes, take)
-            except CutObjectError as cut:
-                await self._hash_anew(nid, path, tag, blocks, cut.data)
-                found = "one that was cut and had the hash of what it was; it has got its own"
-                raise ConflictOnRemoteError(path, "a whole object", found) from cut
+                failed[numbers[at]] = await self._explained(sources[numbers[at]], error)
+            except OWN as worse:
+                failed[numbers[at]] = worse
+        return failed
 
-        return _Source(blocks=blocks, fetch=fetch, older=None if older is None else older.blocks)
+    def _telling(self, receive: Receive) -> Receive:
+        async def take(got: Sequence[tuple[BlockId, bytes]]) -> None:
+            await receive(got)
+            self.came(block for block, _ in got)
+
+        return take
+
+    async def _explained(self, source: _Source, error: SyncerError) -> SyncerError:
+        """Why a content can't be had. An object that was cut is written anew.
+
+        Raises:
+            SyncerError: That can't be done.
+        """
+        version = source.version
+        if version is None and isinstance(error, NotFoundError):
+            # A copy of a local file: the server does not have it, so what that file has no more is hardly anywhere.
+            return LocalChangedError(source.path, "it was written to while it was copied")
+        if version is None or not isinstance(error, CutObjectError) or error.path != version.path:
+            return error
+        await self._hash_anew(source.nid, version.path, version.tag, source.blocks, error.data)
+        found = "one that was cut and had the hash of what it was; it has got its own"
+        return ConflictOnRemoteError(version.path, "a whole object", found)
 
     async def _hash_anew(self, nid: Nid, path: RelPath, tag: RemoteTag, blocks: BlockList, last: bytes) -> None:
         """Write an object that was cut once more, as what it contains: then all devices can verify it.

@@ -350,7 +350,7 @@ class Cycle:
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
         server = RemoteSource(self._remote)
-        blocks = Blocks([*self._options.sources, server])
+        blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, server])
         puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, blocks)
         recent = self._options.recent
         if recent is not None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
-from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.blocks.board import MAX_WANTS, Blocks
+from syncer.errors import SyncerError
 from syncer.ports.blocks import Place, Receive, Urgency, VersionRef, Want
 from syncer.remote.parallel import one_error
 
@@ -40,13 +41,12 @@ async def fetch_version(
     Raises:
         SyncerError: Why one of them can't be had. What was there in time has been received.
     """
-    wants: dict[bytes, Want] = {}
+    wants: dict[BlockId, Want] = {}
     for index in indexes:
         block = blocks[index]
         if block not in wants and block != ZERO_BLOCK:
-            length = block_length(index, blocks.size_bytes, blocks.block_size)
             places = () if version is None else (Place(version=version, blocks=blocks, index=index),)
-            wants[block] = Want(id=block, length=length, places=places)
+            wants[block] = Want(id=block, length=_length(blocks, index), places=places)
     if any(blocks[index] == ZERO_BLOCK for index in indexes):
         await receive([(ZERO_BLOCK, b"")])
     urgency = Urgency.SMALL if len(blocks) == 1 else Urgency.LARGE
@@ -55,3 +55,35 @@ async def fetch_version(
         failed = await board.fetch(every[first : first + MAX_WANTS], receive, urgency=urgency)
         for error in failed.values():
             raise error
+
+
+async def fetch_small(
+    board: Blocks, files: Sequence[tuple[VersionRef, BlockList]], receive: Receive
+) -> Mapping[int, SyncerError]:
+    """Have the only blocks of several files received.
+
+    Args:
+        board: The cycle's.
+        files: At most 65,536. Of each an object that has it, and its block list, of one block that is no hole.
+        receive: See `ports.blocks`.
+
+    Returns:
+        For which of the files, by their places, that failed, and why.
+    """
+    equal: dict[BlockId, list[int]] = {}
+    for at, (_, blocks) in enumerate(files):
+        equal.setdefault(blocks[0], []).append(at)
+    wants = [
+        Want(
+            id=block,
+            length=min(_length(files[at][1], 0) for at in several),
+            places=tuple(Place(version=files[at][0], blocks=files[at][1], index=0) for at in several),
+        )
+        for block, several in equal.items()
+    ]
+    failed = await board.fetch(wants, receive, urgency=Urgency.SMALL)
+    return {at: error for block, error in failed.items() for at in equal[block]}
+
+
+def _length(blocks: BlockList, index: int) -> int:
+    return block_length(index, blocks.size_bytes, blocks.block_size)

@@ -1,13 +1,13 @@
-"""Files that share blocks are transferred one after the other, so that no block travels twice in a cycle.
+"""Files that share blocks are sent one after the other, so that no block travels twice in a cycle.
 
-What the first of them brought is there when the next one asks: on the server, in the block directory, or in the first
-file itself. Files without a common block go side by side.
+What the first of them brought is on the server when the next one asks. Files without a common block go side by side.
+(What is received lies on a board, where a block that several files want is one want: `engine/fetch.py`.)
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 import trio
@@ -19,7 +19,7 @@ _MAX_IDS: Final = 1 << 20  # about 100 MB as a set; a longer file (64 GiB at 64 
 
 
 class Lanes:
-    """The transfers of one side that are under way."""
+    """The files that are being sent."""
 
     def __init__(self) -> None:
         self._active: list[set[BlockId] | None] = []  # None: shares with everybody
@@ -38,15 +38,6 @@ class Lanes:
         ids = blocks.unique_ids() if base is None and len(blocks) <= _MAX_IDS else None
         if base is not None and base.block_size == blocks.block_size:
             ids = set(blocks.changed_from(base).values()) - {ZERO_BLOCK}
-        async with self._turn(ids):
-            yield
-
-    def common_lane(self, lists: Iterable[BlockList]) -> AbstractAsyncContextManager[None]:
-        """One for several short contents that are transferred together, by somebody who takes no block twice."""
-        return self._turn({block for blocks in lists for block in blocks.unique_ids()})
-
-    @asynccontextmanager
-    async def _turn(self, ids: set[BlockId] | None) -> AsyncIterator[None]:
         while any(_share(ids, other) for other in self._active):
             await self._left.wait()
         self._active.append(ids)  # no await since the look: the pair is atomic

@@ -1,167 +1,38 @@
-"""Assemble a file in the temp folder from blocks of this root, and from elsewhere only what is nowhere here.
+"""Assemble a file in the temp folder: what is known by its place is copied, all else is asked for by its id.
 
-Sources in this order: what a killed run left of the same temp file; a reflink of the old version; the old version and
-files of equal content, at the same index, also those that this cycle replaced; the block directory; any file of the
-root (or that this cycle replaced) that holds the block; the caller's `fetch`. Every block is hashed before it counts,
-wherever it comes from.
+By their places, in this order: what a killed run left of the same temp file; a reflink of the old version; the old
+version and files of equal content, also those that this cycle replaced. Every block is hashed before it counts. The
+rest is for the caller's `fetch`, where this root's own files are asked first (sources.py).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-import trio
-
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.errors import MissingBlockError
 from syncer.core.model import Content, LocalTag, Meta, RelPath
-from syncer.errors import LocalChangedError, UnholdableError
-from syncer.local.blocklists import BlockIndex, BlockLists
+from syncer.errors import UnholdableError
 from syncer.local.filehash import hash_file, read_exactly
-from syncer.local.places import FILE_FLAGS, open_file, same_but_ctime, tag_of
-from syncer.local.received import Received
+from syncer.local.places import FILE_FLAGS, tag_of
 from syncer.local.root import Origin, Wanted
+from syncer.local.sources import Sources
 from syncer.local.syscalls import clone_file, status
 from syncer.local.xattrs import write as write_xattrs
-
-Holders = Callable[[Content], Sequence[Origin]]
-"""See `Wanted`."""
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
 _TEMP: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
 
 
-class Sources:
-    """Where an ordinary root's blocks may be found. Safe for many threads.
-
-    Attributes:
-        bytes_read: Content bytes read from files so far.
-        received: What was fetched in this cycle, if somebody else may want it.
-    """
-
-    def __init__(self, root: int, lists: BlockLists) -> None:
-        """Take over the root's descriptor (not closed here)."""
-        self.root = root
-        self.lists = lists
-        self.directory: BlockDirectory | None = None
-        self.received: Received | None = None
-        self.bytes_read = 0
-        self._contents: list[Content] = []
-        self._with_kept = False
-        self._index: BlockIndex | None = None
-        self._displaced: dict[Content, list[Origin]] = {}
-        self._indexing = threading.Lock()  # to build it once
-
-    def know(self, contents: Iterable[Content], *, with_kept: bool = False) -> None:
-        """Say which contents the root's files have now.
-
-        Args:
-            contents: Of the files that were looked at.
-            with_kept: Other files may have any of those whose lists are kept.
-        """
-        with self._indexing:
-            self._contents = list(contents)
-            self._with_kept = with_kept
-            self._index = None
-
-    def learn(self, content: Content) -> None:
-        """Say that a file with this content, whose block list is saved, is about to be installed."""
-        with self._indexing:
-            if self._index is None:
-                self._contents.append(content)
-            else:
-                self._index.add(content)
-
-    @property
-    def index(self) -> BlockIndex:
-        """The index over the known contents, built when it is first needed in a cycle."""
-        with self._indexing:
-            if self._index is None:
-                contents = {*self._contents, *(self.lists.contents() if self._with_kept else ())}
-                self._index = BlockIndex(self.lists, _longest_first(contents))
-            return self._index
-
-    def displacing(self, origin: Origin) -> None:
-        """Say where in the trash a file is about to be: of two that swap contents one is always replaced first."""
-        with self._indexing:
-            self._displaced.setdefault(origin.content, []).append(origin)
-
-    def displaced(self, content: Content) -> list[Origin]:
-        """Files with this content that this cycle put into the trash."""
-        with self._indexing:
-            return list(self._displaced.get(content, ()))
-
-    def open(self, origin: Origin) -> int | None:
-        """Open a file if it still is what it was; None if not."""
-        try:
-            descriptor = open_file(self.root, origin.path)
-        except (OSError, LocalChangedError):
-            return None
-        if same_but_ctime(tag_of(status(b"", descriptor)), origin.tag):
-            return descriptor
-        os.close(descriptor)
-        return None
-
-    def stored(self, wanted: BlockId) -> bytes | None:
-        """A block from the block directory, verified; None if it isn't there."""
-        if self.directory is None:
-            return None
-        try:
-            data = self.directory.get(wanted, verify=True)
-        except MissingBlockError:
-            return None
-        self.bytes_read += len(data)
-        return data
-
-    def find(self, wanted: BlockId, size: int, holders: Holders) -> bytes | None:
-        """A block from anywhere here, verified; None if it is nowhere.
-
-        Args:
-            wanted: Which.
-            size: Bytes of a block.
-            holders: See `Wanted`.
-        """
-        data = self.stored(wanted)
-        return self._from_any_file(wanted, size, holders) if data is None else data
-
-    def _from_any_file(self, wanted: BlockId, size: int, holders: Holders) -> bytes | None:
-        for content, index in self.index.find(wanted):
-            # The trash after the tree: what is no longer in its place by then has been told of.
-            there = trio.from_thread.run_sync(holders, content)
-            for origin in itertools.chain(there, self._lately_displaced(content)):
-                data = self.read(origin, index * size, block_length(index, content.size_bytes, size))
-                if data is not None and block_id(data) == wanted:
-                    return data
-        return None
-
-    def _lately_displaced(self, content: Content) -> Iterator[Origin]:
-        yield from self.displaced(content)
-
-    def read(self, origin: Origin, offset: int, length: int) -> bytes | None:
-        """A part of a file, if it still is what it was; not verified."""
-        descriptor = self.open(origin)
-        if descriptor is None:
-            return None
-        try:
-            data = read_exactly(descriptor, offset, length)
-        finally:
-            os.close(descriptor)
-        self.bytes_read += len(data)
-        return data
-
-
 class Assembly:
-    """One temp file on its way. Blocking methods are for worker threads, one at a time."""
+    """One temp file on its way. Blocking methods are for worker threads, one at a time, but for `held`."""
 
     def __init__(self, sources: Sources, tmp: int, name: bytes, wanted: Wanted) -> None:
         """Open or make the temp file `name`; what a killed run left in it is used."""
@@ -173,18 +44,43 @@ class Assembly:
         self._left = bytearray(b"\1" * len(wanted.blocks))  # 1: not in the file yet
         self._file = _open_temp(tmp, name)
         self._preset = os.fstat(self._file).st_size > 0  # the file may hold bytes where it should have NULs
+        self._closing = threading.Lock()  # nobody reads meanwhile
+        self._readable = _opened_again(self._file)
+        sources.begin(wanted.content, wanted.blocks, self)
 
     def close(self) -> None:
-        """Close the file; it stays. Idempotent."""
+        """Write no more. It stays, and can be read. Idempotent."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def end(self, installed: Origin | None = None) -> None:
+        """It is read from here no more. Idempotent.
+
+        Args:
+            installed: Where it is now, if it was installed.
+        """
+        self.close()
+        self._sources.end(self._wanted.content, self, installed)
+        with self._closing:
+            if self._readable >= 0:
+                os.close(self._readable)
+                self._readable = -1
+
+    def held(self, index: int) -> bytes | None:
+        """See Arriving."""
+        blocks = self._wanted.blocks
+        with self._closing, contextlib.suppress(OSError):
+            if self._readable >= 0 and not self._left[index]:
+                length = block_length(index, blocks.size_bytes, blocks.block_size)
+                return read_exactly(self._readable, index * blocks.block_size, length)
+        return None
 
     def discard(self) -> None:
         """Close and delete the temp file, if it still has that name."""
         if self._file >= 0 and self._sources.received is not None:
             self._sources.received.forget(self._file)
-        self.close()
+        self.end()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.name, dir_fd=self._tmp)
 
@@ -208,7 +104,11 @@ class Assembly:
             self._copy_aligned(origin)
         for origin in self._sources.displaced(self._wanted.content) if any(self._left) else ():
             self._copy_aligned(origin)
-        return self._look_everywhere()
+        self._positions = {}
+        for index, wanted in enumerate(blocks):
+            if self._left[index]:
+                self._positions.setdefault(wanted, []).append(index)
+        return [places[0] for places in self._positions.values()]
 
     def receive(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
         """Write what was fetched; from now on other devices may have it from here."""
@@ -216,7 +116,7 @@ class Assembly:
         if self._sources.received is not None:
             size = self._wanted.blocks.block_size
             spots = [(wanted, self._positions[wanted][0] * size, len(data)) for wanted, data in got]
-            self._sources.received.placed(self._file, spots)
+            self._sources.received.placed(self._readable, spots)
 
     def place(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
         """Write verified blocks, each at every index that wants it."""
@@ -305,21 +205,6 @@ class Assembly:
             if block_id(piece) == self._wanted.blocks[index]:
                 self._write(index, piece)
 
-    def _look_everywhere(self) -> list[int]:
-        """Find what is left in the block directory and in any file, by id."""
-        self._positions = {}
-        for index, wanted in enumerate(self._wanted.blocks):
-            if self._left[index]:
-                self._positions.setdefault(wanted, []).append(index)
-        missing = []
-        for wanted, places in self._positions.items():
-            data = self._sources.find(wanted, self._wanted.blocks.block_size, self._wanted.holders)
-            if data is None:
-                missing.append(places[0])
-            else:
-                self.place([(wanted, data)])
-        return missing
-
     def _write(self, index: int, data: bytes) -> None:
         blocks = self._wanted.blocks
         length = block_length(index, blocks.size_bytes, blocks.block_size)
@@ -350,6 +235,11 @@ def set_attributes(descriptor: int, path: RelPath, meta: Meta) -> str | None:
     if meta.mtime_ns is not None:
         os.utime(descriptor, ns=(meta.mtime_ns, meta.mtime_ns))
     return lacking
+
+
+def _opened_again(descriptor: int) -> int:
+    """A descriptor for reading alone: while one for writing is open, nobody can execute the file."""
+    return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _open_temp(tmp: int, name: bytes) -> int:
@@ -384,8 +274,3 @@ def temp_name(path: RelPath, content: Content, attempt: int) -> bytes:
     place = block_id(path)[:4].hex()
     again = f".{attempt}" if attempt else ""
     return f"{content.object_hash.hex()}.{content.size_bytes:x}.{place}{again}".encode()
-
-
-def _longest_first(contents: Iterable[Content]) -> list[Content]:
-    """The order in which contents are indexed until the index is full."""
-    return sorted(contents, key=lambda content: (-content.size_bytes, content.object_hash))

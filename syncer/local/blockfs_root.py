@@ -8,7 +8,6 @@ file that refers to them is installed.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
-from blockfs.runtime.carried import Carried
+from syncer.blocks.near import OwnBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
@@ -32,14 +30,15 @@ from syncer.core.parts import Parts
 from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
-from syncer.local.each import OWN, create_each, fetch_missing
 from syncer.local.held import Spill
-from syncer.local.places import DIRECTORY_FLAGS, parent_directory
+from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.regrid import Pair, Regrid
 from syncer.local.retention import KEEP_S
 from syncer.local.root import (
     Applied,
     ContentMemory,
+    FetchAll,
+    Holders,
     NoMemory,
     Observation,
     Patterns,
@@ -49,17 +48,17 @@ from syncer.local.root import (
     no_patterns,
 )
 from syncer.local.trashcan import TrashCan
-from syncer.local.volume_changes import REASONS, VolumeChanges, changed_runs
+from syncer.local.volume_changes import REASONS, VolumeChanges
 from syncer.local.volume_mount import find_mount, verified
 from syncer.local.volume_observer import Connection, VolumeObserver
 from syncer.local.volume_part import Journal, JournalState, PlacedRows, VolumePart, knows
-from syncer.local.volume_portion import VolumePortion
+from syncer.local.volume_staging import PreparedFile, VolumeStaging
 from syncer.local.volume_tree import volume_tag
+from syncer.ports.blocks import BlockSource
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SYNC_BYTES: Final = 64 << 20  # received blocks are made durable so often: what a killed pull at most fetches again
 SNAPSHOT: Final = b".blocksync-reconcile"
 """Name of the snapshot that a cycle pushes from. It lasts as long as the cycle; the next one removes what was left."""
 
@@ -67,34 +66,7 @@ _KEPT_BLOCKS: Final = 256
 """Block lists of shorter files (16 MiB in blocks of 64 KiB) are not kept: their hashmap has 18 KB at most."""
 
 _REMEMBERED_BYTES: Final = 16 << 20  # naming this for a server with other blocks takes long enough to remember it
-_DEFAULT_MODE: Final = 0o644
 _WORKERS: Final = 8  # concurrent requests and reads
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """What a new file starts with: inode and content version of another one, None for nothing; its block list."""
-
-    version: tuple[int, int] | None
-    blocks: BlockList
-
-
-class PreparedFile:
-    """A nameless file on the mount: `Staged` of a blockfs root."""
-
-    def __init__(self, handle: int, tag: LocalTag, hold: EpochHold, owner: BlockfsRoot, xattrs: Carried | None) -> None:
-        self.xattrs = xattrs
-        self.handle = handle
-        self.tag = tag
-        self.installed = False
-        self._hold = hold
-        self._owner = owner
-
-    async def drop(self) -> None:
-        """Abandon it if it wasn't installed; let the collector go on."""
-        if not self.installed:
-            await self._owner.abandon(self.handle)
-        self._hold.release()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +152,8 @@ class BlockfsRoot:
         )
         self._changes = VolumeChanges(self._root, self._connection)
         self._workers = trio.CapacityLimiter(_WORKERS)
-        self._nothing = _Start(version=None, blocks=BlockList(block_size=self._block_size, size_bytes=0, ids=b""))
-        self._unsynced_bytes = 0
+        parts = self._root, self._blocks, self._connection, self._observer, self._changes
+        self._staging = VolumeStaging(*parts, self._regrid, self._run)
         self._closed = False
 
     def take_part(self, parts: Parts) -> None:
@@ -258,7 +230,7 @@ class BlockfsRoot:
     @property
     def bytes_read(self) -> int:
         """Content bytes read from the block directory."""
-        return self._bytes_read + (self._regrid.bytes_read if self._regrid is not None else 0)
+        return self._bytes_read + self._staging.own.bytes_read
 
     def _name(self, row: protocol.NodeRow, before: Content | None) -> Content | None:
         """What the server calls a file's content."""
@@ -363,7 +335,7 @@ class BlockfsRoot:
     def _read_far(self, stat: FileStat, index: int) -> bytes:
         assert self._regrid is not None
         try:
-            return self._regrid.read(self._pair(stat), index)
+            return self._regrid.far_block(self._pair(stat), index)
         except MissingBlockError:
             raise LocalChangedError(stat.path, REASONS["changed"]) from None
 
@@ -381,36 +353,18 @@ class BlockfsRoot:
 
     # --- staging
 
+    def own_blocks(self, holders: Holders) -> BlockSource:  # noqa: ARG002 - blocks are known by their ids
+        """From the block directory, put together if the server's blocks are others."""
+        return OwnBlocks(self._staging.own)
+
     async def stage(self, wanted: Wanted) -> Staged:
         """Put what the volume lacks into its block directory, then describe the file to the mount."""
-        hold = await self._run(self._blocks.hold)
-        try:
-            if self._regrid is not None:
-                near = await self._regrid.assemble(wanted, hold, self._run)
-                return await self._run(self._prepare, wanted, near, await self._run(self._start_for, wanted), hold)
-            start = await self._run(self._start_for, wanted)
-            missing = await self._run(self._missing, wanted.blocks, start, hold)
-            received = False
-
-            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
-                nonlocal received
-                received = True
-                await self._run(self._store, got, hold)
-
-            try:
-                if missing:
-                    await wanted.fetch(missing, receive)
-            except BaseException:
-                if received:  # what was received must not be fetched again
-                    await self._run(self._blocks.sync)
-                raise
-            return await self._run(self._store_and_prepare, wanted, start, hold)
-        except BaseException:
-            hold.release()
-            raise
+        return await self._staging.stage(wanted)
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
-        """Reads from the block directory, if the server's blocks are as the volume's."""
+        """Reads from the block directory."""
+        if self._regrid is not None:
+            return self._regrid.find
 
         def read(block: BlockId) -> bytes | None:
             with suppress(BlockfsError, OSError):
@@ -419,119 +373,21 @@ class BlockfsRoot:
 
         return read
 
-    def _store_and_prepare(self, wanted: Wanted, start: _Start, hold: EpochHold) -> PreparedFile:
-        self._blocks.sync()  # durable before a tree refers to it
-        return self._prepare(wanted, wanted.blocks, start, hold)
-
-    def _create_fetched(self, portion: VolumePortion, hold: EpochHold) -> list[Applied | Exception]:
-        self._store(portion.fetched.items(), hold)
-        self._blocks.sync()  # durable before a tree refers to it
-        return list(portion.each(lambda wanted: self._create_alone(wanted, hold)))
-
-    def _create_alone(self, wanted: Wanted, hold: EpochHold) -> Applied | Exception:
-        """A new file whose blocks are in the block directory."""
-        try:
-            staged = self._prepare(wanted, wanted.blocks, self._nothing, hold, (os.geteuid(), os.getegid()))
-            try:
-                return self._install_staged(wanted.path, staged, None)
-            finally:
-                if not staged.installed:
-                    self._ask(self._control.abandon_file, staged.handle)
-        except BlocksFullError as error:
-            return NoSpaceError(str(error))
-        except OWN as error:
-            return error
-
-    def _missing(self, blocks: BlockList, start: _Start, hold: EpochHold) -> list[int]:
-        """Where the blocks first stand that the volume lacks. Those of the file that we start from are there."""
-        first: dict[BlockId, int] = {}
-        for index, block in blocks.changed_from(start.blocks).items():
-            first.setdefault(block, index)
-        lacking = set(self._blocks.missing(first, hold))
-        return [index for block, index in first.items() if block in lacking]
-
-    def _store(self, got: Iterable[tuple[BlockId, bytes]], hold: EpochHold) -> None:
-        for block, data in got:
-            self._blocks.put(data, hold, block_id=block)
-            self._unsynced_bytes += len(data)
-            if self._unsynced_bytes > _SYNC_BYTES:
-                self._unsynced_bytes = 0
-                self._blocks.sync()
-
-    def _prepare(
-        self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold, owner: tuple[int, int] | None = None
-    ) -> PreparedFile:
-        meta = self._observer.parts.own(wanted.meta)
-        mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
-        owner, mode = owner or self._owner_of(wanted.path), meta.full_mode
-        handle = self._ask(
-            self._control.prepare_file,
-            size_bytes=blocks.size_bytes,
-            mode=_DEFAULT_MODE if mode is None else mode,
-            uid=owner[0],
-            gid=owner[1],
-            mtime_ns=mtime_ns,
-            base=start.version,
-        )
-        if handle is None:
-            raise LocalChangedError(wanted.path, REASONS["changed"])
-        for first, ids in changed_runs(blocks, start.blocks):
-            if self._ask(self._control.set_blocks, handle, first, ids):
-                raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
-        tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
-        return PreparedFile(handle, tag, hold, self, meta.xattrs)
-
-    def _owner_of(self, path: RelPath) -> tuple[int, int]:
-        """Owner and group of what is replaced; ours for a new file."""
-        try:
-            with parent_directory(self._root, path) as (directory, name):
-                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except (OSError, LocalChangedError):
-            return os.geteuid(), os.getegid()
-        return found.st_uid, found.st_gid
-
-    def _start_for(self, wanted: Wanted) -> _Start:
-        """A file whose block list the new one starts with, so that a small change costs a small message."""
-        for origin in wanted.origins:
-            if origin.tag.version is None:
-                continue
-            blocks = self._ask(self._control.block_list, origin.tag.ino, origin.tag.version, self._block_size)
-            if blocks is not None:
-                return _Start(version=(origin.tag.ino, origin.tag.version), blocks=blocks)
-        return self._nothing
-
-    async def abandon(self, handle: int) -> None:
-        """Drop a prepared file."""
-        await self._run(self._ask, self._control.abandon_file, handle)
-
     # --- changing
 
-    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
         """Store all that the volume lacks with one sync, then prepare and install each file."""
-        if self._regrid is not None:
-            return await create_each(self, wanted, _WORKERS)
-        hold = await self._run(self._blocks.hold)
-        try:
-            portion = VolumePortion(wanted)
-            await self._run(portion.gather, lambda blocks: self._missing(blocks, self._nothing, hold))
-            await fetch_missing(portion, wanted)
-            return await self._run(self._create_fetched, portion, hold)
-        finally:
-            hold.release()
+        return await self._staging.create_all(wanted, fetch)
 
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Install under a free name."""
-        return await self._run(self._install_staged, path, staged, None)
+        assert isinstance(staged, PreparedFile)
+        return await self._run(self._staging.install, path, staged, None)
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Exchange; the displaced file goes to the trash."""
-        return await self._run(self._install_staged, path, staged, expect)
-
-    def _install_staged(self, path: RelPath, staged: Staged, expect: LocalTag | None) -> Applied:
         assert isinstance(staged, PreparedFile)
-        applied = self._changes.install(path, staged.handle, staged.tag, expect)
-        staged.installed = True
-        return self._changes.add_xattrs(path, applied, staged.xattrs)
+        return await self._run(self._staging.install, path, staged, expect)
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""

@@ -121,16 +121,21 @@ class BlockIndex:
             self._rows += self._rows_of(content)
         self._rows.sort()
 
-    def add(self, content: Content) -> None:
-        """Index one more list, if it is known and the limit allows."""
+    def add(self, content: Content, blocks: BlockList | None = None) -> None:
+        """Index one more list, if the limit allows.
+
+        Args:
+            content: What it is of.
+            blocks: It; None: it is in the cache, if it is known.
+        """
         if len(self._rows) + self._added_rows >= _INDEX_LIMIT:
             return
-        for row in self._rows_of(content):
+        for row in self._rows_of(content, blocks):
             self._added.setdefault(row[:_PREFIX], []).append(row)
             self._added_rows += 1
 
-    def _rows_of(self, content: Content) -> list[bytes]:
-        blocks = self._lists.load(content)
+    def _rows_of(self, content: Content, blocks: BlockList | None = None) -> list[bytes]:
+        blocks = self._lists.load(content) if blocks is None else blocks
         if blocks is None:
             return []
         number = len(self._contents).to_bytes(4, "big")
@@ -141,6 +146,12 @@ class BlockIndex:
             for at in range(0, len(ids), ID_SIZE)
             if ids[at : at + ID_SIZE] != ZERO_BLOCK
         ]
+
+    def may_have(self, block_id: BlockId) -> bool:
+        """Whether `find` returns anything."""
+        prefix = block_id[:_PREFIX]
+        at = bisect_left(self._rows, prefix)
+        return (at < len(self._rows) and self._rows[at].startswith(prefix)) or prefix in self._added
 
     def find(self, block_id: BlockId) -> Iterator[tuple[Content, int]]:
         """Where a block may be found; read it and hash it to know."""

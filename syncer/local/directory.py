@@ -21,16 +21,16 @@ from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import NoSpaceError as BlocksFullError
+from syncer.blocks.near import OwnBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.scope import Rows
 from syncer.errors import LocalChangedError, NoSpaceError
-from syncer.local.assembly import Assembly, Sources, temp_name
+from syncer.local.assembly import Assembly, temp_name
 from syncer.local.blocklists import BlockLists
 from syncer.local.changes import Changes, unlink_if_there
-from syncer.local.each import fetch_missing
 from syncer.local.filehash import read_exactly
 from syncer.local.held import Spill
 from syncer.local.identity import Folder, open_folder
@@ -50,6 +50,8 @@ from syncer.local.root import (
     Applied,
     ContentMemory,
     CopyName,
+    FetchAll,
+    Holders,
     NoMemory,
     Observation,
     Origin,
@@ -60,9 +62,11 @@ from syncer.local.root import (
     no_patterns,
 )
 from syncer.local.scan import scan
+from syncer.local.sources import Sources
 from syncer.local.survey import Surveyor
 from syncer.local.syscalls import status
 from syncer.local.trash import Trash
+from syncer.ports.blocks import BlockSource
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,15 +80,24 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 class StagedFile:
     """A finished temp file of an ordinary directory."""
 
-    def __init__(self, name: bytes, tag: LocalTag, owner: LocalDirectory, wanted: Wanted, lacking: str | None) -> None:
+    def __init__(
+        self, assembly: Assembly, tag: LocalTag, owner: LocalDirectory, wanted: Wanted, lacking: str | None
+    ) -> None:
         self.wanted = wanted
         self.lacking = lacking
-        self.name = name
+        self.name = assembly.name
         self.tag = tag
+        self._assembly = assembly
         self._owner = owner
+
+    def installed(self, path: RelPath, applied: Applied) -> Applied:
+        """It has a name: its blocks are found there from now on. Returns what it really got."""
+        self._assembly.end(Origin(path=path, tag=applied.tag, content=self.wanted.content))
+        return told(applied, self.wanted, self.lacking)
 
     async def drop(self) -> None:
         """Delete it if it wasn't installed."""
+        self._assembly.end()
         await self._owner.drop_temp(self.name)
 
 
@@ -135,7 +148,7 @@ class LocalDirectory:
             os.close(self._root)
             raise
         self._trash = Trash(self._root, self._private.trash, block_size, copy_name, keep_trash_s)
-        self._sources = Sources(self._root, lists)
+        self._sources = Sources(self._root, lists, block_size)
         self._changes = Changes(self._root, self._private, self._trash)
         self._temps: set[bytes] = set()
         self.reading = Reading(self._root, lists, self._sources, block_size, self._memory)
@@ -344,30 +357,42 @@ class LocalDirectory:
 
     # --- staging
 
+    def own_blocks(self, holders: Holders) -> BlockSource:
+        """From the block directory, and from any file, those included that are on their way."""
+        self._sources.holders = holders
+        return OwnBlocks(self._sources)
+
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a temp file; what could not be fetched now is there for the next run."""
         wanted = replace(wanted, meta=self._parts.own(wanted.meta))
         with self._temp(wanted) as name:
             assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
             try:
-                missing = await self._run(assembly.gather)
-
-                async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
-                    await self._run(assembly.receive, got)
-
-                if missing:
-                    await wanted.fetch(missing, receive)
-                self.step("staged")
-                tag, lacking = await self._run(assembly.complete, wanted.meta)
-                self.step("synced")
-            except NoSpaceError:
-                await self._run(assembly.discard)  # a full disk is not helped by half a file
-                raise
-            finally:
+                tag, lacking = await self._fill(assembly, wanted)
                 assembly.close()
-        await self._run(self._lists.save, wanted.content, wanted.blocks)
-        await self._run(self._sources.learn, wanted.content)
-        return StagedFile(name, tag, self, wanted, lacking)
+                await self._run(self._lists.save, wanted.content, wanted.blocks)
+            except BaseException:
+                assembly.end()
+                raise
+        return StagedFile(assembly, tag, self, wanted, lacking)
+
+    async def _fill(self, assembly: Assembly, wanted: Wanted) -> tuple[LocalTag, str | None]:
+        """Complete a temp file. Returns its evidence, and why its attributes could not be set."""
+        try:
+            missing = await self._run(assembly.gather)
+
+            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+                await self._run(assembly.receive, got)
+
+            if missing:
+                await wanted.fetch(missing, receive)
+            self.step("staged")
+            found = await self._run(assembly.complete, wanted.meta)
+            self.step("synced")
+        except NoSpaceError:
+            await self._run(assembly.discard)  # a full disk is not helped by half a file
+            raise
+        return found
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         """Reads from the temp files, and from what became of them."""
@@ -399,28 +424,32 @@ class LocalDirectory:
 
     # --- changing
 
-    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
         """Gather, fetch, write and name them step by step, each step for all of them."""
-        files: list[tuple[Wanted, bytes]] = []
+        own = [replace(each, meta=self._parts.own(each.meta)) for each in wanted]
+        files = [(each, self._reserve(each)) for each in own]
+        portion = Portion(self._sources, self._changes, self._private.tmp, files)
         try:
-            for each in wanted:
-                own = replace(each, meta=self._parts.own(each.meta))
-                files.append((own, self._reserve(own)))
-            portion = Portion(self._sources, self._changes, self._private.tmp, files)
             await self._run(portion.gather)
-            await fetch_missing(portion, wanted)
+
+            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+                portion.take(got)
+
+            missing = portion.missing()
+            if missing:
+                portion.fail(await fetch(missing, receive))
             async with self._writers:
                 await self._run(portion.write)
             await self._run(portion.install)
             return [self._named(outcome) for outcome in portion.outcomes()]
         finally:
+            portion.end()
             self._temps.difference_update(name for _, name in files)
 
     async def create(self, path: RelPath, staged: Staged) -> Applied:
         """Rename without replacing."""
         assert isinstance(staged, StagedFile)
-        applied = await self._run(self._changes.create, path, staged.name, staged.tag)
-        return told(applied, staged.wanted, staged.lacking)
+        return staged.installed(path, await self._run(self._changes.create, path, staged.name, staged.tag))
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         """Exchange, then look at what was displaced."""
@@ -436,7 +465,7 @@ class LocalDirectory:
             name, tag = staged.name, staged.tag
             return self._changes.replace(path, name, tag, expect, xattrs_set=complete, displacing=displacing)
 
-        return told(await self._run(work), staged.wanted, staged.lacking)
+        return staged.installed(path, await self._run(work))
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""

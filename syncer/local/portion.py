@@ -12,21 +12,21 @@ group of changes, fsync of the directories → the engine's StateDB commit.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.runtime.linux import write_back
 from syncer.core.model import Content, LocalTag
-from syncer.local.assembly import Sources, set_attributes
+from syncer.local.assembly import set_attributes
 from syncer.local.changes import Changes, NewName, unlink_if_there
-from syncer.local.each import OWN
 from syncer.local.filehash import read_exactly
 from syncer.local.places import FILE_FLAGS, tag_of
-from syncer.local.root import Applied, Origin, Wanted
+from syncer.local.root import OWN, Applied, Origin, Wanted
+from syncer.local.sources import Sources
 from syncer.local.syscalls import cannot, clone_file, status
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,6 +53,10 @@ class _File:
     lacking: str | None = None
     outcome: Applied | Exception | None = None
 
+    def held(self, index: int) -> bytes | None:
+        """See Arriving: its only block, as long as it is in memory."""
+        return self.data if index == 0 else None
+
 
 class Portion:
     """Some files: gathered, completed by what is fetched, written, named."""
@@ -75,7 +79,9 @@ class Portion:
             self._equal.setdefault(file.wanted.content, []).append(file)
 
     def gather(self) -> None:
-        """Find what this root has."""
+        """Find what this root has at places that are known."""
+        for file in self._files:
+            self._sources.begin(file.wanted.content, file.wanted.blocks, file)
         for equal in self._equal.values():
             for file in equal:
                 with _own(file):
@@ -85,20 +91,21 @@ class Portion:
                     break
 
     def missing(self) -> list[int]:
-        """Which files' contents must be fetched: one of each content."""
-        first: dict[Content, int] = {}
-        for at, file in enumerate(self._files):
+        """Which files lack their content."""
+        return [at for at, file in enumerate(self._files) if file.data is None and file.outcome is None]
+
+    def take(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
+        """Contents were fetched, verified: for all that want them."""
+        came = dict(got)
+        for file in self._files:
             if file.data is None and file.outcome is None:
-                first.setdefault(file.wanted.content, at)
-        return list(first.values())
+                file.data = came.get(file.wanted.blocks[0])
 
-    def take(self, at: int, data: bytes) -> None:
-        """A content was fetched, verified: for all that want it."""
-        self._give(self._equal[self._files[at].wanted.content], data, None)
-
-    def fail(self, at: int, error: Exception) -> None:
-        """A content can't be had for one of the files."""
-        self._files[at].outcome = error
+    def fail(self, failed: Mapping[int, Exception]) -> None:
+        """Contents can't be had for some of the files."""
+        for at, error in failed.items():
+            if self._files[at].data is None:
+                self._files[at].outcome = error
 
     def write(self) -> None:
         """Make all temp files that are complete, durably."""
@@ -124,7 +131,6 @@ class Portion:
                 os.close(descriptor)
         for file in self._going():
             self._sources.lists.save(file.wanted.content, file.wanted.blocks)
-            self._sources.learn(file.wanted.content)
 
     def install(self) -> None:
         """Give all that are durable their names."""
@@ -136,6 +142,14 @@ class Portion:
             if isinstance(file.outcome, Exception):
                 with suppress(OSError):  # a stale one is found, and used or removed, by a later run
                     unlink_if_there(file.temp, self._tmp)
+
+    def end(self) -> None:
+        """Nothing more is done: what has a name is found there. Idempotent."""
+        for file in self._files:
+            content, installed = file.wanted.content, None
+            if isinstance(file.outcome, Applied):
+                installed = Origin(path=file.wanted.path, tag=file.outcome.tag, content=content)
+            self._sources.end(content, file, installed)
 
     def outcomes(self) -> list[Applied | Exception]:
         """What became of each file."""
@@ -162,11 +176,11 @@ class Portion:
         if left is not None:
             return left
         for origin in (*wanted.origins, *self._sources.displaced(wanted.content)):
-            data = self._sources.read(origin, 0, wanted.content.size_bytes)
+            data = self._sources.read_at(origin, 0, wanted.content.size_bytes)
             if data is not None and block_id(data) == wanted.blocks[0]:
                 file.origin = origin
                 return data
-        return self._sources.find(wanted.blocks[0], wanted.blocks.block_size, wanted.holders)
+        return None
 
     def _left_over(self, file: _File) -> bytes | None:
         """What a killed run left of the same temp file, if it is all."""

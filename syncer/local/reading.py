@@ -20,12 +20,12 @@ from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Content, FileStat
 from syncer.errors import LocalChangedError
-from syncer.local.assembly import Sources
 from syncer.local.blocklists import BlockLists
 from syncer.local.filehash import hash_file
 from syncer.local.held import HeldBlocks
 from syncer.local.places import Opener, tag_of
 from syncer.local.root import MAX_BLOCKS, ContentMemory, Problem, content_of
+from syncer.local.sources import Sources
 from syncer.local.syscalls import status
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines

@@ -8,7 +8,8 @@ folder. They are a cache: without them a file is hashed as a whole.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeVar
 
@@ -16,12 +17,13 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import block_id
+from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.errors import MissingBlockError
+from blockfs.errors import BlockfsError
 from syncer.core.grid import joined, over, pieces, stale
 from syncer.core.model import Content
 from syncer.local.blocklists import BlockIndex, BlockLists
+from syncer.local.coming import Coming
 from syncer.local.root import Wanted, content_of
 
 P = ParamSpec("P")
@@ -71,6 +73,8 @@ class Regrid:
         self._far = BlockLists(folder, far_size)
         self._loaded: dict[Content, Pair] = {}
         self._index: BlockIndex | None = None
+        self._coming = Coming()
+        self._indexing = threading.Lock()
         self._recent: tuple[BlockId, bytes] = ZERO_BLOCK, b""  # where the server's blocks are smaller
         self._lock = threading.Lock()
 
@@ -112,14 +116,16 @@ class Regrid:
         gone = list(contents)
         self._near.drop(gone)
         self._far.drop(gone)
-        self._index = None
+        with self._indexing:
+            self._index = None
 
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget all others."""
         wanted = set(contents)
         self._near.keep_only(wanted)
         self._far.keep_only(wanted)
-        self._index = None
+        with self._indexing:
+            self._index = None
 
     def pair(self, content: Content) -> Pair | None:
         """Both block lists of a content, if they are known."""
@@ -132,7 +138,7 @@ class Regrid:
                 self.keep(content, found)
         return found
 
-    def read(self, pair: Pair, index: int) -> bytes:
+    def far_block(self, pair: Pair, index: int) -> bytes:
         """A block as the server cuts it, from the volume's blocks.
 
         Raises:
@@ -155,7 +161,82 @@ class Regrid:
             self._recent = wanted, data
         return data
 
+    # --- by their ids
+
+    def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
+        """See NearBlocks."""
+        found: set[BlockId] = set()
+        with suppress(BlockfsError, OSError):
+            found = set(ids).difference(self._blocks.missing(ids))  # a short block has the same name in both grids
+        index = self._everything()
+        return found.union(block for block in ids if block not in found and index.may_have(block))
+
+    def read(self, ids: Sequence[BlockId], *, checked: bool) -> Mapping[BlockId, bytes]:
+        """See NearBlocks."""
+        found: dict[BlockId, bytes] = {}
+        for block in ids:
+            for data in self._all_of(block):
+                if not checked or block_id(data) == block:
+                    found[block] = data
+                    break
+        return found
+
+    def find(self, block: BlockId) -> bytes | None:
+        """A block of the server's, canonical; None: it is not here."""
+        data = self.read([block], checked=True).get(block)
+        return None if data is None else canonical(data)
+
+    def _all_of(self, block: BlockId) -> Iterator[bytes]:
+        """What may be a block of the server's, from all places that are known."""
+        with suppress(BlockfsError, OSError):
+            yield self._get(block)
+        for content, number in self._everything().find(block):
+            yield from self._coming.held(content, number)
+            pair = self.pair(content)
+            data = None if pair is None else self.joined_of(pair.near, number)
+            if data is not None:
+                yield data
+
+    def joined_of(self, near: BlockList, index: int) -> bytes | None:
+        """A block as the server cuts it, not verified; None: a part of it is not here any more."""
+        with suppress(BlockfsError, OSError):
+            return self._far_block(near, index)
+        return None
+
+    def _everything(self) -> BlockIndex:
+        """The index over all contents whose lists are kept, and those that come."""
+        with self._indexing:
+            if self._index is None:
+                coming = self._coming.lists()  # first: what ends meanwhile has its lists
+                self._index = BlockIndex(self._far, sorted(self._far.contents(), key=lambda each: each.object_hash))
+                for content, blocks in coming:
+                    self._index.add(content, blocks)
+            return self._index
+
+    def _begin(self, wanted: Wanted, joining: _Joining) -> None:
+        with self._indexing:
+            self._coming.begin(wanted.content, wanted.blocks, joining)
+            if self._index is not None:
+                self._index.add(wanted.content, wanted.blocks)
+
     # --- putting together, for a pull
+
+    def known(self, wanted: Wanted, hold: EpochHold) -> BlockList | None:
+        """The volume's block list of a file, if all its blocks are there; they are claimed. None: it is assembled."""
+        if all(name == ZERO_BLOCK for name in wanted.blocks):
+            return _holes(wanted.blocks.size_bytes, self._near_size)
+        pair = self.pair(wanted.content)
+        return None if pair is None or self._blocks.missing(pair.near, hold) else pair.near
+
+    def cut(self, wanted: Wanted, data: bytes, hold: EpochHold) -> BlockList:
+        """Store a file of one of the server's blocks. Returns its block list as the volume cuts it; not synced."""
+        size_bytes = wanted.blocks.size_bytes
+        count = block_count(size_bytes, self._near_size)
+        parts = (pieces(at, self._near_size, self._far_size, size_bytes) for at in range(count))
+        ids = self._blocks.put_all([joined(part, {0: data}, self._far_size) for part in parts], hold)
+        near = BlockList(block_size=self._near_size, size_bytes=size_bytes, ids=b"".join(ids))
+        self.keep(wanted.content, Pair(near=near, far=wanted.blocks))
+        return near
 
     async def assemble(self, wanted: Wanted, hold: EpochHold, run: Run) -> BlockList:
         """Get everything that a file needs into the block directory, durably.
@@ -178,53 +259,55 @@ class Regrid:
         absent = set(await run(self._blocks.missing, near, hold))
         if absent:
             again = sorted({*again, *(index for index, each in enumerate(near) if each in absent)})
-        done: dict[BlockId, int] = {}
-        for batch in self._batches(again):
-            near = await self._fill(wanted, old, near, batch, done, hold, run)
-        await run(self.keep, wanted.content, Pair(near=near, far=wanted.blocks))
-        return near
+        joining = _Joining(self, wanted.blocks, near)
+        await run(self._begin, wanted, joining)
+        try:
+            for batch in self._batches(again):
+                await self._fill(wanted, old, batch, joining, hold, run)
+            await run(self.keep, wanted.content, Pair(near=joining.near, far=wanted.blocks))
+        finally:
+            self._coming.end(wanted.content, joining)
+        return joining.near
 
     async def _fill(
-        self,
-        wanted: Wanted,
-        old: Pair | None,
-        near: BlockList,
-        batch: Sequence[int],
-        done: dict[BlockId, int],
-        hold: EpochHold,
-        run: Run,
-    ) -> BlockList:
-        """Make some near blocks; returns the list with them."""
+        self, wanted: Wanted, old: Pair | None, batch: Sequence[int], joining: _Joining, hold: EpochHold, run: Run
+    ) -> None:
+        """Make some near blocks."""
         far, size_bytes = wanted.blocks, wanted.blocks.size_bytes
-        found: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
-        missing: list[int] = []
         needed = over(batch, self._near_size, self._far_size, size_bytes)
-        for index in needed:
-            name = far[index]
-            if name not in found:
-                data = await run(self._find, name, index, old, near, done)
-                if data is None:
-                    missing.append(index)
-                found[name] = data or b""
+        found = await run(self._unchanged, far, old, needed)
+        missing = {far[index]: index for index in reversed(needed) if far[index] not in found}
+        joining.fetched = found
 
         async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
             found.update(got)
 
         if missing:
-            await wanted.fetch(missing, receive)
+            await wanted.fetch(sorted(missing.values()), receive)
 
         def store() -> dict[int, BlockId]:
-            made: dict[int, BlockId] = {}
             by_index = {index: found[far[index]] for index in needed}
+            made: dict[int, BlockId] = {}
             for index in batch:
                 parts = pieces(index, self._near_size, self._far_size, size_bytes)
                 made[index] = self._blocks.put(joined(parts, by_index, self._far_size), hold)
             self._blocks.sync()
             return made
 
-        near = near.splice(size_bytes, await run(store))
-        done.update((far[index], index) for index in needed)
-        return near
+        joining.near = joining.near.splice(size_bytes, await run(store))
+        joining.done.update(needed)
+        joining.fetched = {}  # last: until here they are found in memory
+
+    def _unchanged(self, far: BlockList, old: Pair | None, needed: Sequence[int]) -> dict[BlockId, bytes]:
+        """Those of some of the server's blocks that the old version has in the same place."""
+        found: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
+        for index in needed:
+            name = far[index]
+            if old is not None and name not in found and index < len(old.far) and old.far[index] == name:
+                data = self.joined_of(old.near, index)
+                if data is not None and block_id(data) == name:
+                    found[name] = data
+        return found
 
     def _old_version(self, wanted: Wanted) -> Pair | None:
         for origin in wanted.origins:
@@ -232,43 +315,6 @@ class Regrid:
             if found is not None:
                 return found
         return None
-
-    def _find(
-        self, name: BlockId, index: int, old: Pair | None, near: BlockList, done: dict[BlockId, int]
-    ) -> bytes | None:
-        """A far block from what is here: the old version, earlier in this file, the directory, any known content."""
-        if name in done:
-            return self._checked(name, near, done[name])
-        if old is not None and index < len(old.far) and old.far[index] == name:
-            data = self._checked(name, old.near, index)
-            if data is not None:
-                return data
-        try:
-            return self._blocks.get(name, verify=True)  # a short block has the same name in both grids
-        except MissingBlockError:
-            pass
-        for content, place in self._everything().find(name):
-            pair = self.pair(content)
-            data = self._checked(name, pair.near, place) if pair is not None else None
-            if data is not None:
-                return data
-        return None
-
-    def _checked(self, name: BlockId, near: BlockList, index: int) -> bytes | None:
-        try:
-            data = self._far_block(near, index)
-        except MissingBlockError:
-            return None
-        return data if block_id(data) == name else None
-
-    def _everything(self) -> BlockIndex:
-        with self._lock:
-            index = self._index
-        if index is None:
-            index = BlockIndex(self._far, sorted(self._far.contents(), key=lambda each: each.object_hash))
-            with self._lock:
-                self._index = index
-        return index
 
     def _batches(self, indexes: Sequence[int]) -> Iterator[list[int]]:
         """Near indexes in groups that need few far blocks; what lies in one far block is together."""
@@ -284,6 +330,28 @@ class Regrid:
             batch.append(index)
         if batch:
             yield batch
+
+
+class _Joining:
+    """A file on its way, see `Arriving`.
+
+    Attributes:
+        near: Its block list in the volume's blocks so far.
+        done: Those of the server's blocks that are in it.
+        fetched: Some that are in memory.
+    """
+
+    def __init__(self, regrid: Regrid, far: BlockList, near: BlockList) -> None:
+        self.near = near
+        self.done: set[int] = set()
+        self.fetched: Mapping[BlockId, bytes] = {}
+        self._regrid = regrid
+        self._far = far
+
+    def held(self, index: int) -> bytes | None:
+        """See Arriving."""
+        data = self.fetched.get(self._far[index])
+        return self._regrid.joined_of(self.near, index) if data is None and index in self.done else data
 
 
 def _holes(size_bytes: int, block_size: int) -> BlockList:

@@ -11,20 +11,21 @@ apply of a mount). Rules both keep:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
+from blockfs.errors import BlockfsError
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
-from syncer.errors import LocalChangedError
-from syncer.ports.blocks import Receive
+from syncer.errors import LocalChangedError, SyncerError
+from syncer.ports.blocks import BlockSource, Receive
 
 if TYPE_CHECKING:  # it brings an event loop, and `status` needs what is here, too
     from syncer.local.held import Spill
@@ -33,8 +34,18 @@ MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
 
 Fetch = Callable[[Sequence[int], Receive], Awaitable[None]]
-"""Gets the blocks with these indexes from elsewhere and has each id received once, verified. Raises why it can't have
-one of them, when all the others are received."""
+"""Gets the blocks with these indexes, wherever they are, and has each id received once, verified. Raises why it can't
+have one of them, when all the others are received."""
+
+FetchAll = Callable[[Sequence[int], Receive], Awaitable[Mapping[int, Exception]]]
+"""Gets the only block of each of several files, named by their places in a list, and has each id received once,
+verified. Returns for which of the files that failed, and why, when all the others are received."""
+
+OWN: Final = (SyncerError, BlockfsError, OSError)
+"""What may come of one file alone. All else is a fault of the program and ends it."""
+
+Holders = Callable[["Content"], "Sequence[Origin]"]
+"""Tells which local files hold a content now, by the books of a cycle. Called in the event loop's thread."""
 
 CopyName = Callable[[bytes, Content | None, Container[bytes]], bytes]
 """Name of a conflict copy, from the name it lost, the content it keeps (None: no file) and the names that are taken."""
@@ -115,8 +126,7 @@ class Wanted:
         meta: Its mode, mtime and extended attributes; None fields get the root's defaults.
         origins: Local files that probably hold most of the blocks at the same index, likeliest first: the old version,
             the node that this is a copy of, files of equal content.
-        holders: Local files that hold a content now. Called in the event loop's thread.
-        fetch: For the blocks that are nowhere here.
+        fetch: For the blocks that are not known by their places: the root's own are found there, too.
     """
 
     path: RelPath
@@ -124,7 +134,6 @@ class Wanted:
     blocks: BlockList
     meta: Meta
     origins: tuple[Origin, ...] = ()
-    holders: Callable[[Content], Sequence[Origin]]
     fetch: Fetch
 
 
@@ -262,6 +271,16 @@ class LocalRoot(Protocol):
         """
         ...
 
+    def own_blocks(self, holders: Holders) -> BlockSource:
+        """The near source `own` of a cycle: the blocks that this root has, wherever they lie in it.
+
+        What `stage` or `create_all` put in its place is found from then on, through install and booking.
+
+        Args:
+            holders: By the books of the cycle.
+        """
+        ...
+
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a file invisibly: every block verified, mode and times set, durable."""
         ...
@@ -283,10 +302,12 @@ class LocalRoot(Protocol):
         """
         ...
 
-    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
+    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
         """Stage and name new files of at most one block each; their block lists need not be remembered.
 
-        What several of them have in common is fetched once.
+        Args:
+            wanted: Which; their own `fetch` need not be used.
+            fetch: For the blocks of all that need one.
 
         Returns:
             For each what `stage` and `create` would have returned or raised: one that fails takes no other with it.

@@ -147,7 +147,7 @@ class VolumeBlocks:
             if regrid is None:
                 return blocks.get(block)
             pair = regrid.pair(content)
-            data = None if pair is None else canonical(regrid.read(pair, index))
+            data = None if pair is None else canonical(regrid.far_block(pair, index))
             return data if data is not None and block_id(data) == block else None
         return None
 

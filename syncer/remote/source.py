@@ -13,7 +13,7 @@ import trio
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.server import REMOTE
-from syncer.errors import ConflictOnRemoteError, SyncerError
+from syncer.errors import ConflictOnRemoteError, CutObjectError, SyncerError
 from syncer.ports.blocks import Board, Given, Place, Want
 from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
 from syncer.remote.client import CloudClient
@@ -135,9 +135,11 @@ class _Serving:
             await self._board.give([(want, data)])
 
     async def _elsewhere(self, asks: Sequence[_Ask], error: SyncerError) -> None:
-        """Where a version is gone the block may be in another one."""
+        """Where a version is gone, or cut, the block may be in another one."""
+        if isinstance(error, CutObjectError):
+            error = CutObjectError(asks[0][1][0].version.path, error.data)  # as whoever wants it calls the object
         others = [(want, places[1:]) for want, places in asks if len(places) > 1]
-        if not isinstance(error, ConflictOnRemoteError):
+        if not isinstance(error, ConflictOnRemoteError | CutObjectError):
             others = []
         going = {id(want) for want, _ in others}
         self._board.lack([want for want, _ in asks if id(want) not in going], error)

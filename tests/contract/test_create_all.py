@@ -24,7 +24,7 @@ from syncer.local.volume_mount import find_mount
 from syncer.ports.blocks import Receive
 from tests.simulation.disk import MemoryRoot, content, data_of
 from tests.simulation.world import Entry, Replica
-from tests.unit.syncer.local.folders import NO_BASE, by_path, new_place
+from tests.unit.syncer.local.folders import NO_BASE, by_path, made_all, new_place
 
 _BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 _META: Final = Meta(mode=0o640, mtime_ns=1_000_000_001)
@@ -72,7 +72,6 @@ class Server:
             blocks=blocks,
             meta=_META,
             origins=origins,
-            holders=lambda _: (),
             fetch=fetch,
         )
 
@@ -159,7 +158,7 @@ def test_all_arrive_and_no_content_is_fetched_twice(subject: Subject) -> None:
             server.wanted(root, path, payload)
             for path, payload in ((b"a", ONE), (b"d/b", TWO), (b"d/c", ONE), (b"e", THREE))
         ]
-        applied = [made(each) for each in await root.create_all(wanted)]
+        applied = [made(each) for each in await made_all(root, wanted)]
         await root.barrier()
         assert sorted(server.served) == [ONE, TWO, THREE]
         seen = by_path(await root.observe(NO_BASE, None))
@@ -181,7 +180,7 @@ def test_a_name_that_is_taken_keeps_what_it_has_and_stops_no_other(subject: Subj
 
     async def work(root: LocalRoot, server: Server) -> None:
         wanted = [server.wanted(root, path, ONE) for path in (b"a", b"d/taken", b"nowhere/b", b"d/c")]
-        first, taken, nowhere, last = await root.create_all(wanted)
+        first, taken, nowhere, last = await made_all(root, wanted)
         made(first)
         made(last)
         assert isinstance(taken, LocalChangedError)
@@ -192,28 +191,29 @@ def test_a_name_that_is_taken_keeps_what_it_has_and_stops_no_other(subject: Subj
     assert subject.files() == {"a": data_of(ONE), "d/taken": data_of(THREE), "d/c": data_of(ONE)}
 
 
-def test_a_content_that_can_not_be_had_for_one_file_is_fetched_for_the_next_that_wants_it(subject: Subject) -> None:
+def test_a_content_that_comes_for_one_file_is_there_for_all_and_one_that_does_not_stops_no_other(
+    subject: Subject,
+) -> None:
     async def work(root: LocalRoot, server: Server) -> None:
         server.gone = {b"a", b"lost"}
         wanted = [
             server.wanted(root, path, of) for path, of in ((b"a", ONE), (b"b", ONE), (b"lost", TWO), (b"c", THREE))
         ]
-        outcomes = await root.create_all(wanted)
-        assert [isinstance(outcome, Applied) for outcome in outcomes] == [False, True, False, True]
-        assert isinstance(outcomes[0], ConflictOnRemoteError)
+        outcomes = await made_all(root, wanted)
+        assert [isinstance(outcome, Applied) for outcome in outcomes] == [True, True, False, True]
         assert isinstance(outcomes[2], ConflictOnRemoteError)
         await root.barrier()
 
     with_root(subject, work)
-    assert subject.files() == {"b": data_of(ONE), "c": data_of(THREE)}
+    assert subject.files() == {"a": data_of(ONE), "b": data_of(ONE), "c": data_of(THREE)}
 
 
 def test_what_is_here_is_not_fetched(subject: Subject) -> None:
     async def work(root: LocalRoot, server: Server) -> None:
-        (first,) = await root.create_all([server.wanted(root, b"a", ONE)])
+        (first,) = await made_all(root, [server.wanted(root, b"a", ONE)])
         origin = Origin(path=RelPath(b"a"), tag=made(first).tag, content=server.wanted(root, b"a", ONE).content)
         assert server.served == [ONE]
-        (second,) = await root.create_all([server.wanted(root, b"d/b", ONE, (origin,))])
+        (second,) = await made_all(root, [server.wanted(root, b"d/b", ONE, (origin,))])
         made(second)
         assert server.served == [ONE]
         await root.barrier()

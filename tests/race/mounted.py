@@ -116,7 +116,6 @@ class _Sync:
             content=content_of(blocks),
             blocks=blocks,
             meta=Meta(),
-            holders=lambda _: (),
             fetch=self._fetch,
         )
         return await self.root.stage(wanted)

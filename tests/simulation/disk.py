@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
 from syncer.errors import LocalChangedError
-from syncer.local.each import create_each
 from syncer.local.held import Spill
-from syncer.local.root import Applied, Observation, Staged, Wanted, content_of
+from syncer.local.root import OWN, Applied, FetchAll, Holders, Observation, Staged, Wanted, content_of
+from syncer.ports.blocks import BlockSource, Board, Receive
 from tests.simulation.world import ActionRefusedError, Entry, Replica, written
 
 BLOCK = 4096
@@ -70,6 +71,16 @@ class StagedEntry:
 
     async def drop(self) -> None:
         """Nothing is kept of it."""
+
+
+class Nothing:
+    """The near source `own` of a root that finds no block by its id. One that looked would need threads."""
+
+    name = "own"
+    near = True
+
+    async def run(self, board: Board) -> None:
+        """See BlockSource: from now on it lacks everything."""
 
 
 class MemoryRoot:
@@ -208,10 +219,12 @@ class MemoryRoot:
 
     # --- changing
 
+    def own_blocks(self, holders: Holders) -> BlockSource:
+        return Nothing()
+
     async def stage(self, wanted: Wanted) -> Staged:
         await self.before("stage")
-        held = {origin.content for origin in wanted.origins if self._is_there(origin.path, origin.tag)}
-        if wanted.content not in held:
+        if not self._has(wanted):
             got: dict[BlockId, bytes] = {}
 
             async def receive(blocks: Sequence[tuple[BlockId, bytes]]) -> None:
@@ -228,6 +241,9 @@ class MemoryRoot:
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         return lambda _: None
+
+    def _has(self, wanted: Wanted) -> bool:
+        return any(each.content == wanted.content and self._is_there(each.path, each.tag) for each in wanted.origins)
 
     def _is_there(self, path: RelPath, tag: LocalTag) -> bool:
         return path in self.replica.entries and self._tag(path) == tag
@@ -251,8 +267,26 @@ class MemoryRoot:
         self.changed(f"create {path!r}")
         return Applied(tag=self._tag(path))
 
-    async def create_all(self, wanted: Sequence[Wanted]) -> list[Applied | Exception]:
-        return await create_each(self, wanted, 1)
+    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
+        got: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
+
+        async def keep(blocks: Sequence[tuple[BlockId, bytes]]) -> None:
+            got.update(blocks)
+
+        async def give(order: Wanted, indexes: Sequence[int], receive: Receive) -> None:
+            await receive([(block, got[block]) for block in {order.blocks[index] for index in indexes}])
+
+        lacking = [at for at, each in enumerate(wanted) if not self._has(each) and set(each.blocks) - {ZERO_BLOCK}]
+        failed = await fetch(lacking, keep) if lacking else {}
+        done: list[Applied | Exception] = []
+        for at, each in enumerate(wanted):
+            try:
+                if at in failed:
+                    raise failed[at]
+                done.append(await self.create(each.path, await self.stage(replace(each, fetch=partial(give, each)))))
+            except OWN as error:
+                done.append(error)
+        return done
 
     async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
         await self.before("replace")

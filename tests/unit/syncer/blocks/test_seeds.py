@@ -1,6 +1,6 @@
 """The board under seeded histories: callers that share blocks and are cancelled, sources that lie, stall, double, die.
 
-The numbers are those of docs/design/board.md, section 4.
+The numbers are those of docs/design/board.md, section 6.
 """
 
 from __future__ import annotations

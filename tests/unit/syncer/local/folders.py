@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory
 from syncer.local.identity import Folder, look_at_folder, write_marker
 from syncer.local.private import PrivateFolder
-from syncer.local.root import Fetch, Observation, Origin, Wanted, content_of
+from syncer.local.root import OWN, Applied, Fetch, LocalRoot, Observation, Origin, Wanted, content_of
 from syncer.ports.blocks import Receive
 
 BLOCK = 4096
@@ -93,6 +93,25 @@ class Elsewhere:
             await receive([(BlockId(block_id(piece)), piece.rstrip(b"\0"))])
 
 
+async def made_all(root: LocalRoot, orders: Sequence[Wanted]) -> list[Applied | Exception]:
+    """`create_all`, where each order's own `fetch` has its block. What two orders want comes by the first one's."""
+
+    async def fetch(positions: Sequence[int], receive: Receive) -> dict[int, Exception]:
+        failed: dict[int, Exception] = {}
+        received: set[bytes] = set()
+        for at in positions:
+            order = orders[at]
+            if order.blocks[0] not in received:
+                try:
+                    await order.fetch([0], receive)
+                    received.add(order.blocks[0])
+                except OWN as error:
+                    failed[at] = error
+        return {at: error for at, error in failed.items() if orders[at].blocks[0] not in received}
+
+    return await root.create_all(orders, fetch)
+
+
 def wanted(
     path: bytes,
     data: bytes,
@@ -100,7 +119,6 @@ def wanted(
     *,
     meta: Meta = Meta(mode=0o640, mtime_ns=1_000_000_001),  # noqa: B008 - frozen
     origins: tuple[Origin, ...] = (),
-    holders: Callable[[Content], list[Origin]] = lambda content: [],
 ) -> Wanted:
     blocks = blocks_of(data)
     return Wanted(
@@ -109,7 +127,6 @@ def wanted(
         blocks=blocks,
         meta=meta,
         origins=origins,
-        holders=holders,
         fetch=fetch,
     )
 

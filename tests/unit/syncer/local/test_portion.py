@@ -18,7 +18,7 @@ from syncer.local import portion as portion_module
 from syncer.local.assembly import temp_name
 from syncer.local.directory import LocalDirectory
 from syncer.local.root import Applied, Origin
-from tests.unit.syncer.local.folders import BLOCK, NO_BASE, Elsewhere, Place, new_place, noise, wanted
+from tests.unit.syncer.local.folders import BLOCK, NO_BASE, Elsewhere, Place, made_all, new_place, noise, wanted
 
 
 @pytest.fixture
@@ -51,9 +51,7 @@ def test_nuls_at_the_end_arrive_too(place: Place, data: bytes) -> None:
 
     async def work(root: LocalDirectory) -> None:
         all_made(
-            await root.create_all(
-                [wanted(b"a", data, Elsewhere(data).fetch), wanted(b"b", b"b", Elsewhere(b"b").fetch)]
-            )
+            await made_all(root, [wanted(b"a", data, Elsewhere(data).fetch), wanted(b"b", b"b", Elsewhere(b"b").fetch)])
         )
 
     with_root(place, work)
@@ -74,7 +72,7 @@ def test_what_a_killed_run_left_is_used_even_if_its_mode_forbids_to_write_it(pla
         temp.chmod(0o400)
 
     async def work(root: LocalDirectory) -> None:
-        all_made(await root.create_all(orders))
+        all_made(await made_all(root, orders))
 
     with_root(place, work)
     assert [each.served for each in served] == [0, 1]
@@ -92,7 +90,7 @@ def test_a_source_that_was_written_to_is_none(place: Place) -> None:
         assert seen.content is not None
         origin = Origin(path=RelPath(b"old"), tag=seen.tag, content=seen.content)
         (place.path / "old").write_bytes(noise(9, 300))
-        all_made(await root.create_all([wanted(b"new", data, server.fetch, origins=(origin,))]))
+        all_made(await made_all(root, [wanted(b"new", data, server.fetch, origins=(origin,))]))
 
     with_root(place, work)
     assert server.served == 1
@@ -112,8 +110,8 @@ def test_a_full_disk_is_named_as_such_and_leaves_nothing_behind(place: Place, mo
     monkeypatch.setattr(portion_module, "write_back", full)
 
     async def work(root: LocalDirectory) -> None:
-        outcomes = await root.create_all(
-            [wanted(b"%d" % n, noise(n, 9), Elsewhere(noise(n, 9)).fetch) for n in range(3)]
+        outcomes = await made_all(
+            root, [wanted(b"%d" % n, noise(n, 9), Elsewhere(noise(n, 9)).fetch) for n in range(3)]
         )
         assert isinstance(outcomes[1], NoSpaceError)
         all_made([outcomes[0], outcomes[2]])
@@ -132,7 +130,7 @@ def test_a_filesystem_that_can_not_be_told_to_write_is_only_slower(
     monkeypatch.setattr(portion_module, "write_back", cannot)
 
     async def work(root: LocalDirectory) -> None:
-        all_made(await root.create_all([wanted(b"a", b"a", Elsewhere(b"a").fetch)]))
+        all_made(await made_all(root, [wanted(b"a", b"a", Elsewhere(b"a").fetch)]))
 
     with_root(place, work)
     assert place.visible() == {"a": b"a"}
@@ -145,7 +143,7 @@ def test_two_files_of_one_content_at_places_of_one_temp_name_get_a_temp_file_eac
     monkeypatch.setattr(directory, "temp_name", lambda path, content, attempt: b"same.%d" % attempt)
 
     async def work(root: LocalDirectory) -> None:
-        all_made(await root.create_all([wanted(b"%d" % n, b"same", Elsewhere(b"same").fetch) for n in range(3)]))
+        all_made(await made_all(root, [wanted(b"%d" % n, b"same", Elsewhere(b"same").fetch) for n in range(3)]))
 
     with_root(place, work)
     assert place.visible() == {"0": b"same", "1": b"same", "2": b"same"}
