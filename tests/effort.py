@@ -113,6 +113,7 @@ KNOB: Final = {
     "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),
     "board of blocks": Counts("seeds", 100, 2000, 50_000, "unit/syncer/blocks/test_seeds.py"),
     "exchanges": Counts("seeds", 50, 1000, 30_000, "simulation/test_exchanges.py"),
+    "guide to the LAN": Counts("commands, pasted", 3, 100, 100, "real/test_lan_guide.py"),
     "share leaks": Counts("ways for a block not to be in the share", 3, 10, 10, "integration/test_share_leaks.py"),
     "scrubs from peers": Counts("block sizes", 1, 3, 3, "integration/test_scrub_peers.py"),
     "trials on a LAN": Counts("trials", 3, 64, 64, "system/test_lan_trials.py"),

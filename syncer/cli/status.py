@@ -21,7 +21,7 @@ from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
 from syncer.core.paths import join
-from syncer.engine.books import Books, LastCycle
+from syncer.engine.books import SHARED, Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
 from syncer.local.identity import open_folder
 from syncer.state.keyfile import KeyFile
@@ -39,6 +39,7 @@ class RootStatus:
         condition: "ok"; "running"; "never" reconciled; "degraded": the last cycle left something undone or broke off;
             "away": the folder or mount that was linked is not there.
         detail: Why it is degraded or away.
+        shared: The last cycle in which blocks came from elsewhere than the server, or went to peers.
         conflicts: Paths of conflict copies that nobody has dealt with.
         live: What the daemon says of it; None: it is not watched.
         lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
@@ -49,6 +50,7 @@ class RootStatus:
     condition: str
     detail: str
     last: LastCycle | None
+    shared: LastCycle | None
     problems: list[Problem]
     conflicts: list[RelPath]
     live: RootLive | None
@@ -97,7 +99,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
     """
     with StateDB.open(linked.state, read_only=True) as database:
         books = Books(database)
-        last, raw_rules = books.last_cycle(), books.rules()
+        last, shared, raw_rules = books.last_cycle(), books.last_shared(), books.rules()
         problems = database.problems()
         paths = database.load_base().paths.values()
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
@@ -110,6 +112,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         condition=condition,
         detail=detail,
         last=last,
+        shared=shared,
         problems=problems,
         conflicts=conflicts,
         live=live,
@@ -189,6 +192,9 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
         "condition": status.condition,
         "detail": status.detail,
         "last_cycle": cycle,
+        "last_shared": None
+        if status.shared is None
+        else {"ended": _time(status.shared.ended_ns), **_shared(status.shared)},
         "pending": [
             {"path": shown(problem.path), "kind": problem.kind, "text": problem.text, "since": _time(problem.since_ns)}
             for problem in status.problems
@@ -211,8 +217,8 @@ def _show(status: RootStatus) -> None:
     if last is not None:
         done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
         rows.append(("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}"))
-        if last.counts.get("blocks_from_peers") or last.counts.get("blocks_to_peers"):
-            rows.append(("blocks", _blocks(last.counts)))
+    if status.shared is not None:
+        rows.append(("blocks", f"{_time(status.shared.ended_ns)}: {_blocks(status.shared.counts)}"))
     if status.lan_off:
         rows.append(("LAN", f"off: {status.lan_off}"))
     elif status.lan_passphrase:
@@ -223,6 +229,10 @@ def _show(status: RootStatus) -> None:
     ]
     rows += [("conflict copy", shown(path)) for path in status.conflicts]
     columns.pairs(shown(status.root.path), rows)
+
+
+def _shared(cycle: LastCycle) -> dict[str, JsonValue]:
+    return {key: cycle.counts.get(key, 0) for key in ("blocks_received", *SHARED)}
 
 
 def _blocks(counts: Mapping[str, int | float]) -> str:

@@ -28,6 +28,7 @@ from syncer.state.statedb import StateDB
 _CONTAINER: Final = "container"
 _CHECKPOINT: Final = "checkpoint"
 _LAST_CYCLE: Final = "last-cycle"
+_LAST_SHARED: Final = "last-shared"
 _CURSOR: Final = "remote-cursor"
 _DIGESTS: Final = "directory-digests"
 _RULES: Final = "ignore-rules"
@@ -35,6 +36,10 @@ _XATTRS: Final = "xattrs"
 _SPECIAL: Final = "special-modes"
 _NOTED: Final = 1 << 18  # rows kept in mind, 60 bytes each: with more a look at all of them takes no longer
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
+
+
+SHARED: Final = ("blocks_from_peers", "blocks_to_peers", "blocks_from_roots")
+"""Keys of the counts of blocks that did not come from the server."""
 
 
 class LastCycle(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,6 +210,11 @@ class Books:
         raw = self._database.meta_get(_LAST_CYCLE)
         return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
 
+    def last_shared(self) -> LastCycle | None:
+        """The last one in which blocks came from peers or other roots, or went to peers: those after it are empty."""
+        raw = self._database.meta_get(_LAST_SHARED)
+        return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
+
     def problems(self) -> list[Problem]:
         """What the last cycle could not sync, or found remarkable."""
         return self._database.problems()
@@ -213,7 +223,10 @@ class Books:
         """Keep what `status` shows."""
         now_ns = time.time_ns()
         last = LastCycle(ended_ns=now_ns, exit_code=exit_code, error=error, counts=report.counts())
-        self._database.meta_set({_LAST_CYCLE: msgspec.json.encode(last)})
+        kept = {_LAST_CYCLE: msgspec.json.encode(last)}
+        if any(last.counts.get(key) for key in SHARED):
+            kept[_LAST_SHARED] = kept[_LAST_CYCLE]
+        self._database.meta_set(kept)
         rows = [("failure", failure.path, failure.reason) for failure in report.failures]
         rows += [("note", path, text) for path, text in report.notes]
         self._database.set_problems(
