@@ -77,7 +77,7 @@ class _Source:
     version: VersionRef | None = None
 
 
-def _tell_nobody(blocks: Iterable[BlockId]) -> None:
+def _tell_nobody(blocks: Iterable[object]) -> None:
     """Nobody else wants to know what came."""
 
 
@@ -86,6 +86,7 @@ class LocalWorker:
 
     Attributes:
         came: Is told the ids of blocks that were fetched and are in place.
+        came_small: Is given contents of one block that were fetched: they are in place only later, many at once.
         copies: Conflict copies that became necessary while applying.
         lacking: Nodes whose metadata could not be set in full, and why.
         workers: How many actions at once are of use: where small contents share requests, more. Only a few of them may
@@ -105,6 +106,7 @@ class LocalWorker:
         self._remote = remote
         self._blocks = blocks
         self.came: Callable[[Iterable[BlockId]], None] = _tell_nobody
+        self.came_small: Callable[[Sequence[tuple[BlockId, bytes]]], None] = _tell_nobody
         self._local = local
         self._ledger = ledger
         self._files = files
@@ -343,7 +345,12 @@ class LocalWorker:
         numbers = list(sources)
         files = [(source.version, source.blocks) for source in sources.values() if source.version is not None]
         failed: dict[int, Exception] = {}
-        for at, error in (await fetch_small(self._blocks, files, self._telling(receive))).items():
+
+        async def take(got: Sequence[tuple[BlockId, bytes]]) -> None:
+            await receive(got)
+            self.came_small(got)
+
+        for at, error in (await fetch_small(self._blocks, files, take)).items():
             try:
                 failed[numbers[at]] = await self._explained(sources[numbers[at]], error)
             except OWN as worse:

@@ -355,7 +355,7 @@ class Cycle:
         recent = self._options.recent
         if recent is not None:
             recent.use(self._local.keep_received())
-            puller.came = recent.came
+            puller.came, puller.came_small = recent.came, recent.hold
         try:
             await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.

@@ -36,6 +36,27 @@ def test_what_a_pull_got_is_told_and_readable_before_the_file_has_a_name(tmp_pat
     assert not recent.has(names[0][:8])
 
 
+def test_of_small_files_too_what_is_told_is_readable(tmp_path: Path) -> None:
+    """Many are written at once, long after the first came; a device that lacks what it offers is left alone."""
+    first, second = devices(tmp_path, "first", "second")
+    contents = [noise(number, 100) for number in range(30)]
+    for number, content in enumerate(contents):
+        first.write(f"small{number}", content)
+    first.reconcile()
+    recent, told = Recent(), set[bytes]()
+
+    def step(_: str) -> None:
+        for content in contents:
+            name = BlockId(block_id(content))
+            if recent.has(name[:8]):
+                assert recent.read(name) == content
+                told.add(name)
+
+    second.reconcile(step=step, recent=recent)
+    assert len(told) == len(contents)
+    assert not any(recent.has(name[:8]) for name in told)
+
+
 def test_the_sources_add_up_to_what_was_pulled(tmp_path: Path) -> None:
     first, second = devices(tmp_path, "first", "second")
     for number in range(20):
