@@ -17,7 +17,6 @@ from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.protocol import headers as wire
 from syncer.protocol.bulk_read import Wanted
 from syncer.protocol.byteranges import RangeError, parse_parts
-from syncer.remote.batch_read import ReadBatcher
 from syncer.remote.client import Deliver, OlderList
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply
@@ -46,7 +45,6 @@ class Reader:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._several = True  # the server serves several ranges at once
-        self._batcher = ReadBatcher(self._read_many)
         self._kept: dict[tuple[str, int], bytes] = {}  # canonical contents by name and version
         self._kept_bytes = 0
 
@@ -155,12 +153,11 @@ class Reader:
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:
                 await deliver(index, ZERO_BLOCK, b"")
-        if len(blocks) == 1 and wanted and verify:
-            data = await self._in_company(path, tag, blocks)
-            if data is not None:
-                self._session.counters.blocks_received += 1
-                await deliver(0, blocks[0], data)
-                return
+        kept = self._take_kept(path, tag) if wanted else None
+        if kept is not None:
+            self._session.counters.blocks_received += 1
+            await deliver(0, blocks[0], kept)
+            return
 
         async def fetch(group: Sequence[Run]) -> None:
             bodies = await self._bodies(path, tag, blocks, group)
@@ -176,25 +173,15 @@ class Reader:
         elif jobs:
             await for_each(iter(jobs), fetch, min(self._session.workers, len(jobs)))
 
-    async def _in_company(self, path: RelPath, tag: RemoteTag, blocks: BlockList) -> bytes | None:
-        """A content of one block, as it is here already, or together with others, verified; None: ask for it alone."""
-        kept = self._take_kept(path, tag)
-        if kept is not None:
-            return kept
-        if wire.EXTENSION_BULK_READ not in (await self._session.info()).extensions:
-            return None
-        data = await self._batcher.read((object_name(path), tag.version), blocks.size_bytes)
-        if data is None or len(data) != blocks.size_bytes or block_id(data) != blocks[0]:
-            return None
-        return canonical(data)
-
     def _take_kept(self, path: RelPath, tag: RemoteTag) -> bytes | None:
+        """A content of one block that is here already; its hash was that of the tag."""
         kept = self._kept.pop((object_name(path), tag.version), None)
         if kept is not None:
             self._kept_bytes -= tag.size_bytes
         return kept
 
     async def _read_many(self, wanted: Sequence[Wanted]) -> Sequence[bytes | None]:
+        """By one request."""
         request = self._session.make.bulk_read(wanted)
         return self._session.judge.contents(await self._session.ask(request, 200), len(wanted))
 
