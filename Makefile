@@ -3,7 +3,7 @@ export PREFIX DESTDIR HELPERDIR PYTHON EFFORT
 .PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop clean
 
 demo: bootstrap
-	@.venv/bin/python scripts/demo.py
+	@.venv/bin/python -m scripts.demo
 
 # EFFORT=full has the counts that the designs promise, and is what CI runs: docs/dev/testing.md
 test: test-bootstrap

@@ -1,4 +1,6 @@
-"""`make demo`: the main job on real disk images, from an empty folder to three machines with equal bytes.
+"""`make demo`: the main job on real disk images, until three machines have equal bytes; then two neighbours.
+
+    python -m scripts.demo
 
 Leaves no mount, process or file behind, also after Ctrl-C. Prints only what it measured.
 """
@@ -18,9 +20,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import images
 from rich.console import Console
 from rich.table import Table
+
+from scripts import images, neighbours
 
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 NEEDED_BYTES = 4 << 30
@@ -109,6 +112,11 @@ class Machines:
                 self.server.kill()
                 self.server.wait()
         shutil.rmtree(self.home)
+
+
+def say(line: str) -> None:
+    """Print one or a few lines as they are."""
+    console.print(line, markup=False)
 
 
 def mib(count: int) -> str:
@@ -249,10 +257,11 @@ def main() -> int:
             machines = Machines(Path(tempfile.mkdtemp(prefix="blocksync-demo-")))
             stack.callback(machines.close)
             synchronise(machines, fill(machines))
+            neighbours.show(machines.home / "lan", machines.home / "machine-c" / "golden.img", say)
     except KeyboardInterrupt:
         console.print("demo: interrupted; everything was taken away")
         return 130
-    except (DemoError, RuntimeError) as error:
+    except (DemoError, neighbours.NotAsPromisedError, RuntimeError, AssertionError) as error:
         console.print(f"demo: failed: {error}", markup=False)
         return 1
     console.print(f"demo: ok ({time.perf_counter() - started:.0f} s)")

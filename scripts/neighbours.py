@@ -1,0 +1,62 @@
+"""The demo's last part: a machine gets its blocks from its neighbour on the same network, and not from the server.
+
+The network is one of namespaces, with a bridge of its own: nothing leaves this machine, and nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import filecmp
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from scripts import images
+from tests.kit.netns import Lan, why_not
+from tests.kit.program import Machine, Site, is_there
+
+BLOCK: Final = 64 << 10
+SERVER_MBIT_S: Final = 100.0  # as servers often are that are somewhere else
+FIRST_SHARE: Final = 32  # the server is asked for this part at once, at most 4 MiB: docs/design/board.md, section 3
+FIRST_BYTES: Final = 4 << 20
+
+
+class NotAsPromisedError(Exception):
+    """The blocks came from somewhere else."""
+
+
+def show(home: Path, image: Path, say: Callable[[str], None]) -> None:
+    """Let two machines sync an image, and say who gave the second one how many blocks.
+
+    Args:
+        home: Folder that is made, for what the machines have.
+        image: A sparse file.
+        say: Takes a line for the user.
+
+    Raises:
+        NotAsPromisedError: The server gave more than it should.
+    """
+    reason = why_not()
+    if reason is not None:
+        say(f"two machines on one network are not shown: {reason}")
+        return
+    with Lan(3, home=home) as lan:
+        server = Site(lan.nodes[0])
+        first, second = (Machine(node, server) for node in lan.nodes[1:])
+        images.copy_sparse(image, first.root / image.name)
+        first("reconcile", first.root)
+        first.watch()
+        first.until("peers", is_there)
+        server.node.shape(SERVER_MBIT_S)
+        told = second.json("reconcile", second.root)
+        if not filecmp.cmp(first.root / image.name, second.root / image.name, shallow=False):
+            raise NotAsPromisedError("the second machine's image is another one")
+        near, far, took_s = told["blocks_from_peers"], told["blocks_received"], told["seconds"]
+        say(
+            f"two machines on one network, the server behind a line of {SERVER_MBIT_S:g} Mbit/s:\n"
+            f"{image.name} came as {near:,} blocks from the neighbour and {far:,} from the server, {took_s:.1f} s"
+        )
+        most = max(1, min((near + far) * BLOCK // FIRST_SHARE, FIRST_BYTES) // BLOCK)
+        if far > most:
+            raise NotAsPromisedError(
+                f"of {near + far:,} blocks at most {most:,} should come from the server, not {far:,}"
+            )
