@@ -194,7 +194,7 @@ def test_a_damaged_memory_of_the_key_is_asked_for_anew_and_one_of_a_newer_releas
     sync("status", root)
     sync("doctor", root)
     if off:
-        (line,) = [line for line in sync("status", root, "--json")]
+        (line,) = sync("status", root, "--json")
         assert off in str(line["lan_off"])
         assert file.is_dir() or file.read_bytes() == raw
     else:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.kit.netns import Lan
-from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
+from tests.kit.program import Machine, Site, has_peer, is_there
 
 SHARE_BLOCK = 64 << 10
 SLOW_MBIT_S = 50.0  # so that the server can't have sent all before a neighbour has answered
@@ -29,7 +30,7 @@ def sockets(machine: Machine) -> str:
     return str(machine.node.run("ss", "--no-header", "--tcp", "--udp", "--packet", "--listening", "--processes").stdout)
 
 
-def test_daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Machine]) -> None:
+def daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
     one.until("peers", is_there)
@@ -44,7 +45,7 @@ def test_daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Ma
     assert one.json("peers", "unban") == {"type": "unban", "version": 1, "lifted": 0}
 
 
-def test_a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once(two: tuple[Machine, Machine]) -> None:
+def a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
     one.until("peers", is_there)
@@ -60,9 +61,15 @@ def test_a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once(two: tuple
     assert "off: it is paused" in other("peers")
 
 
-@pytest.mark.parametrize("options", [("--no-peers",), ()])
-def test_a_daemon_without_peers_sends_no_frame(two: tuple[Machine, Machine], options: tuple[str, ...]) -> None:
-    one, _ = two
+def a_daemon_that_was_started_without_peers_sends_no_frame(two: tuple[Machine, Machine]) -> None:
+    sends_no_frame(two[0], "--no-peers")
+
+
+def a_daemon_of_a_machine_whose_settings_say_no_sends_no_frame(two: tuple[Machine, Machine]) -> None:
+    sends_no_frame(two[0])
+
+
+def sends_no_frame(one: Machine, *options: str) -> None:
     if not options:
         settings = one.node.home / ".config/blocksync/config.toml"
         settings.parent.mkdir(parents=True)
@@ -73,13 +80,7 @@ def test_a_daemon_without_peers_sends_no_frame(two: tuple[Machine, Machine], opt
     assert "blocksync" not in sockets(one)
 
 
-def test_without_a_daemon_peers_says_so(two: tuple[Machine, Machine]) -> None:
-    one, _ = two
-    failed = one.node.run(BLOCKSYNC, "peers", expect=10)
-    assert "no `blocksync watch` is running" in failed.stderr
-
-
-def test_a_new_key_is_taken_over_by_the_daemon_that_runs(two: tuple[Machine, Machine]) -> None:
+def a_new_key_is_taken_over_by_the_daemon_that_runs(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
     one.until("status", lambda live: live["phase"] == "idle")
@@ -92,7 +93,24 @@ def test_a_new_key_is_taken_over_by_the_daemon_that_runs(two: tuple[Machine, Mac
 MIB = 1 << 20
 
 
-def test_a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -> None:
+def only_who_has_the_passphrase_is_a_peer(two: tuple[Machine, Machine]) -> None:
+    one, other = two
+    secret = one.node.home / "passphrase"
+    secret.write_text("six words that nobody would guess\n")
+    secret.chmod(0o600)
+    other.watch()
+    other.until("peers", is_there)
+    one("peers", "passphrase", one.root, "--file", secret)
+    one.watch()
+    assert not has_peer(one.until("peers", is_there))
+    assert "by passphrase" in one("status")
+    mark = other.json("peers", "passphrase", other.root, "--file", secret)["mark"]
+    one.until("peers", has_peer)
+    for machine in two:
+        assert f"made from a passphrase, mark {mark}" in machine("doctor")
+
+
+def a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
     one.until("peers", is_there)
@@ -107,7 +125,7 @@ def test_a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -
     assert 0 < got <= one.json("peers")["figures"]["blocks_to_peers"]
 
 
-def test_a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Machine]) -> None:
+def a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Machine]) -> None:
     one, other = two
     data = os.urandom(16 * MIB)
     (one.root / "image").write_bytes(data)
@@ -122,9 +140,15 @@ def test_a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Mac
     assert f"{summary['blocks_from_peers']} from peers" in other("status")
 
 
-@pytest.mark.parametrize("why", ["--no-peers", "off"])
-def test_a_reconcile_that_may_not_asks_nobody(two: tuple[Machine, Machine], why: str) -> None:
-    one, other = two
+def a_reconcile_that_is_told_so_asks_nobody(two: tuple[Machine, Machine]) -> None:
+    asks_nobody(*two, "--no-peers")
+
+
+def a_reconcile_of_a_root_whose_peers_are_off_asks_nobody(two: tuple[Machine, Machine]) -> None:
+    asks_nobody(*two, "off")
+
+
+def asks_nobody(one: Machine, other: Machine, why: str) -> None:
     data = os.urandom(8 * MIB)
     (one.root / "image").write_bytes(data)
     one("reconcile", one.root)
@@ -158,10 +182,32 @@ KEY_RULES = {
 """What a cycle needs to look after the share's key; and what loads the rest."""
 
 
-def test_a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers(two: tuple[Machine, Machine]) -> None:
+def a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers(two: tuple[Machine, Machine]) -> None:
     """An empty network, and a cycle with nothing to do, cost nothing."""
     one, _ = two
     (one.root / "file").write_text("text")
     one("reconcile", one.root)
     ended = one.node.run(sys.executable, "-c", _LOADED, "reconcile", one.root)
     assert set(json.loads(ended.stderr)) <= KEY_RULES
+
+
+CASES = (
+    a_reconcile_without_a_daemon_asks_its_neighbour,
+    a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers,
+    daemons_of_one_share_find_each_other_and_show_it,
+    only_who_has_the_passphrase_is_a_peer,
+    a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once,
+    a_daemon_that_was_started_without_peers_sends_no_frame,
+    a_daemon_of_a_machine_whose_settings_say_no_sends_no_frame,
+    a_new_key_is_taken_over_by_the_daemon_that_runs,
+    a_daemon_gets_blocks_from_its_neighbour,
+    a_reconcile_that_is_told_so_asks_nobody,
+    a_reconcile_of_a_root_whose_peers_are_off_asks_nobody,
+)
+
+
+@pytest.mark.parametrize("case", CASES[: effort.count("programs on a LAN")], ids=lambda case: case.__name__)
+def test_the_program_on_a_network(
+    two: tuple[Machine, Machine], case: Callable[[tuple[Machine, Machine]], None]
+) -> None:
+    case(two)
