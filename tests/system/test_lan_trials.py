@@ -15,7 +15,11 @@ from tests.system.lan.trial import Ground, Trial
 
 NODES = 9
 
-EVERYDAY: list[Trial] = [life.the_first_pull_of_a_daemon, cables.a_fifth_of_our_frames_is_lost]
+EVERYDAY: list[Trial] = [
+    life.the_first_pull_of_a_daemon,
+    cables.a_fifth_of_our_frames_is_lost,
+    wire.who_listens_learns_nothing,
+]
 """The first of TRIALS: cheap ones, of each kind."""
 
 TRIALS: list[Trial] = [
@@ -37,6 +41,7 @@ TRIALS: list[Trial] = [
     neighbours.a_stalling_peer_alone,
     neighbours.bytes_that_changed_on_the_disk_of_a_peer_are_never_served,
     life.two_that_start_together,
+    life.seven_that_pull_at_once_from_one,
     life.who_gives_switches_off_in_mid_transfer,
     life.who_asks_switches_off_in_mid_transfer,
     life.a_root_is_paused_in_mid_transfer,
@@ -46,9 +51,9 @@ TRIALS: list[Trial] = [
     life.the_server_dies_when_the_block_lists_are_known,
     life.the_server_is_out_of_reach_when_the_block_lists_are_known,
     life.volumes_of_other_block_sizes,
-    wire.who_listens_learns_nothing,
     wire.nobody_says_anything_when_nothing_is_wanted,
     strangers.a_peer_of_another_share,
+    strangers.many_connections,
     strangers.a_member_of_two_shares,
     strangers.what_is_not_of_the_share_yet,
     strangers.a_volume_that_holds_more_than_the_share,

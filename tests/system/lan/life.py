@@ -57,6 +57,24 @@ def two_that_start_together(ground: Ground) -> None:
     assert sum(each["blocks_from_peers"] for each in figures) >= 8 * MIB // SHARE_BLOCK // 2
 
 
+def seven_that_pull_at_once_from_one(ground: Ground) -> None:
+    """Eight of one share: who has got some gives it on, and the server gives little."""
+    one, *others = machines = ground.machines(8)
+    one.watch()
+    one.until("peers", is_there)
+    for machine in others:
+        machine.watch()
+    for machine in others:
+        machine.until("status", lambda live: live["phase"] == "idle")
+    ground.server.shape(SLOW_MBIT_S)
+    files = put(one, image=3 * MIB)
+    for machine in machines:
+        machine.until("status", lambda _, machine=machine: has(machine, files))
+    figures = [machine.json("peers")["figures"] for machine in others]
+    assert all(each["blocks_from_peers"] for each in figures), [each["blocks_from_peers"] for each in figures]
+    assert sum(each["blocks_from_peers"] for each in figures) >= 7 * 3 * MIB // SHARE_BLOCK * 0.7
+
+
 def who_gives_switches_off_in_mid_transfer(ground: Ground) -> None:
     """`peers off`: not one block more, and who asked gets the rest from the server."""
     one, two, files, asks = _slow_transfer(ground)

@@ -127,6 +127,7 @@ def _alone(ground: Ground, fault: str) -> dict[str, Any]:
     bad("reconcile", bad.root)
     bad.watch(crooked=[fault])
     bad.until("peers", is_there)
+    ground.server.shape(SLOW_MBIT_S)
     summary = two.json("reconcile", two.root)
     assert has(two, files)
     return summary

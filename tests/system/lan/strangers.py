@@ -7,13 +7,16 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from blockfs.blocks.ids import BlockId
+from syncer.peer.wire.messages import Ping
 from tests.kit.flood import ETHERTYPE
 from tests.kit.insider import Insider, dialled, key_of
-from tests.kit.netns import INTERFACE, Frame, Node
+from tests.kit.netns import INTERFACE, PATIENCE_S, Frame, Node
 from tests.kit.peering import name
 from tests.kit.program import BLOCKSYNC, PROJECT, SHARE_BLOCK, Machine, has_peer, is_there
 from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
@@ -187,6 +190,60 @@ def a_flood(ground: Ground) -> None:
     assert busy / took <= 0.25
     read = 2000 * (time.monotonic() - began + 1)
     assert sum(drops.values()) <= read  # the rest is lost in the kernel
+
+
+def _descriptors(process: subprocess.Popen[Any]) -> int:
+    return len(os.listdir(f"/proc/{process.pid}/fd"))
+
+
+def _until_gone(process: subprocess.Popen[Any], before: int) -> None:
+    while _descriptors(process) > before:
+        time.sleep(0.05)
+
+
+def many_connections(ground: Ground) -> None:
+    """Strangers have 8 places for a second, members 32 and 4 of one address; nothing of them stays behind."""
+    (one,) = ground.machines(1)
+    put(one, file=100)
+    one("reconcile", one.root)
+    daemon = one.watch()
+    port = one.until("peers", is_there)["figures"]["port"]
+    before = _descriptors(daemon)
+    away = ground.village.lan.nodes[5]
+    addresses = [f"fe80::5:{number:x}" for number in range(1, 10)]
+    away.namespace.ip(*(f"address add {address}/64 dev {INTERFACE} nodad" for address in addresses))
+    with ExitStack() as stack:
+        for number in range(200):
+            stranger = stack.enter_context(_stranger(away, one.node, port, addresses[number % 9]))
+            with suppress(OSError):
+                stranger.send(os.urandom(40))
+        assert _descriptors(daemon) <= before + 32
+    _until_gone(daemon, before)
+    key, members = key_of(one), 0
+    with ExitStack() as stack:
+        for address in addresses * 5:
+            coming = stack.enter_context(_stranger(away, one.node, port, address))
+            coming.settimeout(PATIENCE_S)
+            with suppress(OSError):
+                member = Insider(coming, key)
+                member.say(Ping(number=1))
+                members += bool(member.hear())
+        assert members == 32
+    _until_gone(daemon, before)
+    assert is_there(one.json("peers"))
+
+
+@contextmanager
+def _stranger(node: Node, at: Node, port: int, address: str) -> Iterator[socket.socket]:
+    """A connection that is begun, from one of a node's addresses; it may not be there yet."""
+    with node.inside():
+        made = socket.socket(socket.AF_INET6)
+        zone = socket.if_nametoindex(INTERFACE)
+        with made:
+            made.setblocking(False)
+            made.bind((address, 0, 0, zone))
+            made.connect_ex((at.link_local, port, 0, zone))
+            yield made
 
 
 # One machine's clock is 20 s after the beginning of an epoch, another's at the same moment as far off as told.
