@@ -41,6 +41,7 @@ TRIALS: list[Trial] = [
     neighbours.a_stalling_peer_alone,
     neighbours.bytes_that_changed_on_the_disk_of_a_peer_are_never_served,
     life.two_that_start_together,
+    life.two_users_of_one_machine,
     life.seven_that_pull_at_once_from_one,
     life.who_gives_switches_off_in_mid_transfer,
     life.who_asks_switches_off_in_mid_transfer,

@@ -75,6 +75,32 @@ def seven_that_pull_at_once_from_one(ground: Ground) -> None:
     assert sum(each["blocks_from_peers"] for each in figures) >= 7 * 3 * MIB // SHARE_BLOCK * 0.7
 
 
+def two_users_of_one_machine(ground: Ground) -> None:
+    """Each has a daemon, and the second one another port: others get blocks from both, also when one of them ends."""
+    one, three = ground.machines(2)
+    two = Machine(one.node, ground.village.site, ground.name, home=ground.home / "second")
+    files = put(one, image=3 * MIB)
+    daemons = []
+    for machine in (one, two):
+        machine("reconcile", machine.root)
+        daemons.append(machine.watch())
+        machine.until("peers", is_there)
+    ports = [machine.json("peers")["figures"]["port"] for machine in (one, two)]
+    assert ports[0] != ports[1]
+    ground.server.shape(SLOW_MBIT_S)
+    pulled(three, files)
+    one.node.kill(daemons[0])
+    before = two.json("peers")["figures"]["blocks_to_peers"]
+    files |= put(two, later=3 * MIB)
+    ground.server.shape(None)
+    two("reconcile", two.root, expect=None)
+    two.until("status", lambda live: live["phase"] == "idle")
+    ground.server.shape(SLOW_MBIT_S)
+    three("reconcile", three.root)
+    assert has(three, files)
+    assert two.json("peers")["figures"]["blocks_to_peers"] > before
+
+
 def who_gives_switches_off_in_mid_transfer(ground: Ground) -> None:
     """`peers off`: not one block more, and who asked gets the rest from the server."""
     one, two, files, asks = _slow_transfer(ground)
