@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +42,9 @@ def daemons_of_one_share_find_each_other_and_show_it(two: tuple[Machine, Machine
     text = one("peers")
     assert f"{one.root}  on\n" in text
     assert "lan0" in text
+    following = one.node.start(BLOCKSYNC, "peers", "--follow", "--json", stdout=subprocess.PIPE, text=True)
+    assert following.stdout is not None
+    assert json.loads(following.stdout.readline())["figures"]["peers"]
     assert "blocksync" in sockets(one)
     assert one.json("peers", "unban") == {"type": "unban", "version": 1, "lifted": 0}
 

@@ -13,17 +13,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import msgspec
+
+from syncer.cli.roots import Registry
+from syncer.watch import control
+from tests.kit import starting
 from tests.kit.netns import Argument, Node
 
 BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 PROJECT: Final = Path(__file__).parents[2]
 CONTAINER: Final = "images"
 PORT: Final = 8800
+_LOOK_S: Final = 0.05
 SHARE_BLOCK: Final = 64 << 10
 """Of a new container, bytes."""
 WITHOUT_RAW: Final = ("setpriv", "--bounding-set=-net_raw", "--inh-caps=-net_raw", "--")
@@ -65,7 +73,11 @@ class Machine:
 
     def __call__(self, *arguments: str | Path, expect: int | None = 0) -> str:
         """Run a command; returns its stdout."""
-        return str(self.node.run(BLOCKSYNC, *arguments, expect=expect).stdout)
+        network = f"/proc/{self.node.namespace.pid}/ns/net"
+        done = starting.run(arguments, environment=self.node.environment, network=network)
+        told = f"{done.stdout}\n{done.stderr}"
+        assert expect in {None, done.returncode}, f"node {self.node.number}: {arguments}: {done.returncode}\n{told}"
+        return done.stdout
 
     def json(self, *arguments: str | Path, expect: int | None = 0) -> dict[str, Any]:
         """The last JSON line of a command."""
@@ -98,20 +110,24 @@ class Machine:
             *program, *arguments, "--json", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=PROJECT
         )
 
-    def until(self, verb: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Follow the daemon until it is as wanted."""
-        # Both verbs end at once where there is no daemon yet.
+    def until(self, what: Literal["peers", "status"], is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Ask the daemon again and again until it, or the world, is as wanted.
+
+        Args:
+            what: What it tells, with the keys of this verb's `--json`: "peers", or "status" of one root after another.
+            is_so: What is waited for.
+        """
+        socket = Registry(self.node.environment).socket
         while True:
-            process = self.node.start(
-                BLOCKSYNC, verb, "--follow", "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-            assert process.stdout is not None
-            for line in process.stdout:
-                told = json.loads(line)
-                if told["type"] != "error" and is_so(told):
-                    process.kill()
-                    return dict(told)
-            assert process.wait() == 10, self.log.read_text()
+            with suppress(control.NotWatchingError):  # not yet
+                if what == "peers":
+                    told = [msgspec.to_builtins(control.peers(socket))]
+                else:
+                    told = [msgspec.to_builtins(root) for root in next(control.follow(socket)).roots]
+                for each in told:
+                    if is_so(each):
+                        return dict(each)
+            time.sleep(_LOOK_S)
 
 
 class Site:

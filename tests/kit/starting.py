@@ -32,6 +32,7 @@ from typing import Final, NamedTuple, NoReturn
 PROJECT: Final = Path(__file__).parents[2]
 _STREAMS: Final = 3
 _LENGTH_BYTES: Final = 4
+_NETWORK: Final = 0x40000000  # CLONE_NEWNET
 _FIELDS_BEFORE, _ARG_START, _ARG_END = 3, 48, 49  # of /proc/PID/stat, proc(5)
 _ROOM: Final = "-" * 4096
 """An argument of the starter's: in its place stand those of a fork."""
@@ -46,10 +47,15 @@ class Request(NamedTuple):
     arguments: list[str]
     environment: dict[str, str]
     folder: str
+    network: str
 
 
 def run(
-    arguments: Sequence[str | Path | bytes], *, environment: Mapping[str, str] | None = None, folder: Path | None = None
+    arguments: Sequence[str | Path | bytes],
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    network: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run `blocksync` with these arguments to its end, as `subprocess.run` does with all that it says captured.
 
@@ -57,13 +63,15 @@ def run(
         arguments: Without the program's name.
         environment: All of it; else this process's.
         folder: The folder it starts in; else this process's.
+        network: A file of the network namespace it runs in (/proc/PID/ns/net); empty: this process's.
     """
     if _at_start(environment or os.environ) != _at_start(os.environ):
-        return _started(arguments, environment, folder)
+        return _started(arguments, environment, folder, network)
     request = Request(
         [os.fsdecode(argument) for argument in arguments],
         dict(os.environ if environment is None else environment),
         str(Path.cwd() if folder is None else folder),
+        network,
     )
     with (
         open(os.devnull, "rb") as nothing,
@@ -88,11 +96,12 @@ def _at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _started(
-    arguments: Sequence[str | Path | bytes], environment: Mapping[str, str] | None, folder: Path | None
+    arguments: Sequence[str | Path | bytes], environment: Mapping[str, str] | None, folder: Path | None, network: str
 ) -> subprocess.CompletedProcess[str]:
     script = Path(sys.executable).with_name("blocksync")
+    inside = ["nsenter", f"--net={network}", "--"] if network else []
     return subprocess.run(
-        [script, *arguments], env=environment, cwd=folder, capture_output=True, text=True, check=False
+        [*inside, script, *arguments], env=environment, cwd=folder, capture_output=True, text=True, check=False
     )
 
 
@@ -190,6 +199,8 @@ def main() -> NoReturn:
     os.environ.clear()
     os.environ.update(request.environment)
     os.chdir(request.folder)
+    if request.network:
+        _enter(request.network)
     sys.argv = [str(Path(sys.executable).with_name("blocksync")), *request.arguments]
     _be_called([sys.executable, *sys.argv])
     code: object = None
@@ -198,6 +209,14 @@ def main() -> NoReturn:
     except SystemExit as end:
         code = end.code
     _end(code if isinstance(code, int) else 0)
+
+
+def _enter(network: str) -> None:
+    """See setns(2). This process has one thread."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(network, "rb") as namespace:
+        if libc.setns(namespace.fileno(), _NETWORK) != 0:
+            raise OSError(ctypes.get_errno(), f"setns: {network}")
 
 
 def _end(code: int) -> NoReturn:

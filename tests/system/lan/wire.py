@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from syncer.cli.roots import Registry
+from syncer.watch import control
 from tests.kit.flood import ETHERTYPE, MAGIC
 from tests.kit.netns import Capture, Frame
 from tests.kit.peering import name
@@ -79,8 +81,9 @@ def nobody_says_anything_when_nothing_is_wanted(ground: Ground) -> None:
     for machine in machines:
         machine.until("peers", lambda told: not any(peer["is_connected"] for peer in told["figures"]["peers"]))
     with ground.village.lan.capture() as capture:
-        beats = iter(range(4))  # `follow` tells how it stands each minute, and once at the beginning
-        two.until("status", lambda _: next(beats) == 3)
+        beats = control.follow(Registry(two.node.environment).socket)
+        for _ in range(4):  # it tells how it stands each minute, and once at the beginning
+            next(beats)
         frames = _between(capture, ground, one, two)
     talk = [told for told in frames if told.ethertype == ETHERTYPE or MAGIC in told.data]
     macs = {bytes.fromhex(machine.node.mac.replace(":", "")) for machine in machines}
