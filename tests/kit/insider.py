@@ -17,7 +17,7 @@ from syncer.cli.opening import key_keeper
 from syncer.cli.roots import Registry
 from syncer.peer.wire.handshake import REPLY_BYTES, Dialled
 from syncer.peer.wire.keys import derive, epoch_of
-from syncer.peer.wire.messages import End, Get, HaveQuery, HaveReply, Message, NotFound
+from syncer.peer.wire.messages import Block, End, Get, HaveQuery, HaveReply, Message, NotFound
 from syncer.peer.wire.records import Secured
 from tests.kit.netns import INTERFACE, PATIENCE_S, Node
 from tests.kit.program import Machine
@@ -93,6 +93,6 @@ class Insider:
         while messages := self.hear():
             if any(isinstance(message, NotFound) for message in messages):
                 return False
-            if any(isinstance(message, End) for message in messages):
+            if any(isinstance(message, End | Block) for message in messages):
                 return True
         raise ConnectionResetError("let go")
