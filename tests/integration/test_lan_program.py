@@ -13,7 +13,7 @@ import pytest
 
 from tests import effort
 from tests.kit.netns import Lan
-from tests.kit.program import Machine, Site, has_peer, is_there
+from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
 
 SHARE_BLOCK = 64 << 10
 SLOW_MBIT_S = 50.0  # so that the server can't have sent all before a neighbour has answered
