@@ -53,6 +53,7 @@ STALL_S: Final = 1.0  # without a byte
 STALL_ONLY_S: Final = 2.0  # if nobody else has what it should send
 _REACTION_S: Final = 0.02  # both ends' time between a block and the next request, in the worst of busy moments
 _BEGIN_BYTES: Final = 256 << 10  # until its rate is known
+_PORTIONS: Final = 4  # of what is asked of a peer a quarter is asked at once: each sending costs as much as a block
 _PROGRESS_S: Final = 10.0  # for one record
 _QUESTIONS: Final = 64
 _LATE: Final = 4096
@@ -192,7 +193,8 @@ class Download:
         rate = self.rate()
         keeps_busy = _BEGIN_BYTES if rate is None else int(rate * ((self.trip_s or 0.0) + _REACTION_S))
         most = min(MOST_BYTES, max(2 * longest, keeps_busy))
-        return min(most - self.outstanding, self._allowance.left)
+        room = most - self.outstanding
+        return min(room, self._allowance.left) if room >= most // _PORTIONS else 0
 
     # --- asking
 

@@ -282,6 +282,18 @@ async def test_a_busy_peer_is_left_alone_for_a_while() -> None:
 
 
 @on_a_clock
+async def test_more_is_asked_when_a_quarter_of_what_may_be_under_way_is_here() -> None:
+    blocks = [block(number, 32 << 10) for number in range(8)]
+    async with case() as made:
+        await made.asks(*blocks)
+        for number, data in enumerate(blocks):
+            assert made.download.room(32 << 10) == (number * len(data) if number >= 2 else 0)
+            get = await made.fake.is_asked()
+            # At the same time: its rate is not known yet, so 256 KiB may be under way.
+            made.download._hear(Block(rid=get.rid, content=data))
+
+
+@on_a_clock
 async def test_what_is_cancelled_is_told_and_wasted() -> None:
     data = block(1, 1000)
     async with case() as made:
