@@ -42,6 +42,7 @@ class ServerHandle(Handle):
         self._spare_only = False
         self._heard_until = -math.inf  # answers that came until then were read
         self._has_enough = False  # for now: when one of its claims ends there may be another
+        self._claimed_before = 0  # when the last `take` began
         self._longest = 1
         super().__init__(table, source, index)
         self.draws = True
@@ -103,6 +104,7 @@ class ServerHandle(Handle):
         self._now = now = trio.current_time()
         self._spare_only = self.offered not in allowed
         self._has_enough = False
+        self._claimed_before = self.claimed_bytes
         self._turn = self._policy.turn(now)
         if self._turn is Turn.SPARE:
             self._ripen()
@@ -118,19 +120,23 @@ class ServerHandle(Handle):
                 return entry
             self._first = None
             entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
+        if entry is not None and self._turn is Turn.SPARE:
+            most = self._policy.ahead_bytes(self._now)
+            # In two requests: while one travels, the server is busy with the other.
+            return self._few(entry, most) if self.claimed_bytes - self._claimed_before <= most // 2 else None
         if entry is not None:
-            return self._few(entry) if self._now < self._policy.early_until() else entry
+            return self._few(entry, self._policy.few_bytes()) if self._now < self._policy.early_until() else entry
         if self._spare_only:
             return None
         since = self._policy.offered_from(self._now, self._longest)
         if since is None or since > self._now:
             return None
         entry = self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
-        return None if entry is None else self._few(entry)
+        return None if entry is None else self._few(entry, self._policy.few_bytes())
 
-    def _few(self, entry: Entry) -> Entry | None:
+    def _few(self, entry: Entry, most: int) -> Entry | None:
         """A want that a device may yet bring faster: only if so little is claimed that it does no harm."""
-        if not self.claimed_bytes or self.claimed_bytes + entry.want.length <= self._policy.few_bytes():
+        if not self.claimed_bytes or self.claimed_bytes + entry.want.length <= most:
             return entry
         self._has_enough = True
         return None
@@ -164,6 +170,8 @@ class ServerHandle(Handle):
             turn = self._policy.turn(now)
             if turn is Turn.NONE:
                 times.append(self._policy.opens_at(now))
+            elif self._has_enough and turn is Turn.SPARE:
+                pass  # when a claim ends there may be another
             elif self._has_enough and now < self._policy.early_until():
                 times.append(self._policy.early_until())
             elif turn is Turn.ALL or self._ripe or not self._young:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,6 +14,8 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.blocks.meter import LEAST_SEEN_S, STALL_S, Meter
 from syncer.blocks.policy import (
+    AHEAD_S,
+    AHEAD_SHARE,
     EARLY_S,
     FEW_BYTES,
     FIRST_BYTES,
@@ -27,6 +29,7 @@ from syncer.ports.blocks import BlockSource, Board, Urgency, Want
 from tests.unit.syncer.blocks.scripted import blocks_of, ids, want
 
 MIB = 1 << 20
+BLOCK = 64 << 10
 
 
 class Seat:
@@ -71,9 +74,18 @@ async def wanted(wants: Sequence[Want], *sources: BlockSource, heard: bool = Fal
         nursery.cancel_scope.cancel()
 
 
-async def nothing_new(board: Board) -> bool:
+async def drained(board: Board, blocks: Mapping[BlockId, bytes]) -> list[Want]:
+    """All that the server is given now, when it brings each at once."""
+    found: list[Want] = []
+    while taken := board.take(1 << 30):
+        found += taken
+        await board.give([(each, blocks[each.id]) for each in taken])
+    return found
+
+
+async def nothing_new(board: Board, seconds: float = 1000) -> bool:
     """Whether `more` waits until something happens."""
-    with trio.move_on_after(1000) as scope:
+    with trio.move_on_after(seconds) as scope:
         await board.more()
     return scope.cancelled_caught
 
@@ -215,13 +227,14 @@ def test_where_a_device_was_heard_a_want_waits_twenty_milliseconds_and_offered_o
             peers.board.offer(offered)
             assert await remote.board.more()
             assert trio.current_time() - began == HOLD_S
-            spare = remote.board.take(1 << 30)
+            await remote.board.give([(each, blocks[each.id]) for each in first])
+            spare = await drained(remote.board, blocks)
             assert len(spare) == 100 - 3 - 50
             assert not {*ids(spare)} & {*ids(offered)}
             assert ids(spare) != [block for block in blocks if block in ids(spare)]
             peers.board.lack(offered[:7])
             await remote.board.more()
-            assert sorted(ids(remote.board.take(1 << 30))) == sorted(ids(offered[:7]))
+            assert sorted(ids(await drained(remote.board, blocks))) == sorted(ids(offered[:7]))
 
     run(test)
 
@@ -235,11 +248,48 @@ def test_what_all_devices_lack_is_not_held() -> None:
             began = trio.current_time()
             lacked = [each for each in peers.board.peek(1000) if each.id not in ids(first)][:60]
             peers.board.lack(lacked)
+            await remote.board.give([(each, blocks[each.id]) for each in first])
             assert await remote.board.more()
             assert trio.current_time() == began
-            assert sorted(ids(remote.board.take(1 << 30))) == sorted(ids(lacked))
+            assert sorted(ids(await drained(remote.board, blocks))) == sorted(ids(lacked))
 
     run(test)
+
+
+def test_while_a_device_is_there_little_of_what_nobody_offers_is_on_its_way_in_two_requests() -> None:
+    """Breaks as eight devices that begin together, each of which asks the server for everything."""
+
+    async def test() -> None:
+        blocks = blocks_of(1024)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=BLOCK) for block in blocks], peers, remote, heard=True):
+            first = remote.board.take(1 << 30)
+            peers.board.peek(2000)
+            await trio.sleep(10)  # it is slow: no rate makes it more
+            await remote.board.give([(each, blocks[each.id]) for each in first])
+            while not (taken := remote.board.take(1 << 30)):
+                assert await remote.board.more()
+            more = remote.board.take(1 << 30)
+            assert (len(taken), len(more)) == (3, 1)
+            assert 4 * BLOCK == 1024 * BLOCK // AHEAD_SHARE
+            assert not remote.board.take(1 << 30)
+            assert await nothing_new(remote.board, 1)
+            await remote.board.give([(taken[0], blocks[taken[0].id])])
+            assert await remote.board.more()
+            assert len(remote.board.take(1 << 30)) == 1
+
+    run(test)
+
+
+def test_on_its_way_is_what_the_server_brings_in_a_quarter_of_a_second() -> None:
+    policy = ServerPolicy()
+    policy.wanted(64 * MIB)
+    assert policy.ahead_bytes(0) == 64 * MIB // AHEAD_SHARE
+    policy.wanted(1024 * MIB)
+    assert policy.ahead_bytes(0) == FEW_BYTES
+    policy.server.run(0)
+    policy.server.count(100 * MIB, 1)
+    assert policy.ahead_bytes(1) == AHEAD_S * 100 * MIB
 
 
 def test_what_devices_offer_and_do_not_bring_is_the_servers_when_they_stall() -> None:
