@@ -67,6 +67,10 @@ class Assembly:
                 os.close(self._readable)
                 self._readable = -1
 
+    def has(self, index: int) -> bool:
+        """See Arriving."""
+        return not self._left[index]
+
     def held(self, index: int) -> bytes | None:
         """See Arriving."""
         blocks = self._wanted.blocks

@@ -148,10 +148,14 @@ class BlockIndex:
         ]
 
     def may_have(self, block_id: BlockId) -> bool:
-        """Whether `find` returns anything."""
+        """Whether a list that was there from the start has it."""
         prefix = block_id[:_PREFIX]
         at = bisect_left(self._rows, prefix)
-        return (at < len(self._rows) and self._rows[at].startswith(prefix)) or prefix in self._added
+        return at < len(self._rows) and self._rows[at].startswith(prefix)
+
+    def added(self, block_id: BlockId) -> Iterator[tuple[Content, int]]:
+        """As `find`, only in lists that were added."""
+        return (self._place(row) for row in self._added.get(block_id[:_PREFIX], ()))
 
     def find(self, block_id: BlockId) -> Iterator[tuple[Content, int]]:
         """Where a block may be found; read it and hash it to know."""
@@ -159,4 +163,7 @@ class BlockIndex:
         first = bisect_left(self._rows, prefix)
         end = bisect_right(self._rows, prefix + b"\xff" * 8)
         for row in (*self._rows[first:end], *self._added.get(prefix, ())):
-            yield self._contents[int.from_bytes(row[_PREFIX : _PREFIX + 4], "big")], int.from_bytes(row[-4:], "big")
+            yield self._place(row)
+
+    def _place(self, row: bytes) -> tuple[Content, int]:
+        return self._contents[int.from_bytes(row[_PREFIX : _PREFIX + 4], "big")], int.from_bytes(row[-4:], "big")

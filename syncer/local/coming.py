@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import BlockId
 from syncer.core.model import Content
+from syncer.local.blocklists import BlockIndex
 
 
 class Arriving(Protocol):
     """One file on its way. Any thread."""
+
+    def has(self, index: int) -> bool:
+        """Whether `held` is to return something."""
+        ...
 
     def held(self, index: int) -> bytes | None:
         """A block of it, not verified; None: it is not in its place yet, or not any more."""
@@ -26,6 +31,7 @@ class Coming:
         self._lock = threading.Lock()
         self._lists: dict[Content, BlockList] = {}
         self._files: dict[Content, list[Arriving]] = {}
+        self._came: set[Content] = set()
 
     def begin(self, content: Content, blocks: BlockList, file: Arriving) -> None:
         """A file begins to come."""
@@ -33,28 +39,38 @@ class Coming:
             self._lists[content] = blocks
             self._files.setdefault(content, []).append(file)
 
-    def end(self, content: Content, file: Arriving) -> None:
-        """It is found in another way from now on, or not at all. Idempotent."""
+    def end(self, content: Content, file: Arriving, *, came: bool) -> None:
+        """A file is found in another way from now on, or not at all. Idempotent.
+
+        Args:
+            content: Its content.
+            file: What `begin` was given.
+            came: It is all there.
+        """
         with self._lock:
+            if came:
+                self._came.add(content)
             files = self._files.get(content, [])
             if file in files:
                 files.remove(file)
             if not files and self._files.pop(content, None) is not None:
                 del self._lists[content]
 
-    @contextmanager
-    def meanwhile(self, content: Content, blocks: BlockList, file: Arriving) -> Iterator[None]:
-        """`begin`, and `end`."""
-        self.begin(content, blocks, file)
-        try:
-            yield
-        finally:
-            self.end(content, file)
-
     def lists(self) -> list[tuple[Content, BlockList]]:
         """What is coming now, and its block lists."""
         with self._lock:
             return list(self._lists.items())
+
+    def may_have(self, index: BlockIndex, block: BlockId) -> bool:
+        """Whether a block may be in a file of an index. In those that come it is only at places that are filled."""
+        return index.may_have(block) or any(self._has(content, number) for content, number in index.added(block))
+
+    def _has(self, content: Content, index: int) -> bool:
+        with self._lock:
+            files = list(self._files.get(content, ()))
+            if content in self._came or not files:
+                return True
+        return any(file.has(index) for file in files)
 
     def held(self, content: Content, index: int) -> Iterator[bytes]:
         """A block of a content, as often as it is there; not verified."""

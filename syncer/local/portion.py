@@ -53,6 +53,10 @@ class _File:
     lacking: str | None = None
     outcome: Applied | Exception | None = None
 
+    def has(self, index: int) -> bool:
+        """See Arriving."""
+        return index == 0 and self.data is not None
+
     def held(self, index: int) -> bytes | None:
         """See Arriving: its only block, as long as it is in memory."""
         return self.data if index == 0 else None

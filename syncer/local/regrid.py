@@ -169,7 +169,7 @@ class Regrid:
         with suppress(BlockfsError, OSError):
             found = set(ids).difference(self._blocks.missing(ids))  # a short block has the same name in both grids
         index = self._everything()
-        return found.union(block for block in ids if block not in found and index.may_have(block))
+        return found.union(block for block in ids if block not in found and self._coming.may_have(index, block))
 
     def read(self, ids: Sequence[BlockId], *, checked: bool) -> Mapping[BlockId, bytes]:
         """See NearBlocks."""
@@ -236,6 +236,9 @@ class Regrid:
         ids = self._blocks.put_all([joined(part, {0: data}, self._far_size) for part in parts], hold)
         near = BlockList(block_size=self._near_size, size_bytes=size_bytes, ids=b"".join(ids))
         self.keep(wanted.content, Pair(near=near, far=wanted.blocks))
+        with self._indexing:
+            if self._index is not None:
+                self._index.add(wanted.content, wanted.blocks)
         return near
 
     async def assemble(self, wanted: Wanted, hold: EpochHold, run: Run) -> BlockList:
@@ -261,12 +264,14 @@ class Regrid:
             again = sorted({*again, *(index for index, each in enumerate(near) if each in absent)})
         joining = _Joining(self, wanted.blocks, near)
         await run(self._begin, wanted, joining)
+        came = False
         try:
             for batch in self._batches(again):
                 await self._fill(wanted, old, batch, joining, hold, run)
             await run(self.keep, wanted.content, Pair(near=joining.near, far=wanted.blocks))
+            came = True
         finally:
-            self._coming.end(wanted.content, joining)
+            self._coming.end(wanted.content, joining, came=came)
         return joining.near
 
     async def _fill(
@@ -347,6 +352,10 @@ class _Joining:
         self.fetched: Mapping[BlockId, bytes] = {}
         self._regrid = regrid
         self._far = far
+
+    def has(self, index: int) -> bool:
+        """See Arriving."""
+        return index in self.done or self._far[index] in self.fetched
 
     def held(self, index: int) -> bytes | None:
         """See Arriving."""

@@ -100,7 +100,7 @@ class Sources:
                 while len(self._installed) > _INSTALLED:
                     self._installed.popitem(last=False)
             self._contents.append(content)  # for an index that is made later
-        self._coming.end(content, file)
+        self._coming.end(content, file, came=installed is not None)
 
     def displacing(self, origin: Origin) -> None:
         """Say where in the trash a file is about to be: of two that swap contents one is always replaced first."""
@@ -121,7 +121,7 @@ class Sources:
             with suppress(BlockfsError, OSError):
                 found = set(ids).difference(self.directory.missing(ids))
         index = self._indexed()
-        return found.union(block for block in ids if block not in found and index.may_have(block))
+        return found.union(block for block in ids if block not in found and self._coming.may_have(index, block))
 
     def read(self, ids: Sequence[BlockId], *, checked: bool) -> Mapping[BlockId, bytes]:
         """See NearBlocks."""

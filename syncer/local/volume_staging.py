@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
@@ -150,7 +150,7 @@ class VolumeStaging:
         async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
             nonlocal received
             received = True
-            await self._run(self._store, got, hold)
+            await self._run(self._store, dict(got), hold)
 
         try:
             if missing:
@@ -172,8 +172,10 @@ class VolumeStaging:
         lacking = set(self._blocks.missing(first, hold))
         return [index for block, index in first.items() if block in lacking]
 
-    def _store(self, got: Iterable[tuple[BlockId, bytes]], hold: EpochHold) -> None:
-        for block, data in got:
+    def _store(self, got: Mapping[BlockId, bytes], hold: EpochHold) -> None:
+        """Put what nobody else has put since it was looked for; a block that several files want comes to each."""
+        for block in self._blocks.missing(got, hold):
+            data = got[block]
             self._blocks.put(data, hold, block_id=block)
             self._unsynced_bytes += len(data)
             if self._unsynced_bytes > _SYNC_BYTES:
@@ -265,7 +267,7 @@ class VolumeStaging:
     ) -> dict[int, BlockList]:
         """Store what came for some of the files; returns their block lists as the volume cuts them."""
         if self._regrid is None:
-            self._store(came.items(), hold)
+            self._store(came, hold)
             return {at: wanted[at].blocks for at in files}
         return {at: self._regrid.cut(wanted[at], came[wanted[at].blocks[0]], hold) for at in files}
 

@@ -236,7 +236,7 @@ def test_two_files_that_want_a_block_at_the_same_time_get_it_once(subject: Subje
 
 def test_small_files_and_large_ones_share_blocks(subject: Subject) -> None:
     own = pieces(subject, 3)
-    small = [own[0], own[1][:100], own[0], b"", bytes(50)]
+    small = [own[0], own[1][:100], own[0], b"", bytes(50), own[1]]
 
     async def work(pull: Pull) -> None:
         async def fetch(positions: Sequence[int], receive: Any) -> dict[int, Exception]:
@@ -249,10 +249,11 @@ def test_small_files_and_large_ones_share_blocks(subject: Subject) -> None:
         outcomes = await pull.root.create_all(orders, fetch)
         assert all(isinstance(outcome, Applied) for outcome in outcomes), outcomes
         await pull.create("another", own[1][:100])
-        assert len(pull.far.gave) == 3
+        await pull.create("more", own[1] + own[0])
+        assert len(pull.far.gave) == 4
 
     with_root(subject, [*own, own[1][:100]], work)
-    assert [subject.file(f"small{number}").read_bytes() for number in range(5)] == small
+    assert [subject.file(f"small{number}").read_bytes() for number in range(6)] == small
 
 
 def test_what_came_is_readable_for_others_at_once(subject: Subject) -> None:
