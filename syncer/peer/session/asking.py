@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -106,6 +107,7 @@ class Asking:
 
     def mature(self, now: float, live: Callable[[PeerId], bool]) -> None:
         """Make due again what has waited long enough and is offered by fewer than two live peers."""
+        live = cache(live)  # few peers, for thousands of ids
         for queue in self._waiting:
             while queue and queue[0].due_s <= now:
                 asked = queue.popleft()
