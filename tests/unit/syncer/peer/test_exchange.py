@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 import structlog
@@ -19,11 +21,13 @@ from syncer.peer.settings import Use
 from syncer.peer.wire.keys import derive, epoch_of
 from syncer.peer.wire.messages import Ping
 from syncer.ports.blocks import Want
-from tests.kit.peering import Shelf, block, name, on_a_clock
+from tests.kit.peering import Inline, Shelf, block, name, on_a_clock
 from tests.kit.stations import Station, Wire, running
 
 KEY, OTHER = RootKey(raw=b"k" * 32), RootKey(raw=b"o" * 32)
 BLOCKS = [block(number) for number in range(50)]
+A = TypeVar("A")
+R = TypeVar("R")
 STRANGER = bytes.fromhex("fe80") + bytes(13) + b"\xee"
 
 
@@ -50,6 +54,35 @@ async def test_one_fetches_from_the_other_and_both_tell_the_same() -> None:
     assert (went.blocks_to_peers, went.bytes_to_peers) == (50, 50_000)
     assert came.peers[0].addresses == ("fe80::1",)
     assert came.peers[0].link == "lan0"
+
+
+class Slow(Inline):
+    """Each look takes a tenth of a second; what is looked up is noted."""
+
+    looked: list[object]
+
+    async def look(self, what: Callable[[A], R], at: A) -> R:
+        """See Uploads."""
+        self.looked.append(at)
+        await trio.sleep(0.1)
+        return what(at)
+
+
+@on_a_clock
+async def test_questions_that_come_while_others_are_looked_up_are_looked_up_together() -> None:
+    blocks = [block(number, 10) for number in range(1000)]
+    wire, uploads = Wire(), Slow()
+    one, two = Station(wire), Station(wire)
+    one.exchange.uploads, uploads.looked = uploads, []
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(blocks))
+        two.exchange.share("root", [KEY], Shelf())
+        assert len(await two.fetches(blocks)) == 1000
+        figures = two.exchange.figures()
+    assert figures.frames_out["whohas"] >= 6
+    questions = [len(each) for each in uploads.looked if isinstance(each, list) and len(each[0]) == 8]
+    assert sum(questions[:2]) >= 1000
+    assert figures.tokens_answered >= 1000
 
 
 @on_a_clock
