@@ -13,15 +13,15 @@ import trio
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.sources import Deliver, Store
 from blockfs.engine.volume import Volume
-from blockfs.runtime.output import shown
+from blockfs.runtime.output import note, shown
 from blockfs.runtime.volumes import is_volume
 from syncer.blocks.board import Blocks
 from syncer.cli.lanlink import peers_for
-from syncer.cli.opening import other_roots
+from syncer.cli.opening import key_keeper, other_roots
 from syncer.cli.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.engine.fetch import serving
-from syncer.errors import UsageError
+from syncer.errors import SyncerError, UsageError
 from syncer.local.blocklists import BlockLists
 from syncer.local.mending import Mending
 from syncer.local.regrid import Pair
@@ -48,6 +48,7 @@ def find(blocks_path: str) -> Deliver:
     for root in linked.roots:
         if _is_of(root, blocks_path, volume):
             _refuse_if_off(root, registry)
+            _warn_without_key(root)
             return partial(_deliver, root, root.record.block_size if volume is None else volume.block_size)
     if linked.bad:
         raise linked.bad[0].error
@@ -67,6 +68,18 @@ def _refuse_if_off(root: LinkedRoot, registry: Registry) -> None:
     off = f"by {VARIABLE}=off" if is_silent(os.environ) else switched_off(root, registry, os.environ)
     if off:
         raise UsageError(f"peers of {shown(root.path)} are off {off}; nobody can be asked")
+
+
+def _warn_without_key(root: LinkedRoot) -> None:
+    """Say why only other roots of this machine will be looked into; a scrub of hours must not end with that."""
+    try:
+        keeper = key_keeper(root)
+        has_key = bool(keeper.keys_now())
+        why = "" if has_key else keeper.kept().off or "the share's key is not known yet; `blocksync reconcile`"
+    except (SyncerError, OSError) as error:
+        why = str(error)
+    if why:
+        note(f"warning: devices on the network can't be asked for {shown(root.path)}: {why}")
 
 
 def _deliver(root: LinkedRoot, block_size: int, wanted: Sequence[BlockId], store: Store) -> None:

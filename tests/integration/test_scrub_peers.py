@@ -2,73 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from syncer.cli.main import run
 from syncer.cli.roots import FORMAT, Registry, RootRecord, encoded_path
 from tests import effort
-from tests.kit.netns import Lan, Node
+from tests.kit.netns import Lan
+from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
 
-BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 DATA = random.Random(13).randbytes(40 * 65536 + 100)
 ONLY = random.Random(14).randbytes(65536)
-KINDS = (("64KiB", "mounted"), ("16KiB", "unmounted"), ("256KiB", "mounted"))[: effort.count("scrubs from peers")]
+ALL = (("64KiB", "mounted"), ("16KiB", "unmounted"), ("256KiB", "beside a daemon"))
+KINDS = ALL[: effort.count("scrubs from peers")]
 """Block size of the volume, where the share's is 64 KiB, and how it is scrubbed."""
 
 
-class Machines:
-    """A server, a node with a volume, and a node with a folder that runs the daemon."""
+class Two:
+    """A machine with a volume, its neighbour with a folder, and their server, which is away when it matters."""
 
     def __init__(self, lan: Lan, block_size: str) -> None:
-        self.server, self.broken, self.whole = lan.nodes
-        site = self.server.home / "server"
-        self.serving = self.server.start(
-            BLOCKSYNC, "serve", site, "--listen", f"{self.server.ipv4}:8800", stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        assert self.serving.stdout is not None
-        assert any("listening on" in line for line in self.serving.stdout)
-        self.url = f"pithos+http://{self.server.ipv4}:8800/v1/default/images"
-        self.token_file = site / "token"
-        self.volume = self.broken.home / "volume"
-        self.root, self.other = self.broken.home / "root", self.whole.home / "root"
-        self.broken.run(BLOCKSYNC, "init", self.volume, "--block-size", block_size)
-        self.other.mkdir()
-        self.root.mkdir()
-        self.broken.run(BLOCKSYNC, "mount", self.volume, self.root)
-
-    def link(self) -> None:
-        """Both have the same file, and one of them is there for others."""
-        for node, root in ((self.broken, self.root), (self.whole, self.other)):
-            node.run(BLOCKSYNC, "link", root, self.url, "--token-file", self.token_file)
-        (self.root / "image").write_bytes(DATA)
-        for node, root in ((self.broken, self.root), (self.whole, self.other)):
-            node.run(BLOCKSYNC, "reconcile", root, "--no-peers")
-        (self.root / "here alone").write_bytes(ONLY)
-        self.broken.run(BLOCKSYNC, "flush", self.root)
-        daemon = self.whole.start(BLOCKSYNC, "watch", stderr=subprocess.DEVNULL)
-        assert daemon.poll() is None
-        self.until_there(self.whole)
-        self.server.kill(self.serving)
-
-    def until_there(self, node: Node) -> None:
-        """Its daemon has a key and a link."""
-        while True:
-            done = node.run(BLOCKSYNC, "peers", "--json", expect=None)
-            told = json.loads(done.stdout.splitlines()[-1])
-            if told["type"] == "peers" and told["figures"] and told["figures"]["links"]:
-                return
+        server, broken, whole = lan.nodes
+        site = Site(server)
+        self.volume = broken.home / "volume"
+        broken.run(BLOCKSYNC, "init", self.volume, "--block-size", block_size)
+        (broken.home / "root").mkdir()
+        broken.run(BLOCKSYNC, "mount", self.volume, broken.home / "root")
+        self.broken, self.whole = Machine(broken, site), Machine(whole, site)
+        (self.broken.root / "image").write_bytes(DATA)
+        for machine in (self.broken, self.whole):
+            machine("reconcile", machine.root, "--no-peers")
+        site.kill()
+        (self.broken.root / "here alone").write_bytes(ONLY)
+        self.broken("flush", self.broken.root)
+        self.whole.watch()
+        self.whole.until("peers", is_there)
 
     def damage(self, *texts: bytes) -> None:
         """Spoil the volume's blocks with these bytes."""
@@ -80,38 +51,30 @@ class Machines:
                         file.seek(found)
                         file.write(b"damage!")
 
-    def scrub(self, path: Path, expect: int) -> dict[str, Any]:
-        done = self.broken.run(BLOCKSYNC, "scrub", path, "--from", "peers", "--json", expect=expect)
-        return dict(json.loads(done.stdout.splitlines()[-1]))
-
-
-@contextmanager
-def machines(home: Path, block_size: str) -> Iterator[Machines]:
-    with Lan(3, home=home) as lan:
-        made = Machines(lan, block_size)
-        try:
-            yield made
-        finally:
-            subprocess.run([BLOCKSYNC, "umount", made.root], check=False, capture_output=True)
-
 
 @pytest.mark.parametrize(("block_size", "state"), KINDS)
 def test_damaged_blocks_of_a_volume_come_from_the_neighbour(
     fuse: None, tmp_path: Path, block_size: str, state: str
 ) -> None:
-    with machines(tmp_path, block_size) as made:
-        made.link()
-        if state == "unmounted":
-            made.broken.run(BLOCKSYNC, "umount", made.root)
-        made.damage(*(DATA[place : place + 64] for place in (0, 5 * 65536 + 20_000, len(DATA) - 100)))
-        made.damage(ONLY[:64])
-        told = made.scrub(made.volume, expect=15)
-        assert len(told["fetched"]) == 3
-        assert len(told["not_found"]) == 1  # what only this volume has nobody can bring
-        assert sorted(told["fetched"] + told["not_found"]) == sorted(told["corrupt"])
-        if state == "unmounted":
-            made.broken.run(BLOCKSYNC, "mount", made.volume, made.root)
-        assert (made.root / "image").read_bytes() == DATA
+    with Lan(3, home=tmp_path) as lan:
+        two = Two(lan, block_size)
+        try:
+            if state == "unmounted":
+                two.broken("umount", two.broken.root)
+            elif state == "beside a daemon":
+                two.broken.watch()
+                two.broken.until("peers", has_peer)
+            two.damage(*(DATA[place : place + 64] for place in (0, 5 * 65536 + 20_000, len(DATA) - 100)))
+            two.damage(ONLY[:64])
+            told = two.broken.json("scrub", two.volume, "--from", "peers", expect=15)
+            assert len(told["fetched"]) == 3
+            assert len(told["not_found"]) == 1  # what only this volume has nobody can bring
+            assert sorted(told["fetched"] + told["not_found"]) == sorted(told["corrupt"])
+            if state == "unmounted":
+                two.broken("mount", two.volume, two.broken.root)
+            assert (two.broken.root / "image").read_bytes() == DATA
+        finally:
+            two.broken("umount", two.broken.root, expect=None)
 
 
 # --- who can't be asked
@@ -164,8 +127,12 @@ def test_a_root_whose_peers_are_off_asks_nobody_and_says_by_what(
     assert ("BLOCKSYNC_PEERS=off" if how == "environment" else "`blocksync peers off`") in said
 
 
-def test_a_sound_volume_asks_nobody(volume: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_volume_asks_nobody_and_a_root_without_a_key_is_told_of(
+    volume: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No namespace here: a frame would be one on the machine's network."""
     link(volume)
     assert run(["scrub", str(volume), "--from", "peers", "--json"]) == 0
-    shutil.rmtree(volume)
+    assert (
+        "devices on the network can't be asked for /mnt/images: the share's key is not known" in capsys.readouterr().err
+    )
