@@ -113,6 +113,8 @@ def test_who_asks_while_a_block_is_delivered_gets_it_too() -> None:
 
 
 def test_a_wrong_block_reaches_nobody_and_is_open_again() -> None:
+    """B2 of docs/design/board.md."""
+
     async def test() -> None:
         (block, data), *_ = blocks_of(1).items()
         seat, got = Seat(), Got()
@@ -157,6 +159,8 @@ def test_more_bytes_than_the_block_may_have_are_wrong_and_nuls_at_its_end_do_not
 
 
 def test_far_sources_see_only_what_all_near_ones_lack() -> None:
+    """B5 of docs/design/board.md."""
+
     async def test() -> None:
         blocks = blocks_of(9)
         mine = dict(list(blocks.items())[:3])
@@ -176,6 +180,8 @@ def test_far_sources_see_only_what_all_near_ones_lack() -> None:
 
 
 def test_what_all_sources_lack_fails_with_the_last_reason() -> None:
+    """B1 of docs/design/board.md."""
+
     async def test() -> None:
         block, other = blocks_of(2)
         own, remote = Seat("own", near=True), Seat()
@@ -265,6 +271,8 @@ def test_a_source_that_ends_lacks_everything_also_what_it_had_claimed(error: Rem
 
 
 def test_no_source_holds_more_than_half_of_the_budget_and_a_block_is_always_allowed() -> None:
+    """B3 of docs/design/board.md."""
+
     async def test() -> None:
         blocks = blocks_of(9)
         one, two = Seat("peers"), Seat("other")
@@ -351,6 +359,7 @@ def test_a_receiver_that_fails_fails_its_own_fetch_only() -> None:
 
 @pytest.mark.parametrize("while_delivered", [False, True])
 def test_a_cancelled_caller_frees_its_claims_and_loses_nobody_elses_block(while_delivered: bool) -> None:
+    """B7 of docs/design/board.md."""
     async def test() -> None:
         blocks = blocks_of(4)
         shared = list(blocks)[:2]
@@ -388,6 +397,8 @@ def ids_of(got: Got) -> list[BlockId]:
 
 
 def test_a_claimed_want_is_nobody_elses_but_once_more_in_the_end_game() -> None:
+    """B6 of docs/design/board.md."""
+
     async def test() -> None:
         (block, data), *_ = blocks_of(1).items()
         seats = [Seat("peers"), Seat("other"), Seat("third")]
@@ -507,6 +518,8 @@ def test_more_tells_the_end() -> None:
 
 
 def test_the_figures_of_the_sources_add_up_to_what_was_received() -> None:
+    """B9 of docs/design/board.md."""
+
     async def test() -> None:
         blocks = blocks_of(50)
         own = Holding("own", dict(list(blocks.items())[::5]), near=True)
@@ -566,6 +579,7 @@ def steps_of(test: Callable[[], Awaitable[None]]) -> int:
 
 @pytest.mark.parametrize("with_peers", [False, True])
 def test_a_block_costs_the_same_however_many_are_wanted(with_peers: bool) -> None:
+    """B8 of docs/design/board.md."""
     def work(count: int) -> Callable[[], Awaitable[None]]:
         blocks = blocks_of(count)
         has = dict(list(blocks.items())[::2])

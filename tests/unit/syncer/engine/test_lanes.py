@@ -53,7 +53,7 @@ def test_holes_are_no_common_blocks() -> None:
 
 
 def test_blocks_that_several_new_files_share_travel_once(tmp_path: Path) -> None:
-    """Breaks when files are transferred side by side without looking at what they share."""
+    """R11. Breaks when files are transferred side by side without looking at what they share."""
     first, second = devices(tmp_path, "a", "b")
     shared = noise(1, 40 * BLOCK)
     for number in range(12):

@@ -1,4 +1,7 @@
-"""Blocks of a root for other devices: what is in the share as the base says, and nothing else that is on the disk."""
+"""Blocks of a root for other devices: what is in the share as the base says, and nothing else that is on the disk.
+
+That is B10 of docs/design/board.md.
+"""
 
 from __future__ import annotations
 
