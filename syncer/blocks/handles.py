@@ -320,7 +320,8 @@ class Handle:
             entry = table.open.get(want.id)
             if entry is None or entry.data is not None:
                 continue
-            if block != want.id or len(data) > entry.want.length:
+            # A near one may have more of it: an object that was cut keeps the id of its last block as that was.
+            if block != want.id or (len(data) > entry.want.length and not self._is_near):
                 outcomes[at] = Given.WRONG
                 self.wrong += 1
                 if not hold:

@@ -54,7 +54,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     Attributes:
         id: SHA-256 of the canonical block. Never `ZERO_BLOCK`: a hole is nowhere.
-        length: Most bytes that its canonical form may have, at least 1; more is no answer. What the budget counts.
+        length: Most bytes that its canonical form may have, at least 1; more is no answer of a far source. What the
+            budget counts. Who receives more puts only so many in place: an object that was cut keeps its last id.
         places: Where the remote has it. Empty: nobody knows a file that has it, so only near sources and peers can
             serve it.
     """

@@ -158,6 +158,25 @@ def test_more_bytes_than_the_block_may_have_are_wrong_and_nuls_at_its_end_do_not
     run(test)
 
 
+def test_a_near_source_may_have_more_of_a_block_that_was_cut() -> None:
+    """Breaks when an object that was cut on a plain Pithos can't be had from the file that it was cut from."""
+
+    async def test() -> None:
+        ((block, data),) = blocks_of(1).items()
+        board, got = Blocks([Holding("own", {block: data}, near=True), Holding("remote", {})]), dict[BlockId, bytes]()
+
+        async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
+            got.update(batch)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(board.run)
+            assert not await board.fetch([want(block, length=3)], receive, urgency=Urgency.LARGE)
+            nursery.cancel_scope.cancel()
+        assert got == {block: data}
+
+    trio.run(test)
+
+
 def test_far_sources_see_only_what_all_near_ones_lack() -> None:
     """B5 of docs/design/board.md."""
 
@@ -360,6 +379,7 @@ def test_a_receiver_that_fails_fails_its_own_fetch_only() -> None:
 @pytest.mark.parametrize("while_delivered", [False, True])
 def test_a_cancelled_caller_frees_its_claims_and_loses_nobody_elses_block(while_delivered: bool) -> None:
     """B7 of docs/design/board.md."""
+
     async def test() -> None:
         blocks = blocks_of(4)
         shared = list(blocks)[:2]
@@ -580,6 +600,7 @@ def steps_of(test: Callable[[], Awaitable[None]]) -> int:
 @pytest.mark.parametrize("with_peers", [False, True])
 def test_a_block_costs_the_same_however_many_are_wanted(with_peers: bool) -> None:
     """B8 of docs/design/board.md."""
+
     def work(count: int) -> Callable[[], Awaitable[None]]:
         blocks = blocks_of(count)
         has = dict(list(blocks.items())[::2])
