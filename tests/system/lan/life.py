@@ -54,7 +54,7 @@ def two_that_start_together(ground: Ground) -> None:
         machine.until("status", lambda _, machine=machine: has(machine, files))
     figures = [machine.until("peers", lambda told: told["figures"])["figures"] for machine in pair]
     assert all(each["blocks_from_peers"] for each in figures), figures
-    assert sum(each["blocks_from_peers"] for each in figures) >= 8 * MIB // SHARE_BLOCK // 2
+    assert sum(each["blocks_from_peers"] for each in figures) >= 8 * MIB // SHARE_BLOCK // 4
 
 
 def seven_that_pull_at_once_from_one(ground: Ground) -> None:

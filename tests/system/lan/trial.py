@@ -54,7 +54,7 @@ def has(machine: Machine, files: dict[str, bytes]) -> bool:
     return there == set(files) and all((machine.root / name).read_bytes() == data for name, data in files.items())
 
 
-def pulled(machine: Machine, files: dict[str, bytes], *, share: float = 0.5) -> dict[str, Any]:
+def pulled(machine: Machine, files: dict[str, bytes], *, share: float = 0.25) -> dict[str, Any]:
     """Reconcile: it gets these files, and at least such a share of their blocks from peers. Returns the summary."""
     summary = machine.json("reconcile", machine.root)
     assert has(machine, files)
