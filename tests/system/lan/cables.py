@@ -55,6 +55,30 @@ def a_cable_is_pulled_and_put_in_again_in_mid_transfer(ground: Ground) -> None:
     assert two.json("peers")["figures"]["blocks_from_peers"] > 0
 
 
+def an_interface_that_goes_in_mid_transfer(ground: Ground) -> None:
+    """Two machines with two cables each: one of them is taken away, and what came by it comes by the other."""
+    one, two = machines = ground.machines(2)
+    left = {machine.node.number: machine.node for machine in machines}
+    for node in left.values():
+        node.add_interface("lan1")
+    try:
+        one.settings('upload_limit = "2MB"')
+        files = ground.seed(one, image=6 * MIB)
+        assert one.json("peers")["figures"]["links"] == ["lan0", "lan1"]
+        two.watch()
+        told = two.until("peers", lambda told: has_peer(told) and told["figures"]["blocks_from_peers"] > 0)
+        assert len(told["figures"]["peers"]) == 1  # one peer, by whichever cable it was heard first
+        left.pop(one.node.number).remove_interface("lan1")
+        two.until("status", lambda _: has(two, files))
+        assert one.json("peers")["figures"]["links"] == ["lan0"]
+        more = put(one, later=2 * MIB)
+        two.until("status", lambda _: has(two, files | more))
+        assert two.json("peers")["figures"]["blocks_from_peers"] > 0
+    finally:
+        for node in left.values():
+            node.remove_interface("lan1")
+
+
 def a_small_mtu(ground: Ground) -> None:
     """1400 bytes: frames and connections keep to it, and nothing is fragmented."""
     one, two = machines = ground.machines(2)
