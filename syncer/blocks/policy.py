@@ -15,11 +15,10 @@ FIRST_SHARE: Final = 32  # the first window is at most this part of the bytes wa
 FIRST_BYTES: Final = 4 << 20  # … and this
 GRACE_S: Final = 0.004  # so long answers may take if nobody was heard yet: 2 ms until it is asked, 0.5 to answer
 EARLY_S: Final = 0.5  # answers may come late, by Wi-Fi or of a busy machine: for so long …
+FEW_BYTES: Final = 2 << 20  # … the server has no more than this, or a first window, at a time; of offered wants always
 AHEAD_S: Final = 0.25  # somebody is there: what the server brings in this time is on its way of what nobody offers …
-AHEAD_SHARE: Final = (
-    256  # … or this part of the bytes wanted: those who are there may want the same, and ask for it, too
-)
-FEW_BYTES: Final = 1 << 20  # … the server has no more than this, or a first window, at a time; of offered wants always
+AHEAD_SHARE: Final = 256  # … or this part of the bytes wanted: those who are there may want the same, and ask for it …
+AHEAD_BYTES: Final = 1 << 20  # … but no more than this
 HEARD_S: Final = 60.0  # so long a device counts as there
 HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there
 SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate
@@ -130,7 +129,7 @@ class ServerPolicy:
         Less, and nothing comes while a request travels; more, and devices that want the same fetch the same: what one
         of them is getting, the others do not know.
         """
-        return max(min(FEW_BYTES, self._wanted // AHEAD_SHARE), int(AHEAD_S * (self.server.rate(now) or 0.0)))
+        return max(min(AHEAD_BYTES, self._wanted // AHEAD_SHARE), int(AHEAD_S * (self.server.rate(now) or 0.0)))
 
     def few_bytes(self) -> int:
         """How many bytes these few are, at least one want."""

@@ -121,9 +121,7 @@ class ServerHandle(Handle):
             self._first = None
             entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
         if entry is not None and self._turn is Turn.SPARE:
-            most = self._policy.ahead_bytes(self._now)
-            # In two requests: while one travels, the server is busy with the other.
-            return self._few(entry, most) if self.claimed_bytes - self._claimed_before <= most // 2 else None
+            return self._few(entry, self._policy.ahead_bytes(self._now))
         if entry is not None:
             return self._few(entry, self._policy.few_bytes()) if self._now < self._policy.early_until() else entry
         if self._spare_only:
@@ -135,8 +133,12 @@ class ServerHandle(Handle):
         return None if entry is None else self._few(entry, self._policy.few_bytes())
 
     def _few(self, entry: Entry, most: int) -> Entry | None:
-        """A want that a device may yet bring faster: only if so little is claimed that it does no harm."""
-        if not self.claimed_bytes or self.claimed_bytes + entry.want.length <= most:
+        """A want that a device may yet bring faster: only if so little is claimed that it does no harm.
+
+        Half of that at once: while one request travels, the server is busy with the other.
+        """
+        claimed = self.claimed_bytes + entry.want.length
+        if not self.claimed_bytes or (claimed <= most and claimed - self._claimed_before <= most // 2):
             return entry
         self._has_enough = True
         return None

@@ -14,6 +14,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.blocks.meter import LEAST_SEEN_S, STALL_S, Meter
 from syncer.blocks.policy import (
+    AHEAD_BYTES,
     AHEAD_S,
     AHEAD_SHARE,
     EARLY_S,
@@ -188,16 +189,16 @@ def test_where_nobody_was_heard_the_server_has_little_at_a_time_at_first() -> No
         peers, remote = Seat("peers"), Seat("remote")
         async with wanted([want(block, length=length) for block in blocks], peers, remote):
             first = remote.board.take(1 << 30)
+            assert len(first) == 10
             await trio.sleep(GRACE_S)
-            more = remote.board.take(1 << 30)
-            assert len(first) + len(more) == 16
+            assert len(remote.board.take(1 << 30)) == 6
             began = trio.current_time()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(remote.board.more)
                 await trio.sleep(0.1)
-                await remote.board.give([(first[0], blocks[first[0].id])])
+                await remote.board.give([(each, blocks[each.id]) for each in first])
             assert trio.current_time() - began == 0.1
-            assert len(remote.board.take(1 << 30)) == 1
+            assert [len(remote.board.take(1 << 30)) for _ in range(3)] == [8, 2, 0]  # half of it in one request
             assert await remote.board.more()
             assert trio.current_time() - began == EARLY_S - GRACE_S
             assert remote.board.take(1 << 30)
@@ -270,7 +271,7 @@ def test_while_a_device_is_there_little_of_what_nobody_offers_is_on_its_way_in_t
             while not (taken := remote.board.take(1 << 30)):
                 assert await remote.board.more()
             more = remote.board.take(1 << 30)
-            assert (len(taken), len(more)) == (3, 1)
+            assert (len(taken), len(more)) == (2, 2)
             assert 4 * BLOCK == 1024 * BLOCK // AHEAD_SHARE
             assert not remote.board.take(1 << 30)
             assert await nothing_new(remote.board, 1)
@@ -286,7 +287,7 @@ def test_on_its_way_is_what_the_server_brings_in_a_quarter_of_a_second() -> None
     policy.wanted(64 * MIB)
     assert policy.ahead_bytes(0) == 64 * MIB // AHEAD_SHARE
     policy.wanted(1024 * MIB)
-    assert policy.ahead_bytes(0) == FEW_BYTES
+    assert policy.ahead_bytes(0) == AHEAD_BYTES
     policy.server.run(0)
     policy.server.count(100 * MIB, 1)
     assert policy.ahead_bytes(1) == AHEAD_S * 100 * MIB
