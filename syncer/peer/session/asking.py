@@ -1,6 +1,7 @@
 """What we ask of the peers of one share: wants, who offers them, and when to ask again.
 
-    wanted ── want ──> DUE ── sent ──> ASKED ── after 0.3, 1, 5, then each 30 s ──> DUE, or ASKED again if two offer it
+    wanted ── want ──> DUE ── sent ──> ASKED ── after 0.3, 1, 5, then each 30 s ──> DUE, or ASKED again if one offers it
+                        │                └───── somebody comes ──> DUE, unless two offer it
                         └─────────────── drop_want: gone from wherever it is ───────────────┘
 
 All of it is O(1) for each id and each time it is asked: an id lies in a list for each time it was asked, and the lists
@@ -21,7 +22,7 @@ from syncer.peer.session.actions import PeerId
 
 COALESCE_S: Final = 0.002  # wants that come one after the other travel together
 AGAIN_S: Final = (0.3, 1.0, 5.0, 30.0)  # after so long ask again, the last one for ever
-ENOUGH: Final = 2  # so many live peers that offer a block: nobody else is asked
+ENOUGH: Final = 2  # so many live peers that offer a block: who comes is not asked for it
 WANTS: Final = 65_536  # most of one share: a window of the board. 10 MiB with all that hangs on them
 ANSWERS: Final = 256  # to one question
 _STALE: Final = 1024  # so many that are not due any more lie in the order
@@ -106,7 +107,11 @@ class Asking:
         return self._flush_s if self._due else math.inf
 
     def mature(self, now: float, live: Callable[[PeerId], bool]) -> None:
-        """Make due again what has waited long enough and is offered by fewer than two live peers."""
+        """Make due again what has waited long enough and is offered by no live peer.
+
+        All who are there were asked, and who is connected tells what it gets: to ask for what one offers would be to
+        ask for all of it again.
+        """
         live = cache(live)  # few peers, for thousands of ids
         for queue in self._waiting:
             while queue and queue[0].due_s <= now:
@@ -115,13 +120,27 @@ class Asking:
                 for block in asked.ids:
                     if self._wants.get(block) is not asked:
                         continue  # dropped since, and perhaps wanted anew: then another list has it
-                    if sum(map(live, self._providers.get(block, ()))) >= ENOUGH:
+                    if any(map(live, self._providers.get(block, ()))):
                         enough.append(block)
                     else:
                         self._due[block] = None
                         self._order.append(block)
                 self._wait(enough, asked.times, now)
                 self._flush_s = max(self._flush_s, now) if self._due else self._flush_s
+
+    def hasten(self, now: float, live: Callable[[PeerId], bool]) -> None:
+        """Somebody came: make due what was asked and is offered by fewer than two live peers."""
+        live = cache(live)
+        for block, asked in self._wants.items():
+            if (
+                asked is not _NEVER
+                and block not in self._due
+                and sum(map(live, self._providers.get(block, ()))) < ENOUGH
+            ):
+                self._due[block] = None
+                self._order.append(block)
+        if self._due:
+            self._flush_s = max(self._flush_s, now)
 
     def take(self, most: int, now: float) -> tuple[BlockId, ...]:
         """Some that are due, for one question. They count as asked now."""

@@ -81,6 +81,14 @@ class Neighbours:
         """There is none any more."""
         self._connected.discard(peer)
 
+    def is_connected(self, peer: PeerId) -> bool:
+        """Whether there is a connection to it."""
+        return peer in self._connected
+
+    def get(self, peer: PeerId) -> Neighbour | None:
+        """As it was heard last; None: it was not."""
+        return self._heard.get(peer)
+
     def connections(self) -> tuple[PeerId, ...]:
         """Who is connected."""
         return tuple(self._connected)

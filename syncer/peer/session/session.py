@@ -53,6 +53,7 @@ from syncer.peer.wire.keys import EpochKeys, epoch_of, nearby_epoch
 HOLD_MOST_S: Final = 0.020
 HOLD_TRIPS: Final = 4
 DISCOVERY_S: Final = 1.0  # while somebody is there, so often a question asks also those who have nothing
+HASTEN_S: Final = 1.0  # so often, at most, all is asked again because somebody came
 BROADCASTS: Final = 8  # frames of one flush; with more wants than that connected peers are asked over their connections
 _QID_BYTES: Final = 4
 _WHOHAS_BYTES: Final = 8  # of a question's body before its tokens
@@ -74,13 +75,15 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
 class _Share:
     """One share that we take part in."""
 
-    __slots__ = ("answers", "asking", "discovered_s", "neighbours")
+    __slots__ = ("answers", "asking", "discovered_s", "hasten_s", "hastened_s", "neighbours")
 
     def __init__(self) -> None:
         self.asking = Asking()
         self.neighbours = Neighbours()
         self.answers = True
         self.discovered_s = -math.inf
+        self.hastened_s = -math.inf  # when it was asked again last, because somebody came
+        self.hasten_s = math.inf  # when it will be
 
 
 class Session:
@@ -258,6 +261,7 @@ class Session:
                 near = tuple(filter(is_near, presence.addresses))
                 state.neighbours.reachable(peer, near, presence.port, 0)
                 if presence.asks:
+                    state.hasten_s = max(now, state.hastened_s + HASTEN_S) if len(state.asking) else math.inf
                     actions += self._hear_newcomer(state, received.key, link, source, now, unix_s)
         return actions
 
@@ -275,13 +279,17 @@ class Session:
             actions += self._answer(due, now, unix_s) if isinstance(due, Reply) else self._say_hello(due, now, unix_s)
         for state in self._shares.values():
             state.asking.mature(now, partial(self._is_good, state, now))
+            if state.hasten_s <= now:
+                state.hastened_s, state.hasten_s = now, math.inf
+                state.asking.hasten(now, partial(self._is_good, state, now))
         return actions + self._ask(now, unix_s)
 
     def next_deadline(self, now: float) -> float | None:
         """When to call `tick`, monotonic seconds; None: not before something happens."""
         asking = [state.asking for state in self._shares.values()]
         ready_s = self._outbound.ready_at(now)
-        soonest = min(self._answering.next_due(), *(each.again_at() for each in asking), math.inf)
+        hastened = (state.hasten_s for state in self._shares.values() if len(state.asking))
+        soonest = min(self._answering.next_due(), *(each.again_at() for each in asking), *hastened, math.inf)
         if ready_s is not None:
             soonest = min(soonest, max(ready_s, min((each.flush_at() for each in asking), default=math.inf)))
         return None if math.isinf(soonest) else soonest
@@ -428,7 +436,13 @@ class Session:
 
     def _is_good(self, state: _Share, now: float, peer: PeerId) -> bool:
         bad = self.standing.is_banned(peer, now) or self.standing.is_ignored(peer, now)
-        return not bad and state.neighbours.is_live(peer, now)
+        return not bad and state.neighbours.is_live(peer, now) and self._can_be_reached(state, now, peer)
+
+    def _can_be_reached(self, state: _Share, now: float, peer: PeerId) -> bool:
+        neighbour = state.neighbours.get(peer)
+        if neighbour is None or not neighbour.addresses or state.neighbours.is_connected(peer):
+            return True
+        return bool(self.standing.open(neighbour.addresses, neighbour.link, now))
 
     def _took(self, seconds: float) -> None:
         self.counters.took(seconds)

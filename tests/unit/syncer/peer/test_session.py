@@ -207,6 +207,37 @@ def test_hello_is_answered_within_a_budget() -> None:
     assert len(frames(early.hear(late.up(), late), FrameType.HELLO)) == 1
 
 
+def test_what_one_has_is_asked_once() -> None:
+    """Breaks as a second question for each block where one machine has all of them."""
+    blocks = ids(*range(400))
+    asker, holder = two(*blocks)
+    asker.hear(holder.hear(asker.want(*blocks), asker), holder)
+    for _ in range(50):
+        asker.hear(holder.hear(asker.tick(1.0), asker), holder)
+    assert asker.session.counters.tokens_asked == len(blocks)
+
+
+def test_who_comes_is_asked_at_once_for_what_one_has_and_once_a_second_at_most() -> None:
+    blocks = ids(*range(10))
+    asker, holder = two(*blocks)
+    asker.hear(holder.hear(asker.want(*blocks), asker), holder)
+    late = Machine(3, {"s": set(blocks)})
+    late.follow()
+    asker.tick(0.01)
+    asked = asker.hear(late.up(), late)
+    assert len(frames(asked, FrameType.WHOHAS)) == 1
+    (answer,) = answers(asker.hear(late.hear(asked, asker), late))
+    assert set(answer.ids) == set(blocks)
+    late.session.link_down(L)
+    assert frames(asker.hear(late.up(), late), FrameType.WHOHAS) == []  # two have all of it
+    another = Machine(4, {"s": {blocks[0]}})
+    another.follow()
+    asker.session.want("s", ids(11), asker.now, asker.unix_s)
+    asker.tick(0.1)
+    assert frames(asker.hear(another.up(), another), FrameType.WHOHAS) == []  # a second has not passed
+    assert frames(asker.tick(1.0), FrameType.WHOHAS)
+
+
 def test_bye_is_said_at_the_end_and_heard() -> None:
     asker, holder = two()
     holder.session.link_down(L)
