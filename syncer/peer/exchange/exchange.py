@@ -53,7 +53,7 @@ from syncer.ports.blocks import ShareIndex
 log = Log()
 
 CONNECTION_S: Final = 600.0  # then it is begun anew, under the key and the epoch of that time
-POWER_S: Final = 30.0  # so often we look whether the machine runs on its battery, if that matters at all
+POWER_S: Final = 0.5  # so often, at most, we look whether the machine runs on its battery, if that matters at all
 LINK_S: Final = 0.1  # the first link is there within it, after the start: the kernel is asked, and NetworkManager
 QUESTIONS: Final = 64  # are looked up at once: 10,000 ids, 10 ms
 PAUSE_S: Final = 0.1  # if the system has no more file descriptors for who comes in
@@ -282,22 +282,30 @@ class Exchange:
 
     async def _look_up(self, share: str) -> None:
         """Look up what is asked of a share, together with what is asked meanwhile: a thread is as dear as 100 ids."""
+        waiting, owed = self._questions[share], list[LookUp]()
         try:
-            while waiting := self._questions[share]:
-                questions = waiting[:QUESTIONS]
+            while waiting:
+                owed = waiting[:QUESTIONS]
                 del waiting[:QUESTIONS]
                 index = self._indexes.get(share)
-                tokens = [token for each in questions for token in each.tokens]
+                tokens = [token for each in owed for token in each.tokens]
                 held = [False] * len(tokens)
                 if index is not None and self._may_serve():
                     held = await self.uploads.look(index.match, tokens)
-                self.session.load = self.uploads.load
-                now, unix = trio.current_time(), self._unix()
-                answers = iter(held)
-                for each in questions:
-                    self._do(self.session.looked_up(each.ticket, list(islice(answers, len(each.tokens))), now, unix))
+                self._looked_up(owed, held)
+                owed = []
         finally:
             del self._questions[share]
+            # Whatever became of the look-up: their places among those in work are free again.
+            owed += waiting
+            self._looked_up(owed, [False] * sum(len(each.tokens) for each in owed))
+
+    def _looked_up(self, questions: Sequence[LookUp], held: Sequence[bool]) -> None:
+        self.session.load = self.uploads.load
+        now, unix = trio.current_time(), self._unix()
+        answers = iter(held)
+        for each in questions:
+            self._do(self.session.looked_up(each.ticket, list(islice(answers, len(each.tokens))), now, unix))
 
     async def _tick(self) -> None:
         while True:
@@ -376,16 +384,24 @@ class Exchange:
                     await trio.sleep(PAUSE_S)
                     continue
                 failed = False
-                comes = tcp.there(stream)
-                if comes is None or not self._came_right(stream) or not self.admit(stream, comes[0]):
+                comes, is_right = tcp.there(stream), partial(self._came_right, stream)
+                if comes is None or not self.admit(stream, comes[0], is_right):
                     stream.socket.close()
 
-    def admit(self, stream: trio.abc.Stream, address: bytes) -> bool:
-        """Let somebody in who has come from this address. False: there is no place; the stream is the caller's."""
+    def admit(self, stream: trio.abc.Stream, address: bytes, is_right: Callable[[], bool] = lambda: True) -> bool:
+        """Let somebody in who has come.
+
+        Args:
+            stream: The caller's, if this says False.
+            address: From where.
+            is_right: Whether it came by a link on which we serve now.
+
+        Returns:
+            False: there is no place.
+        """
         banned = self.session.standing.is_banned(address, trio.current_time())
-        if banned or self._nursery is None or not self._may_serve() or not self._door.enter(address):
-            return False
-        return self._spawn(self._receive, stream, address)
+        may = self._nursery is not None and not banned and is_right() and self._may_serve()
+        return may and self._door.enter(address) and self._spawn(self._receive, stream, address, is_right)
 
     def _came_right(self, stream: trio.SocketStream) -> bool:
         """Whether it came by a link on which we serve."""
@@ -396,7 +412,7 @@ class Exchange:
         serving = [came for came in self._came.values() if came.serves and address in came.addresses]
         return any(not tcp.is_link_local(address) or came.index == zone for came in serving)
 
-    async def _receive(self, stream: trio.abc.Stream, address: bytes) -> None:
+    async def _receive(self, stream: trio.abc.Stream, address: bytes, is_right: Callable[[], bool]) -> None:
         """A connection that somebody else has begun."""
         is_proven = False
         try:
@@ -410,7 +426,7 @@ class Exchange:
                 self._door.proven()
             if is_proven and channel is not None and index is not None:
                 with trio.move_on_after(CONNECTION_S):
-                    await Serving(channel, index, self.uploads, partial(self._is_served, index)).run()
+                    await Serving(channel, index, self.uploads, lambda: is_right() and self._is_served(index)).run()
         finally:
             self._door.leave(address, proven=is_proven)
             with trio.CancelScope(shield=True):

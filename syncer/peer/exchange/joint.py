@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from blockfs.blocks.ids import BlockId
+from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.errors import SyncerError
 from syncer.ports.blocks import ShareIndex
@@ -86,6 +87,6 @@ class Joint:
 def _asked(look: Callable[[A], T], at: A) -> T | None:
     try:
         return look(at)
-    except (SyncerError, OSError) as error:
+    except (SyncerError, BlockfsError, OSError) as error:
         log.warning("peers.index_failed", error=str(error))
         return None

@@ -46,6 +46,7 @@ IDLE_S: Final = 60.0
 SEND_S: Final = 10.0  # for a quarter of a megabyte: who reads more slowly than that is of no use to itself
 LINE: Final = 1024  # requests of one connection
 RETRY_MS: Final = 250
+SERVED_S: Final = 0.5  # so often we look whether the share is served yet
 FRESH_S: Final = 0.1  # so often we look for what came in, as long as the peer waits for something
 ASKED: Final = 65_536  # tokens for which a peer waits
 _READ_BYTES: Final = 1 << 20  # small blocks are read together, up to this
@@ -84,11 +85,19 @@ class Serving:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._upload)
                     nursery.start_soon(self._tell)
+                    nursery.start_soon(self._end_unserved, nursery.cancel_scope)
                     await self._listen()
                     nursery.cancel_scope.cancel()
         finally:
             await self._channel.close(Close(reason=self._why))
         return self._why
+
+    async def _end_unserved(self, scope: trio.CancelScope) -> None:
+        """End the connection when what it is for is served no more: on battery, by a costly link, after a pause."""
+        while self._is_served():
+            await trio.sleep(SERVED_S)
+        self._why = CloseReason.REFUSED
+        scope.cancel()
 
     # --- what the peer says
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -19,7 +19,7 @@ from syncer.peer.session.actions import PeerId
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Use
 from syncer.peer.wire.keys import derive, epoch_of
-from syncer.peer.wire.messages import Ping
+from syncer.peer.wire.messages import Close, CloseReason, Ping
 from syncer.ports.blocks import Want
 from tests.kit.peering import Inline, Shelf, block, name, on_a_clock
 from tests.kit.stations import Station, Wire, running
@@ -344,6 +344,54 @@ async def test_on_battery_it_asks_and_does_not_serve() -> None:
         one.on_battery = False
         await trio.sleep(60)
         assert len(await two.fetches(BLOCKS[:10])) == 10
+
+
+@on_a_clock
+@pytest.mark.parametrize("why", ["battery", "pause", "off", "metered"])
+async def test_a_connection_ends_within_a_second_when_nothing_is_served_any_more(why: str) -> None:
+    """Breaks as a machine on its battery that sends on for ten minutes."""
+    wire = Wire()
+    one = Station(wire, on_battery=Use.ASK)
+    is_right = True
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        ours, theirs = trio.testing.memory_stream_pair()
+        assert one.exchange.admit(theirs, STRANGER, lambda: is_right)
+        keys = derive(KEY.raw, epoch_of(1e9 + trio.current_time()))
+        channel = await greet(ours, keys, b"a stranger's id.", b"e" * 32)
+        assert isinstance(channel, Channel)
+        await channel.send([Ping(number=7)])
+        assert await channel.receive() == [Ping(number=7, answer=True)]
+        await trio.sleep(5)
+        began = trio.current_time()
+        one.on_battery = why == "battery"
+        is_right = why != "metered"
+        if why == "pause":
+            one.exchange.share("root", [KEY], None)
+        elif why == "off":
+            one.exchange.unshare("root")
+        assert await channel.receive() == [Close(reason=CloseReason.REFUSED)]
+        assert trio.current_time() - began <= 1
+
+
+@on_a_clock
+async def test_a_look_up_that_fails_leaves_no_question_in_work() -> None:
+    class Broken(Shelf):
+        def match(self, prefixes: Sequence[bytes]) -> list[bool]:
+            raise ValueError("a bug")
+
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+
+    async def ask() -> None:
+        async with running(one, two):
+            one.exchange.share("root", [KEY], Broken(BLOCKS))
+            two.exchange.share("root", [KEY], Shelf())
+            await two.fetches(BLOCKS[:1])
+
+    with pytest.raises(BaseExceptionGroup):
+        await ask()
+    assert len(one.exchange.session._answering) == 0
 
 
 @on_a_clock
