@@ -115,6 +115,8 @@ def passphrase_command(root: bytes, file: str | None, clear: bool, as_json: bool
         mark = mark_of(made.key.key)
         done = f"has a key made from the passphrase; its mark is {mark}, on each device with the same passphrase"
     told = control.reload(registry.socket)
+    if clear:
+        control.sync(registry.socket, linked.record.uuid)  # the daemon reads the key in a cycle; none might come soon
     if as_json:
         json_line("passphrase", {"root": shown(linked.path), "set": not clear, "mark": mark, "daemon": told})
     else:
@@ -143,12 +145,15 @@ def _switch(root: bytes | None, *, on: bool, as_json: bool) -> int:
             "peers are off for every root; `blocksync peers on`, then `blocksync peers off ROOT` for the others"
         )
     done = 0
+    keyless: list[str] = []  # a daemon reads the key in a cycle, and none might come soon
 
     def work(linked: LinkedRoot) -> None:
         nonlocal done
         # Off for all is one mark, and leaves those of single roots; on for all takes them all away.
         if root is not None or on:
             linked.set_peers(on=on)
+            if on and not os.path.exists(linked.lan_key):
+                keyless.append(linked.record.uuid)
         done += 1
         reason = switched_off(linked, registry, os.environ)
         if as_json:
@@ -158,6 +163,8 @@ def _switch(root: bytes | None, *, on: bool, as_json: bool) -> int:
 
     code = for_each(registry.chosen(root), work, alone=root is not None, as_json=as_json)
     told = control.reload(registry.socket)
+    for uuid in keyless:
+        control.sync(registry.socket, uuid)
     if as_json:
         json_line("summary", {"roots": done, "daemon": told})
     return code

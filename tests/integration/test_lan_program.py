@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,6 +115,26 @@ def only_who_has_the_passphrase_is_a_peer(two: tuple[Machine, Machine]) -> None:
         assert f"made from a passphrase, mark {mark}" in machine("doctor")
 
 
+def a_daemon_looks_for_the_key_as_soon_as_it_is_wanted(two: tuple[Machine, Machine]) -> None:
+    """Nothing changes in the root or on the server, so no other cycle comes soon."""
+    one, _ = two
+
+    def takes_part(told: dict[str, Any]) -> bool:
+        return [share["off"] for share in told["shares"]] == [""]
+
+    one("peers", "off")
+    one.watch()
+    one.until("status", lambda live: live["phase"] == "idle")
+    assert not takes_part(one.json("peers"))
+    one("peers", "on")
+    one.until("peers", takes_part)
+    secret = one.node.home / "passphrase"
+    secret.write_text("six words that nobody would guess\n")
+    one("peers", "passphrase", one.root, "--file", secret)
+    one("peers", "passphrase", one.root, "--clear")
+    one.until("peers", takes_part)
+
+
 def a_daemon_gets_blocks_from_its_neighbour(two: tuple[Machine, Machine]) -> None:
     one, other = two
     one.watch()
@@ -205,6 +226,7 @@ CASES = (
     a_daemon_of_a_machine_whose_settings_say_no_sends_no_frame,
     a_new_key_is_taken_over_by_the_daemon_that_runs,
     a_daemon_gets_blocks_from_its_neighbour,
+    a_daemon_looks_for_the_key_as_soon_as_it_is_wanted,
     a_reconcile_that_is_told_so_asks_nobody,
     a_reconcile_of_a_root_whose_peers_are_off_asks_nobody,
 )
