@@ -266,7 +266,7 @@ class ShareRoom:
             # Not after a cancellation by somebody else: that says nothing of the peer.
             now = trio.current_time()
             if channel is not None:
-                standing.reached(address, answer.link)
+                standing.reached((address,), answer.link)
                 return await self._connected(contact, address, channel)
             if contact.has_opened:
                 contact.rests_until = now + REFUSED_S

@@ -261,6 +261,7 @@ class Session:
                 near = tuple(filter(is_near, presence.addresses))
                 state.neighbours.reachable(peer, near, presence.port, 0)
                 if presence.asks:
+                    self.standing.reached(near, link)  # it came: what was closed there may be open now
                     state.hasten_s = max(now, state.hastened_s + HASTEN_S) if len(state.asking) else math.inf
                     actions += self._hear_newcomer(state, received.key, link, source, now, unix_s)
         return actions

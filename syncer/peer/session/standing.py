@@ -105,9 +105,10 @@ class Standing:
             wait_s = min(2 * wait_s, UNREACHABLE_MOST_S)
             self._closed.keep((address, link), (now + wait_s, wait_s))
 
-    def reached(self, address: bytes, link: LinkId) -> None:
-        """A connection was made: what was before is forgotten."""
-        self._closed.pop((address, link), None)
+    def reached(self, addresses: Iterable[bytes], link: LinkId) -> None:
+        """A connection was made, or somebody has come who takes them there: what was before is forgotten."""
+        for address in addresses:
+            self._closed.pop((address, link), None)
 
     def renewed(self, link: LinkId) -> None:
         """A link came up, maybe on another network: its closed addresses may be open."""

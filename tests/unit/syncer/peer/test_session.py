@@ -345,6 +345,22 @@ def test_who_offers_addresses_of_the_internet_is_not_called() -> None:
     assert answers(asker.hear(holder.hear(asker.want(*ids(1)), asker), holder)) == []
 
 
+def test_where_nobody_opened_is_tried_again_when_somebody_comes_there() -> None:
+    """A program that is started again, or behind a firewall that was opened, is not left alone for minutes or hours."""
+    asker, holder = two(*ids(1))
+    (answer,) = answers(asker.hear(holder.hear(asker.want(*ids(1)), asker), holder))
+    asker.session.standing.unreachable(answer.addresses[0], L, asker.now)
+    back = Machine(3, holder.held)
+    back.address = holder.address
+    assert answers(asker.hear(holder.hear(asker.tick(2.0), asker), holder)) == []
+    back.follow()
+    asker.hear(back.up(), back)
+    asker.session.drop_want("s", ids(1))
+    asked = asker.want(*ids(1)) + asker.tick(2.0)
+    (answer, *_) = answers(asker.hear(back.hear(asked, asker), back))
+    assert answer.addresses == (holder.address,)
+
+
 def test_a_banned_peer_is_not_heard() -> None:
     asker, holder = two(*ids(1))
     replies = holder.hear(asker.want(*ids(1)), asker)

@@ -62,7 +62,7 @@ def test_where_nobody_opens_we_knock_ever_more_seldom() -> None:
     standing.unreachable(A, L, UNREACHABLE_S)
     assert standing.open([A], L, 3 * UNREACHABLE_S - 1) == ()
     assert standing.open([A], L, 3 * UNREACHABLE_S) == (A,)
-    standing.reached(A, L)
+    standing.reached((A,), L)
     standing.unreachable(A, L, 0.0)
     assert standing.open([A], L, UNREACHABLE_S) == (A,)
 
