@@ -27,6 +27,7 @@ TRIALS: list[Trial] = [
     cables.shaped_links,
     cables.a_fifth_of_all_frames_is_lost,
     cables.a_cable_is_pulled_and_put_in_again_in_mid_transfer,
+    cables.a_firewall_that_is_opened,
     cables.an_interface_that_goes_in_mid_transfer,
     cables.a_small_mtu,
     cables.no_ipv4_at_all,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.kit.netns import INTERFACE
 from tests.kit.program import WITHOUT_RAW, has_peer, is_there
-from tests.system.lan.trial import MIB, Ground, has, pulled, put
+from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
 
 OURS = "ether type 0x88b5"
 
@@ -52,6 +52,38 @@ def a_cable_is_pulled_and_put_in_again_in_mid_transfer(ground: Ground) -> None:
     two.until("status", lambda _: has(two, files))
     more = put(one, later=2 * MIB)
     two.until("status", lambda _: has(two, files | more))
+    assert two.json("peers")["figures"]["blocks_from_peers"] > 0
+
+
+WALL = """
+add table inet wall
+delete table inet wall
+add table inet wall
+add chain inet wall in { type filter hook input priority 0; }
+"""
+
+
+def a_firewall_that_is_opened(ground: Ground) -> None:
+    """Frames pass, connections do not: the server is used. Once it is open, and the program started again, they do."""
+    one, two = ground.machines(2)
+    files = put(one, image=2 * MIB)
+    one("reconcile", one.root)
+    daemon = one.watch()
+    one.until("peers", is_there)
+    ground.server.shape(SLOW_MBIT_S)
+    one.node.namespace.do("nft", "-f", "-", text=f"{WALL}add rule inet wall in tcp dport 17511 drop\n")
+    try:
+        two.watch()
+        two.until("status", lambda live: has(two, files) and live["phase"] == "idle")
+        told = two.until("peers", has_peer)
+        assert told["figures"]["blocks_from_peers"] == 0
+    finally:
+        one.node.namespace.do("nft", "delete", "table", "inet", "wall")
+    one.node.kill(daemon)
+    one.watch()
+    one.until("peers", is_there)
+    files |= put(one, later=4 * MIB)
+    two.until("status", lambda _: has(two, files))
     assert two.json("peers")["figures"]["blocks_from_peers"] > 0
 
 
