@@ -45,7 +45,7 @@ class Assembly:
         self._file = _open_temp(tmp, name)
         self._preset = os.fstat(self._file).st_size > 0  # the file may hold bytes where it should have NULs
         self._closing = threading.Lock()  # nobody reads meanwhile
-        self._readable = _opened_again(self._file)
+        self._readable = _opened_again(tmp, name)
         sources.begin(wanted.content, wanted.blocks, self)
 
     def close(self) -> None:
@@ -69,13 +69,13 @@ class Assembly:
 
     def has(self, index: int) -> bool:
         """See Arriving."""
-        return not self._left[index]
+        return self._readable >= 0 and not self._left[index]
 
     def held(self, index: int) -> bytes | None:
         """See Arriving."""
         blocks = self._wanted.blocks
         with self._closing, contextlib.suppress(OSError):
-            if self._readable >= 0 and not self._left[index]:
+            if self.has(index):
                 length = block_length(index, blocks.size_bytes, blocks.block_size)
                 return read_exactly(self._readable, index * blocks.block_size, length)
         return None
@@ -117,7 +117,7 @@ class Assembly:
     def receive(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
         """Write what was fetched; from now on other devices may have it from here."""
         self.place(got)
-        if self._sources.received is not None:
+        if self._sources.received is not None and self._readable >= 0:
             size = self._wanted.blocks.block_size
             spots = [(wanted, self._positions[wanted][0] * size, len(data)) for wanted, data in got]
             self._sources.received.placed(self._readable, spots)
@@ -241,9 +241,12 @@ def set_attributes(descriptor: int, path: RelPath, meta: Meta) -> str | None:
     return lacking
 
 
-def _opened_again(descriptor: int) -> int:
-    """A descriptor for reading alone: while one for writing is open, nobody can execute the file."""
-    return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+def _opened_again(tmp: int, name: bytes) -> int:
+    """A descriptor for reading alone: while one for writing is open, nobody can execute the file. -1: not allowed."""
+    try:
+        return os.open(name, FILE_FLAGS, dir_fd=tmp)
+    except OSError:
+        return -1
 
 
 def _open_temp(tmp: int, name: bytes) -> int:

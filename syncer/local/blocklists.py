@@ -110,7 +110,6 @@ class BlockIndex:
 
     def __init__(self, lists: BlockLists, contents: Iterable[Content]) -> None:
         """Index the known lists among `contents`, up to a limit."""
-        self._lists = lists
         self._contents: list[Content] = []
         self._rows: list[bytes] = []
         self._added: dict[bytes, list[bytes]] = {}
@@ -118,26 +117,20 @@ class BlockIndex:
         for content in contents:
             if len(self._rows) >= _INDEX_LIMIT:
                 break
-            self._rows += self._rows_of(content)
+            blocks = lists.load(content)
+            if blocks is not None:
+                self._rows += self._rows_of(content, blocks)
         self._rows.sort()
 
-    def add(self, content: Content, blocks: BlockList | None = None) -> None:
-        """Index one more list, if the limit allows.
-
-        Args:
-            content: What it is of.
-            blocks: It; None: it is in the cache, if it is known.
-        """
+    def add(self, content: Content, blocks: BlockList) -> None:
+        """Index one more list, if the limit allows."""
         if len(self._rows) + self._added_rows >= _INDEX_LIMIT:
             return
         for row in self._rows_of(content, blocks):
             self._added.setdefault(row[:_PREFIX], []).append(row)
             self._added_rows += 1
 
-    def _rows_of(self, content: Content, blocks: BlockList | None = None) -> list[bytes]:
-        blocks = self._lists.load(content) if blocks is None else blocks
-        if blocks is None:
-            return []
+    def _rows_of(self, content: Content, blocks: BlockList) -> list[bytes]:
         number = len(self._contents).to_bytes(4, "big")
         self._contents.append(content)
         ids = blocks.ids

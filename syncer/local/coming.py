@@ -63,14 +63,18 @@ class Coming:
 
     def may_have(self, index: BlockIndex, block: BlockId) -> bool:
         """Whether a block may be in a file of an index. In those that come it is only at places that are filled."""
-        return index.may_have(block) or any(self._has(content, number) for content, number in index.added(block))
-
-    def _has(self, content: Content, index: int) -> bool:
-        with self._lock:
-            files = list(self._files.get(content, ()))
-            if content in self._came or not files:
+        if index.may_have(block):
+            return True
+        asked: dict[Content, list[Arriving]] = {}  # a file may have a block in many places
+        for content, number in index.added(block):
+            if content not in asked:
+                with self._lock:
+                    asked[content] = list(self._files.get(content, ()))
+                    if content in self._came or not asked[content]:
+                        return True
+            if any(file.has(number) for file in asked[content]):
                 return True
-        return any(file.has(index) for file in files)
+        return False
 
     def held(self, content: Content, index: int) -> Iterator[bytes]:
         """A block of a content, as often as it is there; not verified."""
