@@ -156,7 +156,10 @@ class LanKeyKeeper:
         try:
             found = await self._looked(remote, kept, sign, written)
         except (ForbiddenError, NoSpaceError) as error:
-            found = sharekey.refused(kept, f"the share's key can't be read or made: {error}", self._clock())
+            reason = f"the share's key can't be read or made: {error}"
+            if isinstance(error, ForbiddenError):
+                reason += "; the first device that may write to the share makes it"
+            found = sharekey.refused(kept, reason, self._clock())
         except CorruptionError:
             found = sharekey.accepted(kept, BadKey(reason="is damaged"), kept.version, self._clock())
         if sharekey.is_due(found, self._clock()):

@@ -79,6 +79,7 @@ def test_who_may_only_read_makes_no_key_and_is_told_so_in_one_line(sync: Sync, r
     sync("status", reader)
     (line,) = [line for line in sync.out.splitlines() if line.startswith("LAN")]
     assert "off: the share's key can't be read or made:" in line
+    assert line.endswith("; the first device that may write to the share makes it")
     sync("doctor", reader)
     assert "LAN off: the share's key can't be read or made" in sync.out
     assert "its share is the folder photos; roots of all of the container are of another" in sync.out
