@@ -26,6 +26,7 @@ from syncer.peer.wire.messages import (
     HaveQuery,
     HaveReply,
     Head,
+    Mismatch,
     NotFound,
     Octets,
     Ping,
@@ -68,6 +69,7 @@ _MESSAGES: Final = [
     Have(tokens=(b"abcdefgh",)),
     Ping(number=6),
     Ping(number=6, answer=True),
+    Mismatch(id=b"i" * 32),
     Close(reason=0),
     Block(rid=1, content=b"d" * 600),
 ]

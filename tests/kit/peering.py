@@ -191,7 +191,7 @@ class Yard:
         if self.lies.count(peer) == 3:
             self.downloads[peer].end()
 
-    def wrong(self, peer: PeerId) -> None:
+    def wrong(self, peer: PeerId, block: BlockId) -> None:
         """See Room."""
         self.banned.append(peer)
         self.downloads[peer].end()

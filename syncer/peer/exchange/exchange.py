@@ -245,7 +245,7 @@ class Exchange:
         ordered = list({key.raw: key for key in [*keys, *known.values()]}.values())
         if name not in self._rooms:
             self._rooms[name] = ShareRoom(name, self._lan)
-            self._indexes[name] = Joint(name)
+            self._indexes[name] = Joint(name, self._unix)
         indexes = [root.index for root in roots if root.index is not None]
         self._indexes[name].set(indexes)
         now, unix_s = trio.current_time(), self._unix()
@@ -426,7 +426,9 @@ class Exchange:
                 self._door.proven()
             if is_proven and channel is not None and index is not None:
                 with trio.move_on_after(CONNECTION_S):
-                    await Serving(channel, index, self.uploads, lambda: is_right() and self._is_served(index)).run()
+                    await Serving(
+                        channel, index, self.uploads, lambda: is_right() and self._is_served(index), index.scrub
+                    ).run()
         finally:
             self._door.leave(address, proven=is_proven)
             with trio.CancelScope(shield=True):

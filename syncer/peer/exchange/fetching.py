@@ -21,7 +21,7 @@ import trio
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.meter import Meter
-from syncer.peer.exchange.channel import Channel
+from syncer.peer.exchange.channel import CLOSE_S, Channel
 from syncer.peer.exchange.limits import Pace
 from syncer.peer.wire.bodies import TOKEN_BYTES, positions
 from syncer.peer.wire.drops import Drop
@@ -41,6 +41,7 @@ from syncer.peer.wire.messages import (
     HaveReply,
     Head,
     Message,
+    Mismatch,
     NotFound,
     Ping,
 )
@@ -158,6 +159,7 @@ class Download:
         self._owed = 0  # requests that the peer knows of
         self._began_s = math.inf  # it owes us bytes since then
         self._pinged_s: float | None = None
+        self._accusation: Mismatch | None = None
         self._scope: trio.CancelScope | None = None
         self._ended = False
         self.over = trio.Event()
@@ -282,8 +284,22 @@ class Download:
             reason = CloseReason.PROTOCOL if why is Failure.WRONG else CloseReason.DONE
             self.why = why
             self.over.set()
+            if self._accusation is not None:
+                await self._tell(self._accusation)
             await self._channel.close(Close(reason=reason))
         return why
+
+    async def _tell(self, accusation: Mismatch) -> None:
+        """Say it, and let the peer hang up: what it says meanwhile would else take our last word off the wire."""
+        with trio.move_on_after(CLOSE_S, shield=True):
+            if await self._channel.send([accusation]):
+                while await self._channel.receive():
+                    pass
+
+    def accuse(self, block: BlockId) -> None:
+        """This came, and is another block: the peer's last word of us is that, and `run` returns."""
+        self._accusation = Mismatch(id=block)
+        self.end()
 
     def end(self) -> None:
         """Let `run` return."""

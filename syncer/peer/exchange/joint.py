@@ -7,17 +7,22 @@ peer: it has nothing then.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.errors import SyncerError
+from syncer.peer.wire.bodies import TOKEN_BYTES
 from syncer.ports.blocks import ShareIndex
 
 log = Log()
 
+DOUBT_S: Final = 3600.0  # as long as who said so asks us for nothing
+_DOUBTS: Final = 1024  # blocks; the oldest is forgotten
 _KEPT: Final = 65_536  # ids that came in, for who looks later
 A = TypeVar("A")
 T = TypeVar("T")
@@ -30,16 +35,19 @@ class Joint:
         share: Which share.
     """
 
-    def __init__(self, share: str) -> None:
+    def __init__(self, share: str, clock: Callable[[], float] = time.time) -> None:
         """Nothing is served.
 
         Args:
             share: Its name.
+            clock: Seconds; in any thread.
         """
+        self._clock = clock
         self.share = share
         self._indexes: tuple[ShareIndex, ...] = ()
         self._positions: dict[int, int] = {}
         self._lock = threading.Lock()
+        self._doubtful: dict[BlockId, tuple[float, bool]] = {}  # until when; whether some root has it right
         self._recent: list[BlockId] = []
         self._dropped = 0
 
@@ -59,10 +67,48 @@ class Joint:
         for index in self._indexes:
             found = _asked(index.match, prefixes) or held
             held = [one or other for one, other in zip(held, found, strict=True)]
-        return held
+        damaged = {block[:TOKEN_BYTES] for block, is_right in self._doubts().items() if not is_right}
+        return (
+            [there and prefix not in damaged for there, prefix in zip(held, prefixes, strict=True)] if damaged else held
+        )
 
     def read(self, block: BlockId) -> bytes | None:
-        """See ShareIndex."""
+        """See ShareIndex. What came wrong once is looked at before it is given."""
+        return self._right(block) if block in self._doubts() else self._read(block)
+
+    def scrub(self, block: BlockId) -> bool:
+        """A peer says that this came wrong: look at all copies. A wrong one is not given for an hour; it is logged.
+
+        Returns:
+            Whether a right one is here.
+        """
+        is_wrong = any(data is not None and block_id(canonical(data)) != block for data in self._copies(block))
+        is_right = self._right(block) is not None
+        if is_wrong:
+            log.warning("share.block_damaged", share=self.share, block=block.hex(), is_elsewhere=is_right)
+            with self._lock:
+                self._doubtful.pop(block, None)
+                self._doubtful[block] = (self._clock() + DOUBT_S, is_right)
+                while len(self._doubtful) > _DOUBTS:
+                    del self._doubtful[next(iter(self._doubtful))]
+        return is_right
+
+    def _doubts(self) -> dict[BlockId, bool]:
+        """What came wrong in the last hour, and whether some root has it right."""
+        if not self._doubtful:
+            return {}
+        now = self._clock()
+        with self._lock:
+            return {block: is_right for block, (until, is_right) in self._doubtful.items() if until > now}
+
+    def _copies(self, block: BlockId) -> Iterator[bytes | None]:
+        return (_asked(index.read, block) for index in self._indexes)
+
+    def _right(self, block: BlockId) -> bytes | None:
+        copies = (data for data in self._copies(block) if data is not None)
+        return next((data for data in copies if block_id(canonical(data)) == block), None)
+
+    def _read(self, block: BlockId) -> bytes | None:
         for index in self._indexes:
             data = _asked(index.read, block)
             if data is not None:

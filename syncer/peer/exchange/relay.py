@@ -338,9 +338,9 @@ class _Relay:
         """See Room. Its peers are none of our business."""
         del peer
 
-    def wrong(self, peer: PeerId) -> None:
-        """See Room."""
-        del peer
+    def wrong(self, peer: PeerId, block: BlockId) -> None:
+        """See Room. The daemon looks at what it hands on."""
+        del peer, block
         if self._download is not None:
             self._download.end()
 

@@ -191,12 +191,14 @@ class ShareRoom:
             log.info("peer.ignored", peer=peer.hex(), reason="it lacks what it offers")
             self._end(peer)
 
-    def wrong(self, peer: PeerId) -> None:
+    def wrong(self, peer: PeerId, block: BlockId) -> None:
         """See Room."""
         contact = self.contacts.get(peer)
         if contact is not None:
             self._lan.session.standing.ban(peer, contact.address, trio.current_time())
             log.warning("peer.banned", peer=peer.hex(), share=self.share)
+            if contact.download is not None:
+                contact.download.accuse(block)
             self._end(peer)
 
     # --- for the exchange

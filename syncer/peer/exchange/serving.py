@@ -36,6 +36,7 @@ from syncer.peer.wire.messages import (
     HaveReply,
     Head,
     Message,
+    Mismatch,
     NotFound,
     Ping,
     data_of,
@@ -47,6 +48,7 @@ SEND_S: Final = 10.0  # for a quarter of a megabyte: who reads more slowly than 
 LINE: Final = 1024  # requests of one connection
 RETRY_MS: Final = 250
 SERVED_S: Final = 0.5  # so often we look whether the share is served yet
+SENT: Final = 4096  # ids that we know to have sent by a connection: those that may be said to have come wrong
 FRESH_S: Final = 0.1  # so often we look for what came in, as long as the peer waits for something
 ASKED: Final = 65_536  # tokens for which a peer waits
 _READ_BYTES: Final = 1 << 20  # small blocks are read together, up to this
@@ -61,13 +63,23 @@ class Serving:
         index: Of the share whose key the peer has proven.
         uploads: Shared by all connections.
         is_served: Whether the share is served now: neither paused nor gone.
+        scrub: Looks at our copy of a block that came wrong, in a thread.
     """
 
-    def __init__(self, channel: Channel, index: ShareIndex, uploads: Uploads, is_served: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        index: ShareIndex,
+        uploads: Uploads,
+        is_served: Callable[[], bool],
+        scrub: Callable[[BlockId], object] = lambda _: None,
+    ) -> None:
         self._channel = channel
         self._index = index
         self._uploads = uploads
         self._is_served = is_served
+        self._scrub = scrub
+        self._sent: dict[bytes, None] = {}  # the last ones
         self._line: dict[int, Get] = {}  # by rid, in the order in which they came
         self._current: set[int] = set()  # rids that are being sent
         self._cancelled: set[int] = set()  # of these
@@ -131,6 +143,10 @@ class Serving:
                 await self._say([Ping(number=number, answer=True)])
             case Close():
                 return CloseReason.DONE
+            case Mismatch(id=block):
+                if block in self._sent:  # else anybody might have us hash whatever he likes
+                    await self._uploads.look(self._scrub, BlockId(block))
+                return CloseReason.DONE
             case _:
                 return CloseReason.PROTOCOL
         return None
@@ -175,6 +191,9 @@ class Serving:
         served = [(get, block) for get, block in zip(wanted, blocks, strict=False) if self._line.pop(get.rid, None)]
         self._current = {get.rid for get, _ in served}
         self._cancelled = set()
+        self._sent |= dict.fromkeys(get.id for get, block in served if block is not None)
+        while len(self._sent) > SENT:
+            del self._sent[next(iter(self._sent))]
         batch: list[Message] = []
         size = 0
         for message, length in self._messages(served):

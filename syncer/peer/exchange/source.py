@@ -96,8 +96,8 @@ class Room(Protocol):
         """It has not what it offered."""
         ...
 
-    def wrong(self, peer: PeerId) -> None:
-        """It sent something else than it was asked for."""
+    def wrong(self, peer: PeerId, block: BlockId) -> None:
+        """It sent something else than the block that it was asked for."""
         ...
 
 
@@ -476,7 +476,7 @@ class Cycle:
                     self._again(line.peer, want, lacks=True, is_claimed=False)
             if Given.WRONG in outcomes and not line.is_wrong:
                 line.is_wrong = True
-                self._room.wrong(line.peer)
+                self._room.wrong(line.peer, got[outcomes.index(Given.WRONG)][0].id)
             self._done(
                 [want.id for (want, _), outcome in zip(got, outcomes, strict=True) if outcome is not Given.WRONG]
             )

@@ -27,8 +27,9 @@ All integers are big-endian. A message is its type, one byte, and then:
     12  CLOSE              1     1  reason, see `CloseReason`; nothing follows
     13  BLOCK              1     4  rid; answers GET of offset 0, in place of HEAD, DATA and END
                            5     …  the whole block, 1 to 262,139 bytes
+    14  MISMATCH           1    32  id of a block that came by this connection, and was another
 
-A message ends where its record does. What is not described here ends the connection; so does a type above 13.
+A message ends where its record does. What is not described here ends the connection; so does a type above 14.
 
 Source: docs/design/peer-protocol.md.
 """
@@ -63,6 +64,7 @@ _QUERY: Final = struct.Struct(">BIH")
 _HAVE: Final = struct.Struct(">BH")
 _PING: Final = struct.Struct(">BBI")
 _CLOSE: Final = struct.Struct(">BB")
+_MISMATCH: Final = struct.Struct(">B32s")
 
 
 class MessageType(IntEnum):
@@ -81,6 +83,7 @@ class MessageType(IntEnum):
     PING = 11
     CLOSE = 12
     BLOCK = 13
+    MISMATCH = 14
 
 
 class CloseReason(IntEnum):
@@ -188,10 +191,18 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     content: Octets
 
 
-Message = Block | Get | Head | Data | End | NotFound | Busy | Cancel | HaveQuery | HaveReply | Have | Ping | Close
+class Mismatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What you sent for `id`, 32 bytes, is not that block: look at your copy. Only CLOSE follows."""
+
+    id: bytes
 
 
-def encode(message: Message) -> bytes:  # noqa: C901, PLR0911 - one line for each message
+Message = (
+    Block | Get | Head | Data | End | NotFound | Busy | Cancel | HaveQuery | HaveReply | Have | Ping | Close | Mismatch
+)
+
+
+def encode(message: Message) -> bytes:  # noqa: C901, PLR0911, PLR0912 - one line for each message
     """The bytes of a message, at most `MAX_MESSAGE_BYTES`."""
     match message:
         case Get():
@@ -223,6 +234,9 @@ def encode(message: Message) -> bytes:  # noqa: C901, PLR0911 - one line for eac
             return _PING.pack(MessageType.PING, message.answer, message.number)
         case Close():
             return _CLOSE.pack(MessageType.CLOSE, message.reason)
+        case Mismatch():
+            assert len(message.id) == ID_BYTES
+            return _MISMATCH.pack(MessageType.MISMATCH, message.id)
 
 
 def decode(content: Octets) -> Message | Drop:
@@ -327,6 +341,10 @@ def _close(content: Octets) -> Close | None:
     return Close(reason=content[1]) if len(content) == _CLOSE.size else None
 
 
+def _mismatch(content: Octets) -> Mismatch | None:
+    return Mismatch(id=_MISMATCH.unpack(content)[1]) if len(content) == _MISMATCH.size else None
+
+
 _READERS: Final[dict[int, Callable[[Octets], Message | None]]] = {
     MessageType.GET: _get,
     MessageType.HEAD: _head,
@@ -341,4 +359,5 @@ _READERS: Final[dict[int, Callable[[Octets], Message | None]]] = {
     MessageType.PING: _ping,
     MessageType.CLOSE: _close,
     MessageType.BLOCK: _with_content(Block),
+    MessageType.MISMATCH: _mismatch,
 }

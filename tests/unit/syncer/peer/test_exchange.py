@@ -319,6 +319,29 @@ async def test_who_sent_a_wrong_block_is_out_for_an_hour() -> None:
 
 
 @on_a_clock
+async def test_who_sent_a_wrong_block_hears_of_it_looks_and_offers_it_no_more() -> None:
+    """Breaks as a machine with a bad disk that gives the same wrong block to each of its neighbours."""
+    wire = Wire()
+    one, two, three = Station(wire), Station(wire), Station(wire)
+    shelf = Shelf(BLOCKS)
+    shelf.blocks[name(BLOCKS[0])] = b"something else"
+    async with running(one, two, three):
+        one.exchange.share("root", [KEY], shelf)
+        for other in (two, three):
+            other.exchange.share("root", [KEY], Shelf())
+        with structlog.testing.capture_logs() as logs:
+            assert await two.fetches(BLOCKS[:1]) == {}
+            await trio.sleep(1)
+        (damaged,) = [line for line in logs if line["event"] == "share.block_damaged"]
+        assert damaged["block"] == name(BLOCKS[0]).hex()
+        assert len(await three.fetches(BLOCKS[:2])) == 1
+        assert three.exchange.figures().bans == ()
+        shelf.add(BLOCKS[0])  # it was mended
+        await trio.sleep(3601)
+        assert len(await three.fetches(BLOCKS[:1])) == 1
+
+
+@on_a_clock
 @pytest.mark.parametrize("who", ["id", "ID", "address", "zone"])
 async def test_a_ban_is_lifted_by_the_name_that_is_shown(who: str) -> None:
     wire = Wire()

@@ -26,6 +26,7 @@ from syncer.peer.wire.messages import (
     HaveReply,
     Head,
     Message,
+    Mismatch,
     NotFound,
     Ping,
     data_of,
@@ -49,6 +50,7 @@ messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Have, tokens=tokens),
     st.builds(Ping, number=words, answer=st.booleans()),
     st.builds(Close, reason=st.integers(0, 255)),
+    st.builds(Mismatch, id=st.binary(min_size=32, max_size=32)),
 )
 
 
@@ -74,6 +76,7 @@ def test_what_is_said_is_heard(message: Message) -> None:
         (Ping(number=7, answer=True), b"\x0b\1\0\0\0\7"),
         (Close(reason=CloseReason.KEY), b"\x0c\4"),
         (Block(rid=7, content=b"bytes"), b"\x0d\0\0\0\7bytes"),
+        (Mismatch(id=b"i" * 32), b"\x0e" + b"i" * 32),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -93,7 +96,7 @@ def test_a_message_of_a_fixed_length_has_no_other(message: Message, more: bytes)
     assert decode(said[:1]) is Drop.MESSAGE
 
 
-@pytest.mark.parametrize("kind", [0, 14, 255])
+@pytest.mark.parametrize("kind", [0, 15, 255])
 def test_a_type_that_is_not_known_is_named_so(kind: int) -> None:
     assert decode(bytes([kind]) + b"whatever") is Drop.UNKNOWN
 
