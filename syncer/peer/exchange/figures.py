@@ -86,6 +86,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         stalls: Peers that stalled.
         lacked: Blocks that a peer offered and did not have.
         broadcasts_held: Frames that waited for the budget of broadcasts.
+        mismatches: Blocks that came from peers and were others.
+        accused: Blocks that we sent, and of which peers said so.
     """
 
     port: int
@@ -109,6 +111,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     stalls: int
     lacked: int
     broadcasts_held: int
+    mismatches: int = 0
+    accused: int = 0
 
 
 def is_called(ban: Ban, who: str) -> bool:
@@ -151,6 +155,8 @@ def figures_of(
         stalls=sum(room.stalls for room in rooms.values()),
         lacked=sum(room.lacks for room in rooms.values()),
         broadcasts_held=counters.broadcasts_held,
+        mismatches=sum(room.mismatches for room in rooms.values()),
+        accused=uploads.accused,
     )
 
 

@@ -91,6 +91,7 @@ class Uploads:
         blocks: Sent.
         bytes: Of these.
         refused: Requests that were told to come again.
+        accused: Blocks that were others, as peers said.
     """
 
     def __init__(self, places: int = UPLOADS, pace: Pace | None = None) -> None:
@@ -101,7 +102,7 @@ class Uploads:
         self.pace = pace or Pace(None)
         # No more threads than there are places, and two for questions.
         self._threads = trio.CapacityLimiter(places + 2)
-        self.blocks = self.bytes = self.refused = 0
+        self.blocks = self.bytes = self.refused = self.accused = 0
 
     @property
     def load(self) -> int:

@@ -103,12 +103,13 @@ class ShareRoom:
         contacts: Peers that have answered, the first ones first.
         stalls: How often peers stalled.
         lacks: How often they did not have what they offered.
+        mismatches: How often they sent another block than they were asked for.
     """
 
     def __init__(self, share: str, lan: Lan) -> None:
         self.share = share
         self.contacts: dict[PeerId, Contact] = {}
-        self.stalls = self.lacks = 0
+        self.stalls = self.lacks = self.mismatches = 0
         self._forgotten = [0, 0, 0]
         self._lan = lan
         self._askers: dict[int, tuple[Asker, set[BlockId]]] = {}
@@ -193,6 +194,7 @@ class ShareRoom:
 
     def wrong(self, peer: PeerId, block: BlockId) -> None:
         """See Room."""
+        self.mismatches += 1
         contact = self.contacts.get(peer)
         if contact is not None:
             self._lan.session.standing.ban(peer, contact.address, trio.current_time())

@@ -145,6 +145,7 @@ class Serving:
                 return CloseReason.DONE
             case Mismatch(id=block):
                 if block in self._sent:  # else anybody might have us hash whatever he likes
+                    self._uploads.accused += 1
                     await self._uploads.look(self._scrub, BlockId(block))
                 return CloseReason.DONE
             case _:

@@ -334,6 +334,7 @@ async def test_who_sent_a_wrong_block_hears_of_it_looks_and_offers_it_no_more() 
             await trio.sleep(1)
         (damaged,) = [line for line in logs if line["event"] == "share.block_damaged"]
         assert damaged["block"] == name(BLOCKS[0]).hex()
+        assert (two.exchange.figures().mismatches, one.exchange.figures().accused) == (1, 1)
         assert len(await three.fetches(BLOCKS[:2])) == 1
         assert three.exchange.figures().bans == ()
         shelf.add(BLOCKS[0])  # it was mended
