@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from blockfs.blocks.ids import BlockId
+from syncer.peer.wire.keys import EPOCH_S
 from syncer.peer.wire.messages import Ping
 from tests.kit.flood import ETHERTYPE
 from tests.kit.insider import Insider, dialled, key_of
@@ -243,12 +244,10 @@ def _stranger(node: Node, at: Node, port: int, address: str) -> Iterator[socket.
             yield made
 
 
-# One machine's clock is 20 s after the beginning of an epoch, another's at the same moment as far off as told.
-def _skewed(ground: Ground, ahead_s: float) -> tuple[Machine, Machine, dict[str, Any], dict[str, bytes]]:
+def _skewed(ground: Ground, at_s: float, ahead_s: float) -> tuple[Machine, Machine, dict[str, Any]]:
+    """One machine's clock is so far in an epoch, the other's ahead of it; the other one pulls."""
     one, two = ground.machines(2)
-    now = time.time()
-    to_epoch = 600 - now % 600
-    early = to_epoch - (40 if ahead_s > 600 else -20)
+    early = at_s - time.time() % EPOCH_S
     files = put(one, image=2 * MIB)
     one("reconcile", one.root)
     one.watch(crooked=[f"clock:{early}"])
@@ -256,18 +255,18 @@ def _skewed(ground: Ground, ahead_s: float) -> tuple[Machine, Machine, dict[str,
     ground.server.shape(SLOW_MBIT_S)
     two.watch(crooked=[f"clock:{early + ahead_s}"])
     two.until("status", lambda _: has(two, files))
-    return one, two, two.until("peers", lambda told: told["figures"]), files
+    return one, two, two.until("peers", lambda told: told["figures"])
 
 
 def clocks_nine_minutes_apart(ground: Ground) -> None:
-    """Neighbours understand each other."""
-    _, _, told, _ = _skewed(ground, 540)
+    """Neighbours understand each other, also from one epoch to the next."""
+    _, _, told = _skewed(ground, 100, 540)
     assert told["figures"]["blocks_from_peers"] > 0
 
 
 def clocks_eleven_minutes_apart(ground: Ground) -> None:
     """Two epochs: nobody is there, the server is used, and it is told why."""
-    one, _, told, _ = _skewed(ground, 660)
+    one, _, told = _skewed(ground, 541, 660)
     assert told["figures"]["blocks_from_peers"] == 0
     assert not has_peer(told)
     figures = one.until("peers", lambda told: told["figures"]["drops"].get("epoch"))["figures"]
