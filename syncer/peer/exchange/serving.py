@@ -218,6 +218,7 @@ class Serving:
                 if get.rid not in self._cancelled:
                     self._uploads.blocks += 1
                     self._uploads.bytes += len(block)
+                    self._current.discard(get.rid)
                     yield Block(rid=get.rid, content=block), len(block)
                 continue
             yield Head(rid=get.rid, total=len(block)), 0

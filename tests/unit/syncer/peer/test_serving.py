@@ -121,15 +121,16 @@ async def test_requests_are_answered_in_their_order() -> None:
             assert await asker.fetches(rid) == data
 
 
+@pytest.mark.parametrize("size", [120_000, 300_000], ids=["one message", "several"])
 @on_a_clock
-async def test_a_number_may_be_used_again_once_its_block_has_come() -> None:
+async def test_a_number_may_be_used_again_once_its_block_has_come(size: int) -> None:
     """Also while others are under way that were read together with it."""
-    blocks = [block(number, 600_000) for number in range(2)]
+    blocks = [block(number, size) for number in range(6)]
     async with served(Shelf(blocks), tight=True) as (asker, _):
         await asker.says(*(Get(rid=rid, id=name(data)) for rid, data in enumerate(blocks)))
-        assert await asker.fetches(0) == blocks[0]
+        assert [await asker.fetches(rid) for rid in range(3)] == blocks[:3]
         await asker.says(Get(rid=0, id=name(blocks[1])))
-        assert await asker.fetches(1) == blocks[1]
+        assert [await asker.fetches(rid) for rid in range(3, 6)] == blocks[3:]
         assert await asker.fetches(0) == blocks[1]
 
 
