@@ -43,7 +43,10 @@ def main() -> None:
     if sys.argv[1:2] == ["lan"]:
         from benchmarks.lan import command  # noqa: PLC0415 - it loads what talks with peers
 
-        command.main(sys.argv[2:])
+        try:
+            command.main(sys.argv[2:])
+        except KeyboardInterrupt:
+            sys.exit("interrupted; its networks are gone, and parts that were complete are saved")
         return
     names = sys.argv[1:] or list(BENCHMARKS)
     unknown = set(names) - set(BENCHMARKS)

@@ -61,12 +61,12 @@ def main(arguments: Sequence[str]) -> None:
     plot = results.with_suffix(".svg") if is_quick else PLOT
     draw(every, plot)
     if not is_quick:
-        _tabulate(every)
+        _tabulate(every, rows.circumstances(results))
     print(f"{results.relative_to(PROJECT)}, {plot.relative_to(PROJECT)}")
 
 
-def _tabulate(every: Sequence[rows.Row]) -> None:
+def _tabulate(every: Sequence[rows.Row], circumstances: str) -> None:
     """Put the table into its page."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}{rows.table(every)}\n{PICTURE}{END}{after}")
+    PAGE.write_text(f"{before}{BEGIN}{circumstances}\n{rows.table(every)}\n{PICTURE}{END}{after}")

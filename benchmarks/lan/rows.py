@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import machine
+from benchmarks.harness import QUIET_LOAD, machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,16 @@ def read(path: Path, order: Sequence[str]) -> list[Row]:
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     made = [_row(line) for line in lines if line["type"] == "row"]
     return sorted(made, key=lambda row: order.index(row.part))
+
+
+def circumstances(path: Path) -> str:
+    """When the parts of a file were measured, and how busy the machine was when each began to be written."""
+    told = [line for line in map(json.loads, path.read_text().splitlines()) if line["type"] == "machine"]
+    days = sorted({line["time"][:10] for line in told})
+    loads = sorted(line["load"][0] for line in told)
+    busy = " That is a busy machine: rates are low, and times long." if loads[-1] > QUIET_LOAD else ""
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return f"Measured {when}, load {figure(loads[0])} to {figure(loads[-1])} on {told[0]['cores']} cores.{busy}\n"
 
 
 def table(rows: Sequence[Row]) -> str:
