@@ -32,6 +32,7 @@ REST_S: Final = 60.0  # after a stall, or a broken rule
 REFUSED_S: Final = 5.0  # it opened, and wanted no more of us: its places are taken, or its key is another by now
 CONTACTS: Final = 256
 GREET_S: Final = 0.004  # HELLO and the first question are answered in 0.5 ms
+FIRST_GREET_S: Final = 0.02  # once: who is busy answers a little later, and is known from then on
 _TURNS: Final = 4  # of the loop: what came in while it did other things is read first, whatever the clock says
 Dial = Callable[[bytes, int, int], Awaitable[trio.abc.Stream]]
 """Connects to an address of 16 bytes, a port, and the zone of link-local addresses; raises OSError."""
@@ -114,6 +115,7 @@ class ShareRoom:
         self._lan = lan
         self._askers: dict[int, tuple[Asker, set[BlockId]]] = {}
         self._somebody = trio.Event()
+        self._greet_s = FIRST_GREET_S
 
     # --- Room
 
@@ -129,7 +131,8 @@ class ShareRoom:
             return
         await self._lan.linked()
         self._somebody = trio.Event() if self._somebody.is_set() else self._somebody
-        with trio.move_on_after(GREET_S):
+        patience_s, self._greet_s = self._greet_s, GREET_S
+        with trio.move_on_after(patience_s):
             await self._somebody.wait()
         for _ in range(_TURNS):
             await trio.lowlevel.checkpoint()
