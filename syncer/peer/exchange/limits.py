@@ -13,6 +13,7 @@ CONNECTIONS_EACH: Final = 4  # of one address
 HANDSHAKES: Final = 8  # under way: who has not proven the key yet
 UPLOADS: Final = 4
 WAIT_S: Final = 0.25  # for a place; who asks calls it a stall after 1 s
+QUESTIONS: Final = 200_000  # tokens a second that are looked up, of all connections: a quarter of a core
 _BURST_S: Final = 0.05  # a limit may be exceeded for so long: records are not cut for it
 _LOAD_FULL: Final = 255
 A = TypeVar("A")
@@ -20,23 +21,23 @@ R = TypeVar("R")
 
 
 class Pace:
-    """A limit in bytes a second that several share, each in its turn.
+    """How much a second several may have together, each in its turn.
 
     Args:
-        bytes_per_s: None: no limit.
+        per_s: Bytes, or whatever is counted. None: no limit.
     """
 
-    def __init__(self, bytes_per_s: int | None) -> None:
-        self.bytes_per_s = bytes_per_s
+    def __init__(self, per_s: int | None) -> None:
+        self.per_s = per_s
         self._free_s = 0.0
 
-    async def spend(self, size: int) -> None:
-        """Wait until so many bytes may travel."""
-        if self.bytes_per_s is None:
+    async def spend(self, count: int) -> None:
+        """Wait until so many may be had."""
+        if self.per_s is None:
             return
         now = trio.current_time()
         begin = max(self._free_s, now - _BURST_S)
-        self._free_s = begin + size / self.bytes_per_s
+        self._free_s = begin + count / self.per_s
         if begin > now:
             await trio.sleep_until(begin)
 
@@ -87,7 +88,8 @@ class Uploads:
     """The places for uploads, fair between connections, and what was sent.
 
     Attributes:
-        pace: Of all together.
+        pace: Bytes of all together.
+        questions: Tokens that are looked up for all together.
         blocks: Sent.
         bytes: Of these.
         refused: Requests that were told to come again.
@@ -100,6 +102,7 @@ class Uploads:
         self._free = trio.Semaphore(places)
         self._waiting = 0
         self.pace = pace or Pace(None)
+        self.questions = Pace(QUESTIONS)
         # No more threads than there are places, and two for questions.
         self._threads = trio.CapacityLimiter(places + 2)
         self.blocks = self.bytes = self.refused = self.accused = 0

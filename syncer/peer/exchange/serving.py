@@ -153,6 +153,7 @@ class Serving:
         return None
 
     async def _answer(self, question: HaveQuery) -> None:
+        await self._uploads.questions.spend(len(question.tokens))
         held = await self._uploads.look(self._match, question.tokens)
         for token, is_held in zip(question.tokens, held, strict=True):
             if not is_held and len(self._asked) < ASKED:

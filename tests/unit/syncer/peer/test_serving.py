@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from syncer.peer.exchange.channel import Channel
-from syncer.peer.exchange.limits import Door, Pace, Uploads
+from syncer.peer.exchange.limits import QUESTIONS, Door, Pace, Uploads
 from syncer.peer.exchange.serving import IDLE_S, LINE, SEND_S, Serving
 from syncer.peer.wire.bodies import positions
 from syncer.peer.wire.messages import (
@@ -162,6 +162,18 @@ async def test_a_question_is_answered_for_each_token() -> None:
     assert reply.qid == 9
     assert reply.fits(20)
     assert positions(reply.bitmap) == list(range(0, 20, 3))
+
+
+@on_a_clock
+async def test_who_asks_without_end_is_answered_at_a_bounded_rate() -> None:
+    """A member of the share that keeps asking costs a part of a core, not all of it."""
+    tokens = tuple(number.to_bytes(8, "big") for number in range(32_000))
+    async with served(Shelf([block(1)])) as (asker, _):
+        begin = trio.current_time()
+        for qid in range(50):
+            await asker.says(HaveQuery(qid=qid, tokens=tokens))
+            assert isinstance(await asker.hears(), HaveReply)
+        assert trio.current_time() - begin >= 49 * len(tokens) / QUESTIONS - 1
 
 
 @on_a_clock
