@@ -273,8 +273,12 @@ class MemoryRoot:
         async def keep(blocks: Sequence[tuple[BlockId, bytes]]) -> None:
             got.update(blocks)
 
-        async def give(order: Wanted, indexes: Sequence[int], receive: Receive) -> None:
-            await receive([(block, got[block]) for block in {order.blocks[index] for index in indexes}])
+        async def give(at: int, indexes: Sequence[int], receive: Receive) -> None:
+            blocks = {wanted[at].blocks[index] for index in indexes}
+            if not blocks <= got.keys():  # it was here when we looked, and what held it is gone meanwhile
+                for error in (await fetch([at], keep)).values():
+                    raise error
+            await receive([(block, got[block]) for block in blocks])
 
         lacking = [at for at, each in enumerate(wanted) if not self._has(each) and set(each.blocks) - {ZERO_BLOCK}]
         failed = await fetch(lacking, keep) if lacking else {}
@@ -283,7 +287,7 @@ class MemoryRoot:
             try:
                 if at in failed:
                     raise failed[at]
-                done.append(await self.create(each.path, await self.stage(replace(each, fetch=partial(give, each)))))
+                done.append(await self.create(each.path, await self.stage(replace(each, fetch=partial(give, at)))))
             except OWN as error:
                 done.append(error)
         return done

@@ -34,7 +34,7 @@ KILLERS: Final = {
     "unknown-deleted-names-are-ignored": 37061,
     "what-is-gone-in-a-part-takes-nothing-along": 45,
     "what-leaves-a-moved-directory-moves-as-a-whole": 101551,
-    "rows-lose-the-directory-above": 2084,
+    "rows-lose-the-directory-above": 6764,
     "what-moves-over-an-equal-file-is-that-file": 68141,
     "a-listing-from-before-our-writes-is-believed": 2280,
 }

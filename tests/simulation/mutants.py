@@ -412,7 +412,7 @@ MUTANTS = (
         "                if nid in self._base and not self._keeps(nid):\n",
         "                if nid in self._base:\n",
         in_parts=True,
-        first=1_400,
+        first=6_700,
     ),
     # --- faults
     Mutant(
