@@ -368,13 +368,6 @@ MUTANTS = (
     ),
     # --- cycles that look at a part
     Mutant(
-        "what-was-not-told-is-still-there",
-        "scope",
-        "            if not replaced and not self._is_outdated(row.remote):\n",
-        "            if not replaced:\n",
-        first=7_500,
-    ),
-    Mutant(
         "unknown-deleted-names-are-ignored",
         "scope",
         "            self._require_places(written, since)\n",

@@ -67,6 +67,13 @@ class Named:
 
 NAMED: Final = (
     Named(
+        "what-was-not-told-is-still-there",
+        "core.scope",
+        "            if not replaced and not self._is_outdated(row.remote):\n",
+        "            if not replaced:\n",
+        "core/test_scope.py::test_a_version_that_should_have_been_told_and_was_not_is_gone",
+    ),
+    Named(
         "rows-recorded-between-are-not-waited-for",
         "core.ledger",
         "                if moved and (between := self._recorded_between(nid, node.parent)):\n",
