@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import engine
 
 from tests import effort
 from tests.simulation.invariants import ViolationError
@@ -41,6 +42,7 @@ def test_a_failing_history_is_shrunk_and_shown(monkeypatch: pytest.MonkeyPatch) 
             raise ViolationError("I0 no moves")
 
     monkeypatch.setattr(Scenario, "run", fails_with_a_move)
+    monkeypatch.setattr(engine, "MAX_SHRINKS", 30)  # of 500: that it goes on is Hypothesis's to prove
     with pytest.raises(AssertionError, match="I0 no moves") as caught:
         test_no_history_violates_an_invariant()
     told = str(caught.value).splitlines()

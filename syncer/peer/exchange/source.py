@@ -303,6 +303,7 @@ class Cycle:
     async def _use(self, peer: PeerId) -> None:
         is_worth = True
         while is_worth:
+            self._reaching.add(peer)  # also when it is reached again: nobody else does so meanwhile
             try:
                 download = await self._room.connect(self, peer)
             finally:

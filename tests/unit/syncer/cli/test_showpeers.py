@@ -205,7 +205,10 @@ def test_on_a_terminal_a_table_is_drawn_again(daemon: Daemon, monkeypatch: pytes
 def test_ctrl_c_ends_it_with_130_and_no_traceback(daemon: Daemon, tmp_path: Path) -> None:
     daemon.ends = False
     daemon.says(live(QUIET))
-    program = f"import sys; sys.path[:0] = {sys.path!r}; from syncer.cli.main import main; main()"
+    heeds = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # the tests may run in the background
+    )
+    program = f"{heeds}; import sys; sys.path[:0] = {sys.path!r}; from syncer.cli.main import main; main()"
     home = tmp_path / "state/blocksync"
     home.mkdir(parents=True)
     (home / "watch.sock").symlink_to(daemon.path)
