@@ -66,6 +66,10 @@ class NotWatchingError(NotFoundError):
         super().__init__("no `blocksync watch` is running")
 
 
+class _HungUpError(NotWatchingError):
+    """It took the question and gave no answer: it ended just now, or does not know the question."""
+
+
 def live(path: str) -> DaemonLive | None:
     """How the daemon stands; None: there is none."""
     try:
@@ -135,7 +139,7 @@ def _known(path: str, question: Question, kind: type[T]) -> T:
         return next(_asked(path, question, kind))
     except msgspec.ValidationError:
         raise OlderDaemonError from None
-    except NotWatchingError:
+    except _HungUpError:
         if live(path) is None:
             raise
         raise OlderDaemonError from None
@@ -154,7 +158,7 @@ def _asked(path: str, question: Question, kind: type[T]) -> Iterator[T]:
         with connection.makefile("rb") as lines:
             while line := lines.readline(_MAX_LINE_BYTES):
                 yield msgspec.json.decode(line, type=kind)
-    raise NotWatchingError
+    raise _HungUpError
 
 
 @contextlib.contextmanager

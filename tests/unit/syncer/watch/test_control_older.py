@@ -50,3 +50,12 @@ def test_a_daemon_that_knows_no_peers_is_named_as_such(older: str) -> None:
 def test_no_daemon_is_named_as_such(tmp_path: Path) -> None:
     with pytest.raises(control.NotWatchingError):
         control.peers(str(tmp_path / "watch.sock"))
+
+
+def test_a_daemon_that_comes_after_the_question_is_not_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing listened nobody refused the question: whoever listens a moment later knows it."""
+    monkeypatch.setattr(control, "live", lambda _path: DaemonLive(pid=1, started=0, roots=[]))
+    with pytest.raises(control.NotWatchingError):
+        control.peers(str(tmp_path / "watch.sock"))
