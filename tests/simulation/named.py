@@ -12,6 +12,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -239,7 +240,9 @@ def kill(name: str) -> int:
     test = f"{_ROOT}/tests/unit/syncer/{mutant.test}"
     imported = "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is there before its plugin: see `_each`
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header", "-W", imported]
-    return int(pytest.main([*options, test]))
+    # A place of its own: pytest's usual one is where it would first take away what earlier runs have left, for minutes.
+    with tempfile.TemporaryDirectory(prefix="named-") as own:
+        return int(pytest.main([*options, f"--basetemp={own}/tests", test]))
 
 
 def survivors(mutants: Sequence[Named] = NAMED) -> list[str]:
