@@ -5,42 +5,58 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from syncer.cli.config import read_settings
 from syncer.cli.opening import key_keeper, shared_root
 from syncer.cli.peering import is_silent, switched_off
 from syncer.cli.roots import LinkedRoot, Registry
-from syncer.errors import SyncerError
+from syncer.errors import NotAllowedError, SyncerError, UsageError
 from syncer.peer.exchange.lazily import LazySource
 from syncer.ports.blocks import BlockSource
 
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
     from syncer.blocks.recent import Recent
     from syncer.engine.sharing import SharedRoot
+    from syncer.peer.exchange.exchange import Exchange
+    from syncer.peer.links.opening import Opened
     from syncer.peer.session.keyring import RootKey
-    from syncer.watch.lan import Lan
+    from syncer.peer.settings import Peers
+
+log = Log()
+
+OPENED_WITH: Final = ("carriers", "ethertype", "port", "group")
+"""Settings of the sockets, for as long as the daemon runs."""
 
 
 class Attendance:
     """Tells the LAN of roots."""
 
-    def __init__(self, lan: Lan, registry: Registry, environment: Mapping[str, str]) -> None:
+    def __init__(self, sockets: Opened, settings: Peers, registry: Registry, environment: Mapping[str, str]) -> None:
         """No root is known.
 
         Args:
-            lan: The daemon's.
+            sockets: What carries frames.
+            settings: They were opened with these.
             registry: Says what is switched off.
             environment: Of the daemon.
         """
-        self.lan = lan
+        from syncer.watch.lan import Lan  # noqa: PLC0415 - see above
+
+        self.lan = Lan(self._exchange)
+        self._sockets = sockets
+        self._settings = settings
         self._registry = registry
         self._environment = environment
         self._indexes: dict[str, tuple[LinkedRoot, SharedRoot]] = {}
 
     def follow(self, roots: Sequence[LinkedRoot]) -> None:
-        """These are the daemon's roots now."""
+        """These are the daemon's roots now, and config.toml is read anew."""
+        self._read_settings()
         uuids = {root.record.uuid for root in roots}
         self.lan.keep_only(uuids)
         self._indexes = {uuid: known for uuid, known in self._indexes.items() if uuid in uuids}
@@ -82,6 +98,29 @@ class Attendance:
         known = self._indexes.get(root.record.uuid)
         return None if known is None else known[1].recent_blocks
 
+    def _exchange(self) -> Exchange:
+        from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
+        from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
+
+        links = Links(self._settings, self._sockets.sockets, environment=self._environment)
+        return Exchange(self._settings, links)
+
+    def _read_settings(self) -> None:
+        """Take over what has changed. The sockets stay: the right to open others was given up at the start."""
+        try:
+            settings = read_settings(self._environment).peers
+        except (UsageError, NotAllowedError) as error:  # `attend` says so of each root
+            log.warning("watch.settings", refused=str(error))
+            return
+        later = [key for key in OPENED_WITH if getattr(settings, key) != getattr(self._settings, key)]
+        if later:
+            log.warning("watch.settings", restart_for=later)
+            settings = msgspec.structs.replace(settings, **{key: getattr(self._settings, key) for key in later})
+        if settings != self._settings:
+            self._settings = settings
+            log.info("watch.settings", peers=msgspec.to_builtins(settings))
+            self.lan.begin_anew()
+
     def given(self, root: LinkedRoot) -> tuple[int, int]:
         """Blocks, and their bytes, that peers got from a root since this was asked last."""
         return self.lan.given(root.record.uuid)
@@ -105,11 +144,7 @@ def attendance(registry: Registry, environment: Mapping[str, str], *, no_peers: 
     if is_silent(environment) or no_peers or not (settings := read_settings(environment).peers).enabled:
         yield None
         return
-    from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
-    from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
     from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above
-    from syncer.watch.lan import Lan  # noqa: PLC0415 - see above
 
     with opened(settings) as sockets:
-        lan = Lan(lambda: Exchange(settings, Links(settings, sockets.sockets, environment=environment)))
-        yield Attendance(lan, registry, environment)
+        yield Attendance(sockets, settings, registry, environment)

@@ -97,7 +97,7 @@ def _lasting(live: PeersLive) -> object:
         return live
     peers = [msgspec.structs.replace(peer, heard_s=0.0, load=0) for peer in figures.peers]
     bans = [(ban.peer, ban.address) for ban in figures.bans]
-    return live.off, live.shares, figures.port, figures.links, peers, bans, _counts(figures)
+    return live.off, live.shares, figures.port, figures.links, peers, figures.uploads, bans, _counts(figures)
 
 
 def _counts(figures: Figures) -> str:
@@ -155,11 +155,14 @@ def _above(live: PeersLive) -> dict[str, str]:
 
 
 def _below(live: PeersLive) -> dict[str, str]:
-    """Lines after the peers: why there may be none, and who is banned."""
+    """Lines after the peers: who has something from us, why there may be none, and who is banned."""
     lines: dict[str, str] = {}
     figures = live.figures
     if figures is None:
         return lines
+    for each in figures.uploads:
+        size = f"{each.blocks} blocks ({format_size(each.bytes)})"
+        lines[f"to {each.peer}"] = f"giving to {each.peer[:8]} {each.address}: {size}"
     if not figures.peers:
         lines["nobody"] = "nobody was heard in the last ten minutes"
         if figures.drops.get("epoch"):

@@ -145,6 +145,11 @@ class Lan:
         """See `Exchange.unban`."""
         return 0 if self._exchange is None else self._exchange.unban(who)
 
+    def begin_anew(self) -> None:
+        """End the exchange and begin another: settings have changed. Cycles under way go on with the server."""
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
     def live(self) -> PeersLive:
         """How it stands."""
         shares = [
@@ -159,10 +164,10 @@ class Lan:
         try:
             while True:
                 try:
-                    await self._run()
+                    await self._run()  # returns if it is to begin anew
                 except* Exception as group:  # a bug here must not end the daemon
                     log.exception("lan.bug", exc_info=group)
-                await trio.sleep(ANEW_S)
+                    await trio.sleep(ANEW_S)
         finally:
             self.keep_only(())
 

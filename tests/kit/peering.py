@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 import trio.testing
@@ -14,7 +14,7 @@ import trio.testing
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.fetching import Download
-from syncer.peer.exchange.limits import Uploads
+from syncer.peer.exchange.limits import Upload, Uploads
 from syncer.peer.exchange.serving import Serving
 from syncer.peer.exchange.source import Asker
 from syncer.peer.session.actions import PeerId
@@ -36,6 +36,10 @@ def on_a_clock(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         trio.run(functools.partial(test, **arguments), clock=trio.testing.MockClock(autojump_threshold=0))
 
     return run
+
+
+SOMEBODY: Final = Upload(peer=b"", address=b"")
+"""A connection whose figures nobody looks at."""
 
 
 class Inline(Uploads):
@@ -138,7 +142,7 @@ class Yard:
         shelf = Shelf(blocks)
 
         async def honest(channel: Channel) -> None:
-            await Serving(channel, shelf, Inline(), lambda: True).run()
+            await Serving(channel, shelf, Inline(), SOMEBODY, lambda: True).run()
 
         self.peers[peer] = ({name(data) for data in blocks}, serve or honest)
         return shelf

@@ -49,6 +49,7 @@ TRIALS: list[Trial] = [
     life.who_asks_switches_off_in_mid_transfer,
     life.a_root_is_paused_in_mid_transfer,
     life.the_key_is_rotated_in_mid_transfer,
+    life.settings_that_change_in_mid_transfer,
     life.a_reconcile_beside_a_daemon,
     life.the_daemon_is_killed_while_a_reconcile_uses_it,
     life.a_reconcile_beside_an_older_daemon,

@@ -416,48 +416,48 @@ class Exchange:
         """A connection that somebody else has begun."""
         is_proven = False
         try:
-            share, channel = "", None
+            peer, share, channel = b"", "", None
             with trio.move_on_after(HANDSHAKE_S):
-                share, channel = await self._shake_hands(stream)
+                peer, share, channel = await self._shake_hands(stream)
                 # Until its first record it may be a recording, and has only the place of a handshake.
                 is_proven = channel is not None and await channel.first()
             index = self._indexes.get(share)
             if is_proven:
                 self._door.proven()
             if is_proven and channel is not None and index is not None:
-                with trio.move_on_after(CONNECTION_S):
-                    await Serving(
-                        channel, index, self.uploads, lambda: is_right() and self._is_served(index), index.scrub
-                    ).run()
+                is_served = partial(self._is_served, index, is_right)
+                with trio.move_on_after(CONNECTION_S), self.uploads.connected(peer, address) as connection:
+                    await Serving(channel, index, self.uploads, connection, is_served, index.scrub).run()
         finally:
             self._door.leave(address, proven=is_proven)
             with trio.CancelScope(shield=True):
                 await trio.aclose_forcefully(stream)
 
-    async def _shake_hands(self, stream: trio.abc.Stream) -> tuple[str, Channel | None]:
+    async def _shake_hands(self, stream: trio.abc.Stream) -> tuple[bytes, str, Channel | None]:
+        """Who it is, for which share, and what it says; None: it holds no key, or has gone."""
         said = await greeting(stream)
         preamble = Drop.SIZE if said is None else parse_preamble(said)
         if said is None or isinstance(preamble, Drop):
-            return "", None
+            return b"", "", None
         now, unix_s = trio.current_time(), self._unix()
         welcome = self.session.welcome(preamble.epoch16, preamble.hint, preamble.sender, now, unix_s)
         if welcome is None:
-            return "", None
+            return b"", "", None
         share, keys = welcome
         answered = answer(said, keys, self._entropy(32))
         if isinstance(answered, Drop):
-            return "", None
+            return b"", "", None
         reply, secured = answered
         try:
             await stream.send_all(reply)
         except trio.BrokenResourceError:
-            return "", None
-        return share, Channel(stream, secured)
+            return b"", "", None
+        return preamble.sender, share, Channel(stream, secured)
 
     # --- circumstances
 
-    def _is_served(self, index: Joint) -> bool:
-        return bool(index) and self._may_serve()
+    def _is_served(self, index: Joint, is_right: Callable[[], bool]) -> bool:
+        return is_right() and bool(index) and self._may_serve()
 
     def _may_serve(self) -> bool:
         return self._use() is Use.ON

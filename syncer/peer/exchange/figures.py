@@ -61,6 +61,22 @@ class BanFigures(msgspec.Struct, frozen=True, kw_only=True):
     for_s: float
 
 
+class UploadFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who has a connection to us, on which it asks.
+
+    Attributes:
+        peer: The sender id it had when it came, in hex.
+        address: From where.
+        blocks: That went to it, by this connection.
+        bytes: Of these.
+    """
+
+    peer: str
+    address: str
+    blocks: int
+    bytes: int
+
+
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. Counts are since the exchange began.
 
@@ -88,6 +104,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         broadcasts_held: Frames that waited for the budget of broadcasts.
         mismatches: Blocks that came from peers and were others.
         accused: Blocks that we sent, and of which peers said so.
+        uploads: Who has a connection to us.
     """
 
     port: int
@@ -113,6 +130,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     broadcasts_held: int
     mismatches: int = 0
     accused: int = 0
+    uploads: tuple[UploadFigures, ...] = ()
 
 
 def is_called(ban: Ban, who: str) -> bool:
@@ -157,6 +175,12 @@ def figures_of(
         broadcasts_held=counters.broadcasts_held,
         mismatches=sum(room.mismatches for room in rooms.values()),
         accused=uploads.accused,
+        uploads=tuple(
+            [
+                UploadFigures(peer=each.peer.hex(), address=text(each.address), blocks=each.blocks, bytes=each.bytes)
+                for each in uploads.open
+            ]
+        ),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
+import msgspec
 import trio
 
 CONNECTIONS: Final = 32
@@ -84,10 +86,27 @@ class Door:
         self._unproven -= not proven
 
 
+class Upload(msgspec.Struct, kw_only=True, eq=False):
+    """One connection on which a peer asks.
+
+    Attributes:
+        peer: The sender id it had when it came.
+        address: From where.
+        blocks: Sent to it.
+        bytes: Of these.
+    """
+
+    peer: bytes
+    address: bytes
+    blocks: int = 0
+    bytes: int = 0
+
+
 class Uploads:
     """The places for uploads, fair between connections, and what was sent.
 
     Attributes:
+        open: The connections.
         pace: Bytes of all together.
         questions: Tokens that are looked up for all together.
         blocks: Sent.
@@ -106,6 +125,24 @@ class Uploads:
         # No more threads than there are places, and two for questions.
         self._threads = trio.CapacityLimiter(places + 2)
         self.blocks = self.bytes = self.refused = self.accused = 0
+        self.open: list[Upload] = []
+
+    @contextmanager
+    def connected(self, peer: bytes, address: bytes) -> Iterator[Upload]:
+        """A connection, as long as the block lasts."""
+        upload = Upload(peer=peer, address=address)
+        self.open.append(upload)
+        try:
+            yield upload
+        finally:
+            self.open.remove(upload)
+
+    def sent(self, upload: Upload, length: int) -> None:
+        """A block went out, or the rest of one."""
+        self.blocks += 1
+        self.bytes += length
+        upload.blocks += 1
+        upload.bytes += length
 
     @property
     def load(self) -> int:

@@ -19,7 +19,7 @@ import trio
 
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel
-from syncer.peer.exchange.limits import Uploads
+from syncer.peer.exchange.limits import Upload, Uploads
 from syncer.peer.wire.bodies import TOKEN_BYTES, bitmap_of
 from syncer.peer.wire.messages import (
     DATA_BYTES,
@@ -62,6 +62,7 @@ class Serving:
         channel: Closed by `run`.
         index: Of the share whose key the peer has proven.
         uploads: Shared by all connections.
+        connection: This one, among them.
         is_served: Whether the share is served now: neither paused nor gone.
         scrub: Looks at our copy of a block that came wrong, in a thread.
     """
@@ -71,12 +72,14 @@ class Serving:
         channel: Channel,
         index: ShareIndex,
         uploads: Uploads,
+        connection: Upload,
         is_served: Callable[[], bool],
         scrub: Callable[[BlockId], object] = lambda _: None,
     ) -> None:
         self._channel = channel
         self._index = index
         self._uploads = uploads
+        self._connection = connection
         self._is_served = is_served
         self._scrub = scrub
         self._sent: dict[bytes, None] = {}  # the last ones
@@ -217,8 +220,7 @@ class Serving:
                 continue
             if 0 < len(block) <= DATA_BYTES and not get.offset:
                 if get.rid not in self._cancelled:
-                    self._uploads.blocks += 1
-                    self._uploads.bytes += len(block)
+                    self._uploads.sent(self._connection, len(block))
                     self._current.discard(get.rid)
                     yield Block(rid=get.rid, content=block), len(block)
                 continue
@@ -228,8 +230,7 @@ class Serving:
                     break
                 yield data, len(data.content)
             else:
-                self._uploads.blocks += 1
-                self._uploads.bytes += len(block) - get.offset
+                self._uploads.sent(self._connection, len(block) - get.offset)
                 self._current.discard(get.rid)  # who has heard of the end may use its number again
                 yield End(rid=get.rid), 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -27,7 +28,7 @@ def _slow_transfer(ground: Ground, mib: int = 6) -> tuple[Machine, Machine, dict
     one.until("peers", is_there)
     ground.server.shape(SLOW_MBIT_S / 4)
     asks = two.begin("reconcile", two.root)
-    one.until("peers", lambda told: told["figures"]["blocks_to_peers"])
+    one.until("peers", lambda told: any(upload["blocks"] for upload in told["figures"]["uploads"]))
     return one, two, files, asks
 
 
@@ -155,6 +156,31 @@ def the_key_is_rotated_in_mid_transfer(ground: Ground) -> None:
     more = put(one, later=3 * MIB)
     two.until("status", lambda _: has(two, files | more))
     assert two.json("peers")["figures"]["blocks_from_peers"] > before["blocks_from_peers"]
+
+
+def settings_that_change_in_mid_transfer(ground: Ground) -> None:
+    """SIGHUP takes over config.toml: another limit, no interface at all, and none of what can't be understood."""
+    one, two = ground.machines(2)
+    one.settings(SLOW_UPLOAD)
+    files = ground.seed(one, image=6 * MIB)
+    daemon = two.watch()
+    two.until("peers", lambda told: told["figures"] and told["figures"]["blocks_from_peers"])
+    two.settings('download_limit = "40MB"')
+    daemon.send_signal(signal.SIGHUP)
+    two.until("status", lambda _: has(two, files))
+    more = put(one, later=3 * MIB)
+    two.until("status", lambda _: has(two, files | more))
+    assert two.json("peers")["figures"]["blocks_from_peers"] > MIB // SHARE_BLOCK
+    two.settings('ignored_interfaces = ["*"]')
+    daemon.send_signal(signal.SIGHUP)
+    two.until("peers", lambda told: told["figures"] and not told["figures"]["links"])
+    one.until("peers", lambda told: not has_peer(told))
+    two.settings("uploads = many")
+    daemon.send_signal(signal.SIGHUP)
+    two.until("peers", lambda told: "config.toml" in told["shares"][0]["off"])
+    two.settings("")
+    daemon.send_signal(signal.SIGHUP)
+    two.until("peers", has_peer)
 
 
 def _beside_a_daemon(ground: Ground) -> tuple[Machine, Machine, dict[str, bytes], subprocess.Popen[bytes]]:

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from syncer.cli import showpeers
-from syncer.peer.exchange.figures import BanFigures, Figures, PeerFigures
+from syncer.peer.exchange.figures import BanFigures, Figures, PeerFigures, UploadFigures
 from syncer.watch import control
 from syncer.watch.lan import PeersLive, ShareLive
 
@@ -92,7 +92,10 @@ def follow(daemon: Daemon, *, as_json: bool = False) -> None:
 
 
 def test_once_all_is_told_in_order(daemon: Daemon, capsys: pytest.CaptureFixture[str]) -> None:
-    daemon.says(live(changed(QUIET, peers=(ANNA,), bans=(BAN,), blocks_from_peers=5, blocks_to_peers=7)))
+    uploads = (UploadFigures(peer="c3" * 16, address="fe80::3", blocks=7, bytes=7 * 65536),)
+    daemon.says(
+        live(changed(QUIET, peers=(ANNA,), bans=(BAN,), blocks_from_peers=5, blocks_to_peers=7, uploads=uploads))
+    )
     showpeers.show(daemon.path, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
@@ -115,7 +118,8 @@ def test_once_all_is_told_in_order(daemon: Daemon, capsys: pytest.CaptureFixture
         "KiB",
         "yes",
     ]
-    assert lines[6] == "banned for 30 min, it sent a wrong block: b2b2b2b2 fe80::2"
+    assert lines[6] == "giving to c3c3c3c3 fe80::3: 7 blocks (448 KiB)"
+    assert lines[7] == "banned for 30 min, it sent a wrong block: b2b2b2b2 fe80::2"
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from syncer.peer.wire.messages import (
     data_of,
 )
 from syncer.ports.blocks import Want
-from tests.kit.peering import Inline, Shelf, block, connected, name, on_a_clock
+from tests.kit.peering import SOMEBODY, Inline, Shelf, block, connected, name, on_a_clock
 
 BIG = 1 << 20
 
@@ -146,7 +146,7 @@ async def honest(*blocks: bytes) -> AsyncIterator[tuple[Download, Notes]]:
     ours, theirs = connected()
     download = Download(ours, lambda ids: None)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Serving(theirs, Shelf(blocks), Inline(), lambda: True).run)
+        nursery.start_soon(Serving(theirs, Shelf(blocks), Inline(), SOMEBODY, lambda: True).run)
         nursery.start_soon(download.run)
         yield download, Notes()
         download.end()

@@ -30,7 +30,7 @@ from syncer.peer.wire.messages import (
     NotFound,
     Ping,
 )
-from tests.kit.peering import Inline, Shelf, block, connected, name, on_a_clock
+from tests.kit.peering import SOMEBODY, Inline, Shelf, block, connected, name, on_a_clock
 
 BIG = 1 << 20
 
@@ -78,7 +78,7 @@ async def served(
     ended: list[CloseReason] = []
 
     async def serve() -> None:
-        ended.append(await Serving(theirs, shelf, uploads or Inline(), lambda: not shelf.paused).run())
+        ended.append(await Serving(theirs, shelf, uploads or Inline(), SOMEBODY, lambda: not shelf.paused).run())
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
