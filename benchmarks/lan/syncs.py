@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 from collections.abc import Sequence
 from typing import Any, Final
@@ -61,18 +62,23 @@ def _medians(found: dict[str, list[float]], each: int) -> tuple[list[float], lis
 
 
 def _by_turns(here: Office, daemons: dict[str, Daemon], name: str, size: int) -> dict[str, float]:
-    """Seconds of the cycle in which each of them pulls a new file, while the other one is paused."""
+    """Seconds of the cycle in which each of them pulls a new file, while the other one is stopped.
+
+    Not paused: a root that is resumed looks for its neighbours anew.
+    """
+    before = {which: daemon.total()["pulled"] for which, daemon in daemons.items()}
     for daemon in daemons.values():
-        daemon.machine("pause")
+        daemon.process.send_signal(signal.SIGSTOP)
     write(here.publisher.root / name, size)
     here.push()
     found = {}
     for which, daemon in daemons.items():
-        before = daemon.total()["pulled"]
-        daemon.machine("resume")
-        until_pulled([daemon], before + 1)
+        daemon.process.send_signal(signal.SIGCONT)
+        until_pulled([daemon], before[which] + 1)
         found[which] = float(next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))["seconds"])
-        daemon.machine("pause")
+        daemon.process.send_signal(signal.SIGSTOP)
+    for daemon in daemons.values():
+        daemon.process.send_signal(signal.SIGCONT)
     return found
 
 

@@ -362,10 +362,10 @@ class Handle:
             self._table.policy.heard(at_s)
             self._table.look_again()
 
-    def seek(self, *, over: bool = False) -> None:
+    def seek(self, *, over: bool = False, sure: bool = False) -> None:
         """See Board."""
         if self._table.policy is not None:
-            self._table.policy.seek(trio.current_time(), over=over)
+            self._table.policy.seek(trio.current_time(), over=over, sure=sure)
             self._table.look_again()
 
     def is_open(self, want: Want) -> bool:

@@ -45,6 +45,7 @@ class ServerPolicy:
         self._there_since = -math.inf
         self._seeking = False
         self._sought = -math.inf  # when that was over
+        self._is_sure = False
         self._alone = False
         self.server = Meter()
         self.devices = Meter()
@@ -58,12 +59,13 @@ class ServerPolicy:
         if self._heard is None or at >= self._heard + HEARD_S:
             self._there_since = at
         self._heard = at if self._heard is None else max(self._heard, at)
-        self._seeking = False
+        self._seeking = self._is_sure = False
 
-    def seek(self, now: float, *, over: bool) -> None:
-        """It is being found out whether a device is there; or that is over."""
+    def seek(self, now: float, *, over: bool, sure: bool = False) -> None:
+        """It is being found out whether a device is there; or that is over. `sure`: nobody is."""
         self._seeking = not over
-        self._sought = now
+        self._sought = -math.inf if sure else now
+        self._is_sure = sure
 
     def alone(self) -> None:
         """The source of the devices has ended: nobody will be heard any more."""
@@ -119,7 +121,7 @@ class ServerPolicy:
 
     def early_until(self) -> float:
         """Until when the server has only a few of what nobody offers at a time: somebody may yet."""
-        if self._alone or self._asked is None:
+        if self._alone or self._is_sure or self._asked is None:
             return -math.inf
         return max(self._asked, self._sought, self._there_since) + EARLY_S
 

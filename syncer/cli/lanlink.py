@@ -79,6 +79,7 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
     """A session that asks and gives nothing, without a daemon; None: the share has no key to use."""
     import trio  # noqa: PLC0415 - see above
 
+    await trio.to_thread.run_sync(_load)
     from syncer.cli.config import read_settings  # noqa: PLC0415 - see above
     from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
     from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
@@ -98,3 +99,10 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
             exchange.share(uuid, keys, None)
             yield exchange.source(uuid)
             nursery.cancel_scope.cancel()
+
+
+def _load() -> None:
+    """Load what talks with peers, 30 ms, while the server sends its first window."""
+    import syncer.peer.exchange.exchange  # noqa: PLC0415 - see above
+    import syncer.peer.links.links  # noqa: PLC0415 - see above
+    import syncer.peer.links.opening  # noqa: F401, PLC0415 - see above

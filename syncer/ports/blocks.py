@@ -194,11 +194,15 @@ class Board(Protocol):
         """
         ...
 
-    def seek(self, *, over: bool = False) -> None:
+    def seek(self, *, over: bool = False, sure: bool = False) -> None:
         """Say that it is being found out whether a device is there; `over`: that it was found out.
 
         Meanwhile the remote has no more than the first window. Whoever begins must end it, within milliseconds once
         frames are sent: `heard` ends it too, and the end of the source.
+
+        Args:
+            over: No more time is needed.
+            sure: Nobody is there: who was had told so long ago. Else somebody may only be slow to answer.
         """
         ...
 

@@ -234,7 +234,7 @@ class _Board:
     def heard(self, at_s: float) -> None:
         """See Board. Who asks hears of it by what is offered."""
 
-    def seek(self, *, over: bool = False) -> None:
+    def seek(self, *, over: bool = False, sure: bool = False) -> None:
         """See Board. The board of who asks has its own rules."""
 
     def is_open(self, want: Want) -> bool:
@@ -295,9 +295,10 @@ class _Relay:
         self._askers: dict[int, Asker] = {}
         self._download: Download | None = None
 
-    async def known(self) -> None:
+    async def known(self) -> bool:
         """See Room. The daemon asks, which was there before: it has as long as frames have."""
         await trio.sleep(GRACE_S)
+        return False
 
     def join(self, asker: Asker) -> None:
         """See Room."""

@@ -33,6 +33,7 @@ REFUSED_S: Final = 5.0  # it opened, and wanted no more of us: its places are ta
 CONTACTS: Final = 256
 GREET_S: Final = 0.004  # HELLO and the first question are answered in 0.5 ms
 FIRST_GREET_S: Final = 0.02  # once: who is busy answers a little later, and is known from then on
+SETTLED_S: Final = 0.5  # who has not answered HELLO by then, by Wi-Fi or because it is busy, is not there
 _TURNS: Final = 4  # of the loop: what came in while it did other things is read first, whatever the clock says
 Dial = Callable[[bytes, int, int], Awaitable[trio.abc.Stream]]
 """Connects to an address of 16 bytes, a port, and the zone of link-local addresses; raises OSError."""
@@ -116,6 +117,8 @@ class ShareRoom:
         self._askers: dict[int, tuple[Asker, set[BlockId]]] = {}
         self._somebody = trio.Event()
         self._greet_s = FIRST_GREET_S
+        self._begun = trio.current_time()
+        self._was_heard = False
 
     # --- Room
 
@@ -125,10 +128,10 @@ class ShareRoom:
         heard = self._lan.session.neighbours(self.share, trio.current_time())
         return max((each.heard_s for each in heard), default=-math.inf)
 
-    async def known(self) -> None:
-        """See Room."""
+    async def known(self) -> bool:
+        """See Room. Who is there answers HELLO, and who comes says it."""
         if not self._lan.may_ask():
-            return
+            return True
         await self._lan.linked()
         self._somebody = trio.Event() if self._somebody.is_set() else self._somebody
         patience_s, self._greet_s = self._greet_s, GREET_S
@@ -136,6 +139,7 @@ class ShareRoom:
             await self._somebody.wait()
         for _ in range(_TURNS):
             await trio.lowlevel.checkpoint()
+        return not self._was_heard and trio.current_time() >= self._begun + SETTLED_S
 
     def join(self, asker: Asker) -> None:
         """See Room."""
@@ -216,6 +220,7 @@ class ShareRoom:
     def heard(self) -> None:
         """Somebody of the share is there."""
         self._somebody.set()
+        self._was_heard = True
         now = trio.current_time()
         for asker, _ in list(self._askers.values()):
             asker.heard(now)

@@ -64,8 +64,12 @@ class Room(Protocol):
         """See above."""
         ...
 
-    async def known(self) -> None:
-        """Return when it is known whether somebody is there, as far as that can be: milliseconds."""
+    async def known(self) -> bool:
+        """Return when it is known whether somebody is there, as far as that can be: milliseconds.
+
+        Returns:
+            That nobody is: who was had told so long ago. False: somebody is, or may be slow to answer.
+        """
         ...
 
     def join(self, asker: Asker) -> None:
@@ -231,8 +235,7 @@ class Cycle:
 
     async def _seek(self) -> None:
         """Tell the board when it makes no sense to wait any longer for somebody who was not heard yet."""
-        await self._room.known()
-        self._board.seek(over=True)
+        self._board.seek(over=True, sure=await self._room.known())
 
     async def _sweep(self) -> None:
         """Notice what others brought, and say of what nobody offers that we lack it."""
