@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, TextIO
 
@@ -13,9 +14,10 @@ MAX_LOG_BYTES: Final = 10 * 1024 * 1024
 
 
 class Log:
-    """Where a module's events go.
+    """Where a module's events go: by `log_to`; without it, those that somebody should see to go to stderr.
 
-    structlog, with all that it can be pretty with, is loaded with the first one: a third of a short command's start.
+    structlog, with all that it can be pretty with, is loaded with the first one that is written: a third of a short
+    command's start.
     """
 
     def __init__(self, **bound: object) -> None:
@@ -27,11 +29,13 @@ class Log:
 
     def debug(self, event: str, **fields: object) -> None:
         """For who looks for a fault."""
-        self._logger().debug(event, **fields)
+        if _least[0] <= logging.DEBUG:
+            self._logger().debug(event, **fields)
 
     def info(self, event: str, **fields: object) -> None:
         """What happens in the course of things."""
-        self._logger().info(event, **fields)
+        if _least[0] <= logging.INFO:
+            self._logger().info(event, **fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Somebody should see to it."""
@@ -48,7 +52,13 @@ class Log:
     def _logger(self) -> Any:
         import structlog  # noqa: PLC0415 - see above
 
+        if not structlog.is_configured():
+            log_to(sys.stderr, level=_least[0])
         return structlog.get_logger(**self._bound)
+
+
+_least: Final = [logging.WARNING]
+"""The least that is written, as `log_to` was told last."""
 
 
 def log_to(stream: TextIO, *, level: int = logging.INFO) -> None:
@@ -60,6 +70,7 @@ def log_to(stream: TextIO, *, level: int = logging.INFO) -> None:
     """
     import structlog  # noqa: PLC0415 - as above
 
+    _least[0] = level
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -102,7 +102,7 @@ def ranges_header(parts: Iterable[range]) -> str:
     return _UNIT + ",".join(f"{part.start}-{part.stop - 1}" for part in parts)
 
 
-def parse_parts(body: bytes, content_type: str) -> dict[int, bytes]:
+def parse_parts(body: bytes, content_type: str) -> dict[int, memoryview]:
     """Read a reply of several parts.
 
     Args:
@@ -110,7 +110,7 @@ def parse_parts(body: bytes, content_type: str) -> dict[int, bytes]:
         content_type: Its Content-Type, with the boundary.
 
     Returns:
-        The bytes by the position of the first one.
+        The bytes by the position of the first one, as a part of `body`: nothing is copied.
 
     Raises:
         RangeError: It is no such reply.
@@ -119,7 +119,8 @@ def parse_parts(body: bytes, content_type: str) -> dict[int, bytes]:
     if match is None or not content_type.lower().startswith("multipart/byteranges"):
         raise RangeError(f"expected multipart/byteranges, got {content_type[:100]!r}")
     mark = b"--" + (match[1] or match[2]).encode("latin-1", "replace")
-    found: dict[int, bytes] = {}
+    found: dict[int, memoryview] = {}
+    view = memoryview(body)
     at = body.find(mark)
     while at >= 0 and not body.startswith(b"--", at + len(mark)):
         head_end = body.find(b"\r\n\r\n", at)
@@ -127,7 +128,7 @@ def parse_parts(body: bytes, content_type: str) -> dict[int, bytes]:
         if where is None:
             raise RangeError("a part of the reply does not say what it is")
         start, stop = int(where[1]), int(where[2]) + 1
-        data = body[head_end + 4 : head_end + 4 + stop - start]
+        data = view[head_end + 4 : head_end + 4 + stop - start]
         found[start] = data
         # By length, not by looking for the boundary: nobody promises that the data don't contain it.
         at = body.find(mark, head_end + 4 + len(data))

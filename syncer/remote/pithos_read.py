@@ -26,6 +26,7 @@ from syncer.remote.pithos_replies import stat_of
 from syncer.remote.pithos_requests import Run, gathered, object_name, runs
 from syncer.remote.pithos_session import Session
 
+Bytes = bytes | memoryview
 RUN_BYTES: Final = 4 << 20
 """Longest range of one GET. With 8 workers that bounds the memory of a download to 32 MiB (more for larger blocks)."""
 
@@ -185,7 +186,7 @@ class Reader:
         request = self._session.make.bulk_read(wanted)
         return self._session.judge.contents(await self._session.ask(request, 200), len(wanted))
 
-    async def _whole(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run, body: bytes) -> list[bytes]:
+    async def _whole(self, path: RelPath, tag: RemoteTag, blocks: BlockList, run: Run, body: Bytes) -> list[bytes]:
         """Adjacent blocks, verified, canonical. Wrong ones are fetched again, alone.
 
         Raises:
@@ -196,7 +197,7 @@ class Reader:
             for at, data in enumerate(await self._checked(body, blocks, run))
         ]
 
-    async def _bodies(self, path: RelPath, tag: RemoteTag, blocks: BlockList, group: Sequence[Run]) -> list[bytes]:
+    async def _bodies(self, path: RelPath, tag: RemoteTag, blocks: BlockList, group: Sequence[Run]) -> Sequence[Bytes]:
         """Several runs by one request, if the server can. As they came, but of the right length."""
         if len(group) > 1 and self._several:
             request = self._session.make.read_runs(object_name(path), tag.version, group)
@@ -211,7 +212,7 @@ class Reader:
         return [await self._fetch(path, tag, blocks, run) for run in group]
 
     @staticmethod
-    async def _checked(body: bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
+    async def _checked(body: Bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
         if run.length_bytes < _THREAD_BYTES:
             return verified(body, blocks, run)
         return await trio.to_thread.run_sync(verified, body, blocks, run)
@@ -255,7 +256,7 @@ class Reader:
         return replace(stat, target=target.ljust(stat.tag.size_bytes, b"\0"))
 
 
-def verified(body: bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
+def verified(body: Bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
     """Cut a range into canonical blocks; None for each one that does not have its id."""
     return [
         canonical(piece) if block_id(piece) == blocks[run.first + at] else None
@@ -263,7 +264,7 @@ def verified(body: bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
     ]
 
 
-def cut(body: bytes, blocks: BlockList) -> list[bytes]:
+def cut(body: Bytes, blocks: BlockList) -> list[bytes]:
     """Cut a range into blocks."""
     step = blocks.block_size
-    return [body[at : at + step] for at in range(0, len(body), step)]
+    return [bytes(body[at : at + step]) for at in range(0, len(body), step)]

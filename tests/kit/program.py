@@ -80,8 +80,8 @@ class Machine:
         return done.stdout
 
     def json(self, *arguments: str | Path, expect: int | None = 0) -> dict[str, Any]:
-        """The last JSON line of a command."""
-        return dict(json.loads(self(*arguments, "--json", expect=expect).splitlines()[-1]))
+        """The last JSON line of a command; it says nothing else."""
+        return dict([json.loads(line) for line in self(*arguments, "--json", expect=expect).splitlines()][-1])
 
     def settings(self, text: str) -> None:
         """Its config.toml: lines of the table `[peers]`."""

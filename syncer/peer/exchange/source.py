@@ -244,13 +244,14 @@ class Cycle:
                 self._something = trio.Event()
                 await self._something.wait()
             await trio.sleep(_SWEEP_S)
+            gone: list[BlockId] = []
             for _ in range(min(_SWEPT, len(self._swept))):
                 block = self._swept.popleft()
                 want = self._wants.get(block)
-                if want is not None and self._board.is_open(want):
-                    self._swept.append(block)
-                elif want is not None:
-                    self._done([block])
+                if want is not None:
+                    (self._swept if self._board.is_open(want) else gone).append(block)
+            if gone:
+                self._done(gone)
             now, silent = trio.current_time(), []
             while self._unanswered and self._unanswered[0][0] <= now:
                 ids = self._unanswered.popleft()[1]

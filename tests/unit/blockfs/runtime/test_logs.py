@@ -17,8 +17,11 @@ from blockfs.runtime import logs
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    handlers, level = list(logging.root.handlers), logging.root.level
+    handlers, level, least = list(logging.root.handlers), logging.root.level, list(logs._least)
+    structlog.reset_defaults()
+    logs._least[:] = [logging.WARNING]
     yield
+    logs._least[:] = least
     structlog.reset_defaults()
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
@@ -33,6 +36,26 @@ def test_events_are_json_lines_with_readable_bytes() -> None:
     first, second = (json.loads(line) for line in stream.getvalue().splitlines())
     assert (first["event"], first["volume"], first["level"]) == ("mount.ready", "/v\\xff", "info")
     assert (second["event"], second["text"], second["logger"]) == ("library.logged", "something odd", "pyfuse3")
+
+
+def test_without_a_place_to_log_to_only_what_matters_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command's output is its own: with --json somebody parses it."""
+    log = logs.Log(root="/r")
+    log.info("links.opened")
+    assert not structlog.is_configured()
+    log.warning("peer.banned", peer="ab")
+    out, err = capsys.readouterr()
+    assert out == ""
+    told = json.loads(err)
+    assert (told["event"], told["root"], told["peer"]) == ("peer.banned", "/r", "ab")
+
+
+def test_what_is_below_the_level_is_not_told() -> None:
+    stream = io.StringIO()
+    logs.log_to(stream, level=logging.INFO)
+    logs.Log().debug("not.shown")
+    logs.Log().info("shown")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["shown"]
 
 
 def test_a_librarys_exception_is_logged_with_its_traceback() -> None:
