@@ -34,6 +34,7 @@ CONTACTS: Final = 256
 GREET_S: Final = 0.004  # HELLO and the first question are answered in 0.5 ms
 FIRST_GREET_S: Final = 0.02  # once: who is busy answers a little later, and is known from then on
 SETTLED_S: Final = 0.5  # who has not answered HELLO by then, by Wi-Fi or because it is busy, is not there
+SILENT_S: Final = 3600.0  # who was heard within it may still be there, and slow to answer
 _TURNS: Final = 4  # of the loop: what came in while it did other things is read first, whatever the clock says
 Dial = Callable[[bytes, int, int], Awaitable[trio.abc.Stream]]
 """Connects to an address of 16 bytes, a port, and the zone of link-local addresses; raises OSError."""
@@ -118,7 +119,7 @@ class ShareRoom:
         self._somebody = trio.Event()
         self._greet_s = FIRST_GREET_S
         self._begun = trio.current_time()
-        self._was_heard = False
+        self._last_s = -math.inf  # somebody was heard
 
     # --- Room
 
@@ -139,7 +140,7 @@ class ShareRoom:
             await self._somebody.wait()
         for _ in range(_TURNS):
             await trio.lowlevel.checkpoint()
-        return not self._was_heard and trio.current_time() >= self._begun + SETTLED_S
+        return trio.current_time() >= max(self._begun + SETTLED_S, self._last_s + SILENT_S)
 
     def join(self, asker: Asker) -> None:
         """See Room."""
@@ -220,8 +221,7 @@ class ShareRoom:
     def heard(self) -> None:
         """Somebody of the share is there."""
         self._somebody.set()
-        self._was_heard = True
-        now = trio.current_time()
+        self._last_s = now = trio.current_time()
         for asker, _ in list(self._askers.values()):
             asker.heard(now)
 
