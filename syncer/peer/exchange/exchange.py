@@ -384,8 +384,8 @@ class Exchange:
                     await trio.sleep(PAUSE_S)
                     continue
                 failed = False
-                comes, is_right = tcp.there(stream), partial(self._came_right, stream)
-                if comes is None or not self.admit(stream, comes[0], is_right):
+                comes, taken = tcp.there(stream), tcp.here(stream)
+                if not comes or not taken or not self.admit(stream, comes[0], partial(self._came_right, *taken)):
                     stream.socket.close()
 
     def admit(self, stream: trio.abc.Stream, address: bytes, is_right: Callable[[], bool] = lambda: True) -> bool:
@@ -403,12 +403,8 @@ class Exchange:
         may = self._nursery is not None and not banned and is_right() and self._may_serve()
         return may and self._door.enter(address) and self._spawn(self._receive, stream, address, is_right)
 
-    def _came_right(self, stream: trio.SocketStream) -> bool:
-        """Whether it came by a link on which we serve."""
-        taken = tcp.here(stream)
-        if taken is None:
-            return False
-        address, zone = taken
+    def _came_right(self, address: bytes, zone: int) -> bool:
+        """Whether what was taken at this address of ours came by a link on which we serve."""
         serving = [came for came in self._came.values() if came.serves and address in came.addresses]
         return any(not tcp.is_link_local(address) or came.index == zone for came in serving)
 

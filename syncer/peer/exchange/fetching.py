@@ -310,18 +310,17 @@ class Download:
     async def _listen(self) -> Failure:
         while not self._ended:
             with trio.CancelScope() as self._scope:
-                self._set_deadline()
-                messages = await self._channel.receive()
-            if self._scope.cancelled_caught:
-                if trio.current_time() >= self._due_s():
-                    return Failure.STALLED
-                continue
-            if not messages:
-                return Failure.GONE if self._channel.failed is None else Failure.WRONG
-            for message in messages:
-                why = self._hear(message)
-                if why is not None:
-                    return why
+                while not self._ended and not self._hung_up:
+                    self._set_deadline()
+                    messages = await self._channel.receive()
+                    if not messages:
+                        return Failure.GONE if self._channel.failed is None else Failure.WRONG
+                    for message in messages:
+                        why = self._hear(message)
+                        if why is not None:
+                            return why
+            if self._scope.cancelled_caught and trio.current_time() >= self._due_s():
+                return Failure.STALLED
             await self.hang_up()
         return Failure.GONE
 

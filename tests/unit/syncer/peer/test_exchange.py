@@ -221,6 +221,9 @@ class Rush(trio.abc.Listener[trio.SocketStream]):
     def getpeername(self) -> None:
         raise OSError(errno.ENOTCONN, "gone")
 
+    def getsockname(self) -> None:
+        raise OSError(errno.ENOTCONN, "gone")
+
     def close(self) -> None:
         pass
 
