@@ -121,5 +121,6 @@ def _stats(handle: Handle) -> SourceStats:
         late=handle.late,
         wrong=handle.wrong,
         lacked=handle.lacked,
+        held_s=handle.held_s,
         seconds=handle.meter.seconds(trio.current_time()),
     )

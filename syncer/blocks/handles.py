@@ -238,6 +238,7 @@ class Handle:
         peeks: It has called `peek`. Before that, nothing is in `unseen`.
         denied: The budget had no room for a claim.
         meter: Runs while it has claims.
+        held_s: So long it was idle, and wants that nobody had claimed were kept from it.
     """
 
     spare: Pool[Entry]
@@ -253,6 +254,7 @@ class Handle:
         self.denied = False
         self.meter = Meter()
         self.blocks = self.bytes = self.late = self.wrong = self.lacked = 0
+        self.held_s = 0.0
         self.claims = self.claimed_bytes = 0
         self._table = table
         self._news = self._looked = 0

@@ -198,7 +198,10 @@ class ServerHandle(Handle):
                 return
             self._has_deadline = deadline is not None
             event = self._next_event()
+            is_held = bool(self.spare) and not self.claimed_bytes
             with trio.move_on_at(float("inf") if deadline is None else deadline):
                 await event.wait()
+            if is_held:
+                self.held_s += trio.current_time() - now
             if self._news != news:
                 return

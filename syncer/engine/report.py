@@ -122,6 +122,7 @@ class Report:
             "bytes_to_peers": self.bytes_to_peers,
             "bytes_read_local": self.bytes_read_local,
             "mutating_requests": self.mutating_requests,
+            "seconds_held": round(self._from("remote").held_s, 3),
             "seconds": round(self.seconds, 3),
         }
 

@@ -90,6 +90,7 @@ class SourceStats(msgspec.Struct, frozen=True, kw_only=True):
         late: Blocks that it gave when nobody waited for them any more: transferred twice, or in vain.
         wrong: Blocks that it gave and that were not what they should be.
         lacked: Times that it said it does not have a block.
+        held_s: Of the remote: time in which it was idle, because a device may have what is wanted.
         seconds: Time in which it had claimed at least one block. `bytes / seconds` is its rate.
     """
 
@@ -98,6 +99,7 @@ class SourceStats(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     wrong: int = 0
     lacked: int = 0
+    held_s: float = 0.0
     seconds: float = 0.0
 
 

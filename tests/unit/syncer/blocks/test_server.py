@@ -143,6 +143,47 @@ def test_while_it_is_found_out_who_is_there_the_server_has_the_first_window_alon
     run(test)
 
 
+def test_where_nobody_is_for_sure_the_server_gets_all_at_once() -> None:
+    """Breaks as a daemon that knows that it is alone, and has the server send two megabytes at a time."""
+
+    async def test() -> None:
+        blocks = blocks_of(28)
+        for sure in (False, True):
+            peers, remote = Seat("peers"), Seat("remote")
+            async with wanted([want(block, length=MIB) for block in blocks], peers, remote):
+                peers.board.seek()
+                first = remote.board.take(1 << 30)
+                await remote.board.give([(each, blocks[each.id]) for each in first])
+                peers.board.seek(over=True, sure=sure)
+                taken = len(remote.board.take(1 << 30))
+                assert taken == 28 - len(first) if sure else taken <= FEW_BYTES // MIB
+                if sure:
+                    peers.board.heard(trio.current_time())
+                    assert remote.board.take(1 << 30) == []
+
+    run(test)
+
+
+def test_how_long_the_idle_server_was_kept_waiting_is_told() -> None:
+    async def test() -> None:
+        blocks = blocks_of(320)
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks], peers, remote) as board:
+            peers.board.seek()
+            first = remote.board.take(1 << 30)
+            assert await nothing_new(remote.board, 0.25)
+            assert board.stats["remote"].held_s == 0  # it is busy
+            await remote.board.give([(each, blocks[each.id]) for each in first])
+            assert not remote.board.take(1 << 30)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(remote.board.more)
+                await trio.sleep(0.25)
+                peers.board.seek(over=True, sure=True)
+            assert board.stats["remote"].held_s == 0.25
+
+    run(test)
+
+
 def test_who_is_heard_meanwhile_is_waited_for_as_always() -> None:
     async def test() -> None:
         blocks = blocks_of(320)
