@@ -21,42 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
 from syncer.core.identify import evidence
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import join, split
-
-
-class Rows(Protocol):
-    """The base rows, asked one by one. Their order does not matter."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-        ...
-
-    def row(self, nid: Nid) -> BaseRow | None:
-        """One row."""
-        ...
-
-    def children(self, parent: Nid) -> Sequence[BaseRow]:
-        """The rows in a directory."""
-        ...
-
-    def at(self, parent: Nid, name: bytes) -> Sequence[BaseRow]:
-        """The rows in a slot; more than one only after a crash."""
-        ...
-
-    def with_inode(self, tag: LocalTag) -> Sequence[BaseRow]:
-        """The rows of an inode; hard links have several."""
-        ...
-
-    def with_uuid(self, uuid: str) -> Sequence[BaseRow]:
-        """The rows of a remote object."""
-        ...
-
+from syncer.core.rows import BaseRows
 
 Calm: TypeAlias = Callable[[BaseRow, FileStat], bool]
 """Whether a directory of the base, seen in another place, is as it was with all below it, and its old place empty."""
@@ -88,7 +60,7 @@ class Scoped:
 class Scope:
     """Grows with each report of a change; `finish` closes it. Used once."""
 
-    def __init__(self, rows: Rows, calm: Calm | None = None, *, folds: bool = True) -> None:
+    def __init__(self, rows: BaseRows, calm: Calm | None = None, *, folds: bool = True) -> None:
         """Begin with nothing.
 
         Args:

@@ -6,35 +6,16 @@ so memory follows the differences. The order of the pages does not matter: a ser
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 
-from syncer.core.model import ROOT, BaseRow, Nid, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import ROOT, Nid, RelPath, RemoteStat
 from syncer.core.paths import split
+from syncer.core.rows import BaseRows
 from syncer.core.scope import UnscopableError
 
 _KNOWN_DIRECTORIES: Final = 4096  # listings are mostly sorted: few directories are met at a time
-
-
-class KnownRows(Protocol):
-    """The base rows, as a sieve asks for them."""
-
-    def at(self, parent: Nid, name: bytes) -> Sequence[BaseRow]:
-        """The rows in a slot; more than one only after a crash."""
-        ...
-
-    def agreeing(self, parent: Nid, name: bytes, tag: RemoteTag) -> Nid | None:
-        """The row in a slot that has exactly this remote evidence; None if there is none."""
-        ...
-
-    def others(self, seen: Container[Nid]) -> Iterator[BaseRow]:
-        """All rows whose numbers are not among these."""
-        ...
-
-    def path(self, row: BaseRow) -> RelPath | None:
-        """Where a row's node is; None if that can't be told."""
-        ...
 
 
 class Numbers:
@@ -59,7 +40,7 @@ class Numbers:
 class Sieve:
     """Sifts one listing."""
 
-    def __init__(self, rows: Callable[[], AbstractContextManager[KnownRows]]) -> None:
+    def __init__(self, rows: Callable[[], AbstractContextManager[BaseRows]]) -> None:
         """Take what opens the base; it must not change until the end."""
         self._rows = rows
         self._agreeing = Numbers()
@@ -97,7 +78,7 @@ class Sieve:
                     found.append(path)
         return found
 
-    def _number(self, rows: KnownRows, path: RelPath) -> Nid | None:
+    def _number(self, rows: BaseRows, path: RelPath) -> Nid | None:
         if not path:
             return ROOT
         if path not in self._directories:

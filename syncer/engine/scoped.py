@@ -21,9 +21,10 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.paths import split
-from syncer.core.scope import Rows, Scope, Scoped, UnscopableError
-from syncer.core.sieve import KnownRows, Sieve
-from syncer.engine.whole import Arrivals, Calm, PartSurveyor, SubtreeRows, Whole, subtrees_of
+from syncer.core.rows import BaseRows
+from syncer.core.scope import Scope, Scoped, UnscopableError
+from syncer.core.sieve import Sieve
+from syncer.engine.whole import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests
@@ -56,7 +57,7 @@ class PartialRoot(Protocol):
         ...
 
     def settled(
-        self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
+        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
     ) -> Mapping[int, bytes | None]:
         """See `Surveyor.settled`. Blocking."""
         ...
@@ -72,10 +73,6 @@ class PartialRoot(Protocol):
     async def supersede(self, contents: Sequence[Content]) -> None:
         """Forget the block lists of contents that both sides had and have no more. Others may go with them: a cache."""
         ...
-
-
-class BaseRows(SubtreeRows, KnownRows, Protocol):
-    """The base rows as scope and sieve ask for them."""
 
 
 class PartialState(Protocol):

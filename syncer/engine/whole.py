@@ -14,7 +14,8 @@ import msgspec
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
 from syncer.core.paths import is_private, rel_path, split
-from syncer.core.scope import Rows, Scope, UnscopableError, is_unchanged
+from syncer.core.rows import BaseRows
+from syncer.core.scope import Scope, UnscopableError, is_unchanged
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
 from syncer.local.survey import Digests, Survey
@@ -61,20 +62,8 @@ class PartSurveyor(Protocol):
         """Whether nothing has this name now. False if that can't be told."""
         ...
 
-    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:
+    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
         """Whether a directory of the base, wherever it is now, and all below it is exactly as the base says."""
-        ...
-
-
-class SubtreeRows(Rows, Protocol):
-    """The base rows, asked for subtrees, too."""
-
-    def subtree(self, root: Nid) -> Subtree:
-        """A directory and all below it."""
-        ...
-
-    def path(self, row: BaseRow) -> RelPath | None:
-        """Where a row's node is."""
         ...
 
 
@@ -100,7 +89,7 @@ class Arrivals:
         looked: Directories that are as the base says, by where they will be after the moves.
     """
 
-    def __init__(self, rows: SubtreeRows, changes: Changes) -> None:
+    def __init__(self, rows: BaseRows, changes: Changes) -> None:
         """Look at the moves.
 
         Raises:
@@ -191,7 +180,7 @@ class Calm:
     def __init__(
         self,
         surveyor: PartSurveyor,
-        rows: SubtreeRows,
+        rows: BaseRows,
         changes: Changes,
         arrivals: Arrivals,
         digests: Callable[[], Digests],
@@ -225,7 +214,7 @@ class Calm:
         return not rows if tag is None else [row.remote for row in rows] == [tag]
 
 
-def subtrees_of(rows: SubtreeRows, whole: frozenset[Nid], arrived: Mapping[Nid, Subtree]) -> dict[Nid, Subtree]:
+def subtrees_of(rows: BaseRows, whole: frozenset[Nid], arrived: Mapping[Nid, Subtree]) -> dict[Nid, Subtree]:
     """The subtrees of all directories that moved as a whole.
 
     Raises:
@@ -237,7 +226,7 @@ def subtrees_of(rows: SubtreeRows, whole: frozenset[Nid], arrived: Mapping[Nid, 
     return found
 
 
-def _is_as_known(surveyor: PartSurveyor, rows: SubtreeRows, path: RelPath, nid: Nid) -> bool:
+def _is_as_known(surveyor: PartSurveyor, rows: BaseRows, path: RelPath, nid: Nid) -> bool:
     """Whether all entries of a directory, though not what is below them, are exactly as the base says."""
     if not surveyor.is_directory(path):
         return False
@@ -249,7 +238,7 @@ def _is_as_known(surveyor: PartSurveyor, rows: SubtreeRows, path: RelPath, nid: 
     )
 
 
-def _at(rows: SubtreeRows, path: RelPath) -> Sequence[BaseRow]:
+def _at(rows: BaseRows, path: RelPath) -> Sequence[BaseRow]:
     """The base rows at a path."""
     above, name = split(path)
     parents = [row.nid for row in _at(rows, above)] if above else [ROOT]

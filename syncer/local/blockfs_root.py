@@ -27,7 +27,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import Parts
-from syncer.core.scope import Rows
+from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.held import Spill
@@ -51,7 +51,7 @@ from syncer.local.trashcan import TrashCan
 from syncer.local.volume_changes import REASONS, VolumeChanges
 from syncer.local.volume_mount import find_mount, verified
 from syncer.local.volume_observer import Connection, VolumeObserver
-from syncer.local.volume_part import Journal, JournalState, PlacedRows, VolumePart, knows
+from syncer.local.volume_part import Journal, JournalState, VolumePart, knows
 from syncer.local.volume_staging import PreparedFile, VolumeStaging
 from syncer.local.volume_tree import volume_tag
 from syncer.ports.blocks import BlockSource
@@ -190,14 +190,14 @@ class BlockfsRoot:
         self._journal = await self._run(ask)
         return self._journal is not None
 
-    def surveyor(self, rules: IgnoreRules, rows: PlacedRows) -> VolumePart:
+    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> VolumePart:
         """Answers from journal and base; valid as long as the rows are."""
         assert self._journal is not None
         self._part = VolumePart(rows, self._journal, rules, self._observer.parts)
         return self._part
 
     def settled(
-        self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
+        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
     ) -> dict[int, bytes | None]:
         """No digests: the journal names what changed."""
         del rules, rows, paths, clock_ns

@@ -26,7 +26,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import NO_PARTS, Parts
-from syncer.core.scope import Rows
+from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.assembly import Assembly, temp_name
 from syncer.local.blocklists import BlockLists
@@ -234,7 +234,7 @@ class LocalDirectory:
         return Surveyor(self._root, rules, folds=self._folding.key is not None, parts=self._parts)
 
     def settled(
-        self, rules: IgnoreRules, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int
+        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
     ) -> dict[int, bytes | None]:
         """See Surveyor.settled. Blocking."""
         return self.surveyor(rules, rows).settled(rows, paths, clock_ns)

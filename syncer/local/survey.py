@@ -25,7 +25,8 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import PERMISSION_BITS, ROOT, SPECIAL_BITS, BaseRow, FileStat, Kind, Nid, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
-from syncer.core.scope import Rows, UnscopableError
+from syncer.core.rows import BaseRows
+from syncer.core.scope import UnscopableError
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory
 from syncer.local.scan import Scan, list_directory, look_at_entries
@@ -201,7 +202,7 @@ class Surveyor:
             os.close(descriptor)
         return False
 
-    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:
+    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
         """Whether a directory, wherever it is now, and all below it is exactly as the base says.
 
         Args:
@@ -287,7 +288,7 @@ class Surveyor:
             raise UnscopableError(path)
         return None if any(each.nlink > 1 for each in found.stats) else found.stats
 
-    def settled(self, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
+    def settled(self, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
         """Find directories in which everything is exactly as the base says.
 
         Args:
@@ -340,7 +341,7 @@ class Surveyor:
             os.close(descriptor)
         return all(found is None or found == (row.node.meta.xattrs or ()) for row, found in looks)
 
-    def _number(self, rows: Rows, path: RelPath) -> Nid | None:
+    def _number(self, rows: BaseRows, path: RelPath) -> Nid | None:
         if not path:
             return ROOT
         above, name = split(path)

@@ -18,7 +18,8 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, is_private, join, split
-from syncer.core.scope import Rows, UnscopableError
+from syncer.core.rows import BaseRows
+from syncer.core.scope import UnscopableError
 from syncer.errors import LocalChangedError
 from syncer.local.root import Problem
 from syncer.local.survey import Digests, Survey
@@ -27,18 +28,10 @@ from syncer.local.volume_tree import HIDDEN, ROOT_INO, stat_of
 _DIRECTORY: Final = "directory"
 
 
-class PlacedRows(Rows, Protocol):
-    """The base rows, with their paths."""
-
-    def path(self, row: BaseRow) -> RelPath | None:
-        """Where a row's node is; None if that can't be told."""
-        ...
-
-
 class JournalState(Protocol):
     """What is kept of a root between cycles, as far as a part of it is to be observed. Blocking."""
 
-    def rows(self) -> AbstractContextManager[PlacedRows]:
+    def rows(self) -> AbstractContextManager[BaseRows]:
         """The base rows one by one."""
         ...
 
@@ -79,7 +72,7 @@ class VolumePart:
 
     folds = False
 
-    def __init__(self, base: PlacedRows, journal: Journal, rules: IgnoreRules, parts: Parts = NO_PARTS) -> None:
+    def __init__(self, base: BaseRows, journal: Journal, rules: IgnoreRules, parts: Parts = NO_PARTS) -> None:
         self.rules = rules
         self.holding: set[RelPath] = set()
         self.hidden = set(journal.hidden - journal.gone)
@@ -134,7 +127,7 @@ class VolumePart:
         ino = self._directory(above)
         return ino is None or self._child(ino, name) is None
 
-    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:  # noqa: ARG002 - see `engine.whole.PartSurveyor`
+    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:  # noqa: ARG002 - see `engine.whole.PartSurveyor`
         """Whether nothing below a directory of the base was told of: what moved along is not."""
         return nid not in self._stirred
 
@@ -285,17 +278,17 @@ class VolumePart:
         return stat if stat.kind is not Kind.FILE else _with_content(stat, _known_content(self._base, row))
 
 
-def known_rows(rows: Rows, ino: int) -> Sequence[BaseRow]:
+def known_rows(rows: BaseRows, ino: int) -> Sequence[BaseRow]:
     """The base rows of an inode of a volume."""
     return rows.with_inode(LocalTag(device=0, ino=ino, btime_ns=0, size_bytes=0, mtime_ns=0, ctime_ns=0))
 
 
-def knows(rows: Rows, row: NodeRow) -> bool:
+def knows(rows: BaseRows, row: NodeRow) -> bool:
     """Whether the base has a file with this very content."""
     return _known_content(rows, row) is not None
 
 
-def _known_content(rows: Rows, row: NodeRow) -> Content | None:
+def _known_content(rows: BaseRows, row: NodeRow) -> Content | None:
     for known in known_rows(rows, row.ino):
         if known.local is not None and known.local.version == row.content_version:
             return known.node.content

@@ -1,4 +1,4 @@
-"""Base rows one by one, for cycles that look at a part of the tree: `core.scope.Rows` on one LMDB transaction."""
+"""Base rows one by one, for cycles that look at a part of the tree: `core.rows.BaseRows` on one LMDB transaction."""
 
 from __future__ import annotations
 
@@ -66,24 +66,24 @@ class RowReader:
         return int(self._txn.stat(self._base)["entries"])
 
     def row(self, nid: Nid) -> BaseRow | None:
-        """See Rows."""
+        """See BaseRows."""
         raw = self._txn.get(NID_KEY.pack(nid), db=self._base)
         return decode_row(nid, bytes(raw)) if raw is not None else None
 
     def children(self, parent: Nid) -> list[BaseRow]:
-        """See Rows."""
+        """See BaseRows."""
         return [row for _, nid in self._slots(parent) if (row := self.row(nid)) is not None]
 
     def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
-        """See Rows."""
+        """See BaseRows."""
         return self._indexed(self._by_path, NID_KEY.pack(parent) + name)
 
     def with_inode(self, tag: LocalTag) -> list[BaseRow]:
-        """See Rows."""
+        """See BaseRows."""
         return self._indexed(self._by_inode, inode_key(tag))
 
     def with_uuid(self, uuid: str) -> list[BaseRow]:
-        """See Rows."""
+        """See BaseRows."""
         return self._indexed(self._by_uuid, uuid_key(uuid))
 
     def holding(self, contents: Collection[Content]) -> Iterator[tuple[Content, BaseRow]]:
@@ -109,7 +109,7 @@ class RowReader:
         return None
 
     def agreeing(self, parent: Nid, name: bytes, tag: RemoteTag) -> Nid | None:
-        """See `core.sieve.KnownRows`. Nothing is decoded: this is asked of every object of a listing."""
+        """See BaseRows. Nothing is decoded: this is asked of every object of a listing."""
         cursor = self._txn.cursor(db=self._by_path)
         if cursor.set_key(NID_KEY.pack(parent) + name):
             for key in cursor.iternext_dup():
@@ -119,7 +119,7 @@ class RowReader:
         return None
 
     def others(self, seen: Container[Nid]) -> Iterator[BaseRow]:
-        """See `core.sieve.KnownRows`."""
+        """See BaseRows."""
         cursor = self._txn.cursor(db=self._base)
         for key in cursor.iternext(values=False):
             nid = Nid(NID_KEY.unpack(key)[0])

@@ -32,7 +32,7 @@ from tests.contract.remotes import (
     with_folders,
 )
 from tests.fakes.pithos import FakePithos
-from tests.unit.syncer.core.test_scope import MemoryRows
+from tests.kit.rows import MemoryRows
 
 DAY = 24 * 3600
 NAME = RelPath(LAN_KEY)

@@ -13,57 +13,18 @@ from dataclasses import dataclass, field, replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
+from syncer.core.model import BaseRow, Content, FileStat, Kind, Nid, RelPath
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
 from syncer.core.scope import Rows, UnscopableError, is_unchanged
-from syncer.core.subtrees import Member, Subtree
 from syncer.engine.scoped import BaseRows, PartialState, Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey import Digests, Survey, Surveyor
 from syncer.remote.client import Cursor
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
+from tests.kit.rows import MemoryRows
 from tests.simulation.disk import MemoryRoot
 from tests.simulation.world import DIRECTORY, Entry
-
-
-class MemoryRows:
-    """`scope.Rows` over a dict."""
-
-    def __init__(self, rows: Mapping[Nid, BaseRow]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def row(self, nid: Nid) -> BaseRow | None:
-        return self.rows.get(nid)
-
-    def children(self, parent: Nid) -> list[BaseRow]:
-        return [row for row in self.rows.values() if row.node.parent == parent]
-
-    def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
-        return [row for row in self.rows.values() if row.node.slot == (parent, name)]
-
-    def with_inode(self, tag: LocalTag) -> list[BaseRow]:
-        return [row for row in self.rows.values() if row.local is not None and row.local.inode == tag.inode]
-
-    def with_uuid(self, uuid: str) -> list[BaseRow]:
-        return [row for row in self.rows.values() if row.remote is not None and row.remote.uuid == uuid]
-
-    def path(self, row: BaseRow) -> RelPath | None:
-        return BaseIndex(self.rows.values()).paths.get(row.nid)
-
-    def subtree(self, root: Nid) -> Subtree:
-        members: dict[Nid, Member] = {}
-        pending = [(b"", root)]
-        while pending:
-            rest, nid = pending.pop()
-            if nid not in members:
-                row = self.rows[nid]
-                members[nid] = Member(rest, nid, 0 if row.remote is None else row.remote.version)
-                pending += [(rest + b"/" + below.node.name, below.nid) for below in self.children(nid)]
-        return Subtree.of(members.values())
 
 
 class MemorySurveyor(Surveyor):
@@ -195,7 +156,7 @@ class PartialMemoryState:
     kept_rules: bytes | None = None
 
     @contextmanager
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[BaseRows]:
         yield MemoryRows(self.base)
 
     def cursor(self) -> Cursor | None:

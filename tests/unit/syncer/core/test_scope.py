@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import pytest
@@ -17,7 +17,6 @@ from syncer.core.model import (
     BaseRow,
     FileStat,
     Kind,
-    LocalTag,
     Meta,
     Nid,
     Node,
@@ -30,9 +29,10 @@ from syncer.core.paths import PARK_FOLDER, path_in, split
 from syncer.core.plan import make_plan
 from syncer.core.scope import Calm, Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.sieve import Sieve
-from syncer.core.subtrees import Member, Subtree, touches
+from syncer.core.subtrees import touches
 from syncer.core.xattrs import Xattrs
 from tests import effort
+from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
 from tests.unit.syncer.core.trees import base_of, file, folder, folder_stat, local_tag
 
@@ -40,59 +40,6 @@ POLICY = Policy(host="pc", utc="T")
 SEEDS = effort.count("parts of a tree")
 # What is too large to travel is no difference, so a part is not told of it, and a plan of the whole may say less.
 LIMITS = Limits(base_steps=24, side_steps=2, lost_base=False, large_marks=False)
-
-
-class MemoryRows:
-    """`Rows` over a dict, counting what it gives out."""
-
-    def __init__(self, rows: dict[Nid, BaseRow]) -> None:
-        self.rows = rows
-        self.given: set[Nid] = set()
-        self.listed: list[Nid] = []
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def row(self, nid: Nid) -> BaseRow | None:
-        self.given.add(nid)
-        return self.rows.get(nid)
-
-    def children(self, parent: Nid) -> list[BaseRow]:
-        self.listed.append(parent)
-        return self._give(row for row in self.rows.values() if row.node.parent == parent)
-
-    def at(self, parent: Nid, name: bytes) -> list[BaseRow]:
-        return self._give(row for row in self.rows.values() if row.node.slot == (parent, name))
-
-    def with_inode(self, tag: LocalTag) -> list[BaseRow]:
-        return self._give(row for row in self.rows.values() if row.local is not None and row.local.inode == tag.inode)
-
-    def with_uuid(self, uuid: str) -> list[BaseRow]:
-        return self._give(row for row in self.rows.values() if row.remote is not None and row.remote.uuid == uuid)
-
-    def agreeing(self, parent: Nid, name: bytes, tag: RemoteTag) -> Nid | None:
-        return next((row.nid for row in self.at(parent, name) if row.remote == tag), None)
-
-    def others(self, seen: Container[Nid]) -> Iterator[BaseRow]:
-        yield from self._give(row for row in self.rows.values() if row.nid not in seen)
-
-    def path(self, row: BaseRow) -> RelPath | None:
-        return path_in({nid: each.node for nid, each in self.rows.items()}, row.nid)
-
-    def subtree(self, root: Nid) -> Subtree:
-        members, pending = [], [(b"", root)]
-        while pending:
-            rest, nid = pending.pop()
-            row = self.rows[nid]
-            members.append(Member(rest, nid, 0 if row.remote is None else row.remote.version))
-            below = [each for each in self.rows.values() if each.node.parent == nid]
-            pending += [(rest + b"/" + each.node.name, each.nid) for each in below]
-        return Subtree.of(members)
-
-    def _give(self, found: object) -> list[BaseRow]:
-        rows = list(found)  # type: ignore[call-overload] # a generator of rows
-        self.given.update(row.nid for row in rows)
-        return rows
 
 
 def numbers() -> Fresh:

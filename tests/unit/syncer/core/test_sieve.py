@@ -13,7 +13,8 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
 from syncer.core.scope import UnscopableError
 from syncer.core.sieve import Numbers, Sieve
-from tests.unit.syncer.core.test_scope import MemoryRows, wide_tree
+from tests.kit.rows import MemoryRows
+from tests.unit.syncer.core.test_scope import wide_tree
 
 ROWS = wide_tree(folders=4, files=3)
 BASE = BaseIndex(ROWS.values())

@@ -29,7 +29,7 @@ from syncer.ports.blocks import BlockSource
 from syncer.remote.client import CloudClient, Cursor
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
-from tests.unit.syncer.core.test_scope import MemoryRows
+from tests.kit.rows import MemoryRows
 from tests.unit.syncer.local.folders import Place, new_place
 
 STRIDE = 100 // effort.count("deaths of a cycle")

@@ -25,7 +25,7 @@ from syncer.local.private import PrivateFolder
 from syncer.local.scan import scan
 from syncer.local.survey import Digests, Surveyor
 from syncer.local.survey_worker import Found, Worker
-from tests.unit.syncer.core.test_scope import MemoryRows
+from tests.kit.rows import MemoryRows
 from tests.unit.syncer.core.trees import content
 
 NEVER = 1 << 62

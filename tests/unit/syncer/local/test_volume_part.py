@@ -23,8 +23,9 @@ from syncer.local.volume_part import Journal, VolumePart, knows
 from syncer.local.volume_tree import stat_of, volume_tag
 from syncer.remote.client import Changes, ContainerInfo, Cursor
 from tests import effort
+from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import Limits, Scenario
-from tests.unit.syncer.core.test_scope import MemoryRows, essence, plan_of
+from tests.unit.syncer.core.test_scope import essence, plan_of
 from tests.unit.syncer.core.trees import content
 from tests.unit.syncer.local.test_volume_tree import base_row, row
 
