@@ -28,10 +28,10 @@ from benchmarks.harness import Result
 from blockfs.blocks.blocklist import BlockList
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import LinkedRoot, Registry
-from syncer.core.identify import evidence
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, RelPath, RemoteTag
 from syncer.core.paths import split
+from syncer.core.planner.identify import evidence
 from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
 from syncer.engine.scoped import Scoping, look_at_part

@@ -17,12 +17,12 @@ from pathlib import Path
 import trio
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.identify import evidence
 from syncer.core.ignore import IgnoreRules
-from syncer.core.merge import Policy
 from syncer.core.model import ROOT, Action, BaseRow, Content, Kind, LocalTag, Nid, Node, Plan, RelPath, RemoteTag
 from syncer.core.paths import split
-from syncer.core.safety import ContainerIdentity
+from syncer.core.planner.identify import evidence
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure

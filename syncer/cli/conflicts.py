@@ -11,8 +11,8 @@ from blockfs.runtime.units import format_size
 from syncer.cli import columns
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
-from syncer.core.base import BaseIndex
 from syncer.core.conflict import parse_conflict_name
+from syncer.core.planner.base import BaseIndex
 from syncer.local.copies import ConflictCopy, Desk, Version, walk
 from syncer.state.statedb import StateDB
 

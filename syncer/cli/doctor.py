@@ -24,7 +24,7 @@ from syncer.cli.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.status import holder_of
 from syncer.core.model import Kind
 from syncer.core.paths import LAN_KEY, PRIVATE
-from syncer.core.safety import check_container
+from syncer.core.planner.safety import check_container
 from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
 from syncer.errors import (

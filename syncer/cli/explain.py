@@ -12,11 +12,11 @@ from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.status import holder_of
-from syncer.core.explain import Change, Explanation, State, explain
 from syncer.core.ignore import ignore_file_in
 from syncer.core.model import Kind, Plan, RelPath
 from syncer.core.paths import is_private
-from syncer.core.savedplan import describe, describe_tag
+from syncer.core.planner.explain import Change, Explanation, State, explain
+from syncer.core.planner.savedplan import describe, describe_tag
 from syncer.engine.cycle import Look
 from syncer.errors import NotFoundError, UsageError
 from syncer.remote.parallel import one_error

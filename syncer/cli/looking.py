@@ -14,13 +14,13 @@ from typing import Final
 from syncer.cli.opening import open_local, policy_now
 from syncer.cli.roots import LinkedRoot
 from syncer.cli.telling import Teller
-from syncer.core.base import BaseIndex
-from syncer.core.identify import Fresh
-from syncer.core.ledger import BaseChange
-from syncer.core.merge import Policy
 from syncer.core.model import Action, Content, LocalTag, Nid, Plan, RelPath
-from syncer.core.overwrites import Overwrite
-from syncer.core.safety import ContainerIdentity
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import Fresh
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.overwrites import Overwrite
+from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure

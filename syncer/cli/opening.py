@@ -15,8 +15,8 @@ from blockfs.runtime.output import note, shown
 from syncer.blocks.roots import OtherRoots
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.core.conflict import conflict_name
-from syncer.core.merge import Policy
 from syncer.core.model import ROOT, Content, Kind, Node
+from syncer.core.planner.merge import Policy
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.blocklists import BlockLists
 from syncer.local.directory import LocalDirectory

@@ -15,11 +15,11 @@ from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.savedplan import PlanNote, SavedPlan
 from syncer.cli.several import for_each
-from syncer.core.merge import Policy
 from syncer.core.model import Move, Plan
 from syncer.core.paths import path_in
-from syncer.core.safety import objections
-from syncer.core.savedplan import describe_all
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.safety import objections
+from syncer.core.planner.savedplan import describe_all
 from syncer.engine.report import Report
 from syncer.remote.parallel import one_error
 

@@ -23,7 +23,7 @@ from syncer.cli.peering import switched_off
 from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.several import tell_bad, worst
 from syncer.cli.telling import Teller
-from syncer.core.merge import Policy
+from syncer.core.planner.merge import Policy
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options, no_key
 from syncer.engine.report import Report

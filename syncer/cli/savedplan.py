@@ -11,7 +11,7 @@ import msgspec
 from blockfs.runtime.output import JSON_VERSION
 from syncer.cli.roots import LinkedRoot
 from syncer.core.model import Plan
-from syncer.core.savedplan import chosen
+from syncer.core.planner.savedplan import chosen
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, PlanChangedError, UsageError
 from syncer.protocol.jsontext import MALFORMED
 

@@ -1,1 +1,1 @@
-"""The pure planner: observations in, an ordered plan out. Reads nothing, writes nothing, knows no clock."""
+"""What a sync decides, and the values that all its parts share. Reads nothing, writes nothing, knows no clock."""

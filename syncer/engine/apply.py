@@ -15,7 +15,6 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.runtime.output import shown
 from syncer.blocks.board import Blocks
-from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
     NO_META,
     Action,
@@ -33,6 +32,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.engine.fetch import fetch_small, fetch_version
 from syncer.engine.foreign import Unseen, rewrite
 from syncer.engine.performing import Performing

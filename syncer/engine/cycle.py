@@ -17,10 +17,6 @@ import trio
 
 from syncer.blocks.board import Blocks
 from syncer.blocks.recent import Recent
-from syncer.core.base import BaseIndex
-from syncer.core.identify import Blind, identify_local, identify_remote
-from syncer.core.ledger import Forgotten, Ledger
-from syncer.core.merge import Policy
 from syncer.core.model import (
     Action,
     Content,
@@ -35,9 +31,13 @@ from syncer.core.model import (
     Side,
     Update,
 )
-from syncer.core.overwrites import Overwrite
-from syncer.core.plan import make_plan
-from syncer.core.safety import ContainerIdentity, check_container, check_listing, guard
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import Blind, identify_local, identify_remote
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.outcome import Forgotten, Ledger
+from syncer.core.planner.overwrites import Overwrite
+from syncer.core.planner.plan import make_plan
+from syncer.core.planner.safety import ContainerIdentity, check_container, check_listing, guard
 from syncer.engine.ahead import Ahead
 from syncer.engine.apply import LocalWorker
 from syncer.engine.echoes import behind_own_writes

@@ -1,4 +1,4 @@
-"""What our own writes replaced unseen is not lost, on servers without atomic conditions: `core.overwrites` says why.
+"""What our own writes replaced unseen is not lost, on servers without atomic conditions: `planner.overwrites` says why.
 
 A write is booked before it is sent. The booking goes when it is known that nobody slipped in, or when what slipped in
 has a name of its own. What a cycle leaves in the book, because it was ended, the next one looks for.
@@ -15,8 +15,8 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import Create, Kind, Mkdir, RelPath, RemoteTag, Update
-from syncer.core.overwrites import ForeignVersion, Overwrite, copy_path
 from syncer.core.paths import split
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite, copy_path
 from syncer.errors import PreconditionFailedError
 from syncer.remote.client import CloudClient, MoveOrder
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from blockfs.errors import CorruptionError as BlocksCorruptError
-from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import Action
+from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.engine.record import Recorder
 from syncer.engine.report import Listener, Report
 from syncer.errors import (

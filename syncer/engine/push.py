@@ -13,7 +13,6 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
-from syncer.core.ledger import BaseChange, Ledger
 from syncer.core.model import (
     NO_META,
     Action,
@@ -33,8 +32,9 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.overwrites import Overwrite
-from syncer.core.subtrees import Retagged, Subtree
+from syncer.core.partial.subtrees import Retagged, Subtree
+from syncer.core.planner.outcome import BaseChange, Ledger
+from syncer.core.planner.overwrites import Overwrite
 from syncer.core.xattrs import XattrError
 from syncer.engine.foreign import Unseen
 from syncer.engine.lanes import Lanes

@@ -11,11 +11,11 @@ from typing import Final, Protocol
 
 import trio
 
-from syncer.core.base import BaseIndex
-from syncer.core.identify import Fresh
-from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Kind
-from syncer.core.safety import ContainerIdentity
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import Fresh
+from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.foreign import OverwriteBook
 from syncer.local.root import LocalRoot, settled
 

@@ -1,6 +1,6 @@
 """Carry out one side's ordered actions: several at once where their order does not matter.
 
-Rules, from the planner's promises (core/diff.py): a Move or Park needs everything before it and everything after it
+Rules, from the planner's promises (planner/diff.py): a Move or Park needs everything before it and everything after it
 needs it; so do the modes of directories, which may forbid what comes before, and the removal of directories. All else
 depends only on what it names: its directory, an earlier action on the same node, the conflict copy it must wait for.
 """

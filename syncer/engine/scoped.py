@@ -1,4 +1,4 @@
-"""Observe and plan only the part of the tree in which something may have changed (`core.scope`).
+"""Observe and plan only the part of the tree in which something may have changed (`core.partial.affected`).
 
 What must be known for that: the local directories in which something may have changed (told by whoever watches, else
 found by a survey), and the server's own list of what changed since a cursor. The cursor is stored only after a cycle
@@ -17,13 +17,13 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
+from syncer.core.partial.affected import Scope, Scoped, UnscopableError
+from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import split
+from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
-from syncer.core.scope import Scope, Scoped, UnscopableError
-from syncer.core.sieve import Sieve
 from syncer.engine.whole import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin

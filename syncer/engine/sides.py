@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.ledger import Ledger
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
+from syncer.core.planner.outcome import Ledger
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.local.root import Origin
 

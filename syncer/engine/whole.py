@@ -1,4 +1,4 @@
-"""Which directories moved as a whole, on either side, so that what is below them needs no look (`core.subtrees`).
+"""Which directories moved as a whole, on either side, so that what is below them needs no look (`partial.subtrees`).
 
 Every doubt is an `UnscopableError` or a no: then things are looked at, and moved, one by one as ever.
 """
@@ -13,10 +13,10 @@ import msgspec
 
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
+from syncer.core.partial.affected import Scope, UnscopableError, is_unchanged
+from syncer.core.partial.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.core.paths import is_private, rel_path, split
 from syncer.core.rows import BaseRows
-from syncer.core.scope import Scope, UnscopableError, is_unchanged
-from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
 from syncer.local.survey import Digests, Survey
 from syncer.protocol.headers import EXTENSION_SUBTREES
@@ -195,7 +195,7 @@ class Calm:
         self.looked: list[RelPath] = []
 
     def __call__(self, row: BaseRow, stat: FileStat) -> bool:
-        """See `core.scope.Calm`."""
+        """See `core.partial.affected.Calm`."""
         old = self._rows.path(row) if self._able else None
         if old is None or not self._surveyor.is_free(old):
             return False

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from syncer.core.paths import PRIVATE
-from syncer.core.safety import RootIdentity, check_root
+from syncer.core.planner.safety import RootIdentity, check_root
 from syncer.errors import RootIdentityError
 from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS
 from syncer.local.syscalls import status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from syncer.core.grid import Piece, joined, pieces
+from syncer.core.reblock import Piece, joined, pieces
 from syncer.local.regrid import Pair
 
 

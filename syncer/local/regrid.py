@@ -1,7 +1,7 @@
 """A volume's contents for a server with another block size: named, cut and put together in the server's blocks.
 
 The volume's own block list tells which of its blocks changed; only the server's blocks that overlap those are put
-together and hashed again (`core/grid.py`). For that both block lists of each content are kept in the root's state
+together and hashed again (`core/reblock.py`). For that both block lists of each content are kept in the root's state
 folder. They are a cache: without them a file is hashed as a whole.
 """
 
@@ -20,8 +20,8 @@ from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import BlockfsError
-from syncer.core.grid import joined, over, pieces, stale
 from syncer.core.model import Content
+from syncer.core.reblock import joined, over, pieces, stale
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Coming
 from syncer.local.root import Wanted, content_of

@@ -23,10 +23,10 @@ import msgspec
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import PERMISSION_BITS, ROOT, SPECIAL_BITS, BaseRow, FileStat, Kind, Nid, RelPath
+from syncer.core.partial.affected import UnscopableError
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.rows import BaseRows
-from syncer.core.scope import UnscopableError
 from syncer.errors import LocalChangedError
 from syncer.local.places import open_directory
 from syncer.local.scan import Scan, list_directory, look_at_entries

@@ -16,10 +16,10 @@ from typing import Final, Protocol
 from blockfs.control.protocol import NodeRow
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
+from syncer.core.partial.affected import UnscopableError
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, is_private, join, split
 from syncer.core.rows import BaseRows
-from syncer.core.scope import UnscopableError
 from syncer.errors import LocalChangedError
 from syncer.local.root import Problem
 from syncer.local.survey import Digests, Survey

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.core.subtrees import SubtreeMove
+from syncer.core.partial.subtrees import SubtreeMove
 from syncer.protocol.headers import HeaderError, parse_decimal, parse_timestamp, timestamp_text
 from syncer.protocol.jsontext import MALFORMED
 from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, encode_objects

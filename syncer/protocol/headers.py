@@ -86,7 +86,7 @@ IF_DESTINATION_VERSION: Final = "X-If-Destination-Version"
 """Extension on MOVE and COPY: the same for the destination."""
 
 IF_SUBTREE: Final = "X-If-Subtree"
-"""Extension on MOVE with `delimiter=/`: the guard of what is moved (`core.subtrees`); the destination must be free."""
+"""Extension on MOVE with `delimiter=/`: the guard of what is moved (`subtrees`); the destination must be free."""
 SUBTREE_FIRST: Final = "X-Subtree-First-Version"
 """Extension on its reply: the first of the serials that the move gave out."""
 

@@ -1,4 +1,4 @@
-"""A subtree that moves as one, on the wire: our extension `subtree-moves`. Pure. `core.subtrees` says what it means."""
+"""A subtree that moves as one, on the wire: our extension `subtree-moves`. Pure. `subtrees` says what it means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.core.partial.subtrees import Guard, SubtreeMove
 
 MAX_OBJECTS: Final = 1 << 18  # of one move: what others have to wait for, some seconds
 

@@ -22,8 +22,8 @@ import msgspec
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.overwrites import ForeignVersion, Overwrite
-from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.core.partial.subtrees import Guard, SubtreeMove
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import SyncerError
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
@@ -262,7 +262,7 @@ class MoveOrder:
 
 
 class Sieve(Protocol):
-    """Holds a listing against what is known already (`core.sieve.Sieve`). Used once, for one listing, by one thread."""
+    """Holds a listing against what is known already (`core.partial.listing_diff.Sieve`). Used once, for one listing, by one thread."""
 
     def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
         """Some of the objects, each once; returns those that are not known."""
@@ -546,7 +546,7 @@ class CloudClient(Protocol):
         ...
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
-        """What a write replaced unseen that was booked and of which no more was heard; see `core.overwrites.unseen`.
+        """What a write replaced unseen that was booked and of which no more was heard; see `core.planner.overwrites.unseen`.
 
         Empty also if it was never done, and on a server with atomic conditions.
         """

@@ -15,9 +15,9 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.overwrites import ForeignVersion, Overwrite
+from syncer.core.partial.subtrees import Guard, SubtreeMove
 from syncer.core.paths import LAN_KEY
-from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
 from syncer.protocol import headers as wire
 from syncer.protocol.changes import ChangesPage

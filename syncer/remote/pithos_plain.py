@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from syncer.core.model import NO_META, Meta, RelPath, RemoteTag
-from syncer.core.overwrites import ForeignVersion, Overwrite, unseen
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite, unseen
 from syncer.errors import ConflictOnRemoteError
 from syncer.protocol import headers as wire
 from syncer.protocol.headers import ObjectState

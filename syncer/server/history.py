@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from syncer.core.subtrees import SubtreeMove
+from syncer.core.partial.subtrees import SubtreeMove
 from syncer.protocol.changes import ChangesPage, is_in
 from syncer.protocol.listing import ObjectRow
 from syncer.server import containers, objects

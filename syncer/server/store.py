@@ -21,7 +21,7 @@ from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import GcResult
 from blockfs.blocks.ids import ID_SIZE
-from syncer.core.subtrees import Guard
+from syncer.core.partial.subtrees import Guard
 from syncer.protocol.bulk import Operation, Result
 from syncer.protocol.changes import ChangesPage
 from syncer.protocol.headers import ObjectState

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
-from syncer.core.subtrees import Guard, SubtreeMove, guard_of
+from syncer.core.partial.subtrees import Guard, SubtreeMove, guard_of
 from syncer.protocol.headers import ObjectState
 from syncer.protocol.names import object_name_problem
 from syncer.protocol.subtree import MAX_OBJECTS, inside

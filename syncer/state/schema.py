@@ -15,7 +15,7 @@ import msgspec
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
-from syncer.core.overwrites import Overwrite
+from syncer.core.planner.overwrites import Overwrite
 from syncer.core.xattrs import pack, unpack
 
 FORMAT: Final = 1

@@ -1,7 +1,7 @@
 """StateDB: what is remembered about one linked root, in LMDB. One writing process at a time.
 
 Rules (docs/design/statedb.md says where each is kept):
-A. A base row is written only after both sides were observed equal for that node. (`core.ledger` decides.)
+A. A base row is written only after both sides were observed equal for that node. (`core.planner.outcome` decides.)
 B. No intermediate state can be misread, so no intentions are kept.
 C. Data fsync → rename → directory fsync → commit here, in groups.
 D. The evidence left by our own write goes into the same transaction as the row, so nothing echoes.
@@ -21,11 +21,11 @@ import lmdb
 from blockfs import errors as blockfs_errors
 from blockfs.blocks.environment import close_environment, lmdb_errors, open_environment
 from blockfs.runtime.atomic import sync_directory
-from syncer.core.base import BaseIndex
-from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
-from syncer.core.overwrites import Overwrite
-from syncer.core.subtrees import Retagged, version_of
+from syncer.core.partial.subtrees import Retagged, version_of
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.overwrites import Overwrite
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.rows import RowReader
 from syncer.state.schema import (

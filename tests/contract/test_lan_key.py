@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from syncer.core.model import Kind, RelPath, RemoteTag
+from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import LAN_KEY
-from syncer.core.sieve import Sieve
 from syncer.engine.lankey import LanKeyKeeper
 from syncer.errors import ForbiddenError, FormatTooNewError, UnsafeNameError
 from syncer.peer import sharekey

@@ -7,11 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 
-from syncer.core import merge as merge_module
-from syncer.core.base import BaseIndex
 from syncer.core.conflict import CONFLICT_MARK
-from syncer.core.ledger import Ledger
-from syncer.core.merge import Policy
 from syncer.core.model import (
     PARK,
     ROOT,
@@ -35,7 +31,11 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.paths import paths_of
-from syncer.core.safety import objection
+from syncer.core.planner import merge as merge_module
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.outcome import Ledger
+from syncer.core.planner.safety import objection
 
 
 class ViolationError(AssertionError):

@@ -7,13 +7,8 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 
-from syncer.core import identify as identify_module
-from syncer.core import ledger as ledger_module
-from syncer.core import plan as plan_module
-from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
-from syncer.core.merge import Policy
 from syncer.core.model import (
     Action,
     BaseRow,
@@ -35,6 +30,11 @@ from syncer.core.model import (
     meta_of,
 )
 from syncer.core.paths import ancestors, remote_objection, split
+from syncer.core.planner import identify as identify_module
+from syncer.core.planner import outcome as ledger_module
+from syncer.core.planner import plan as plan_module
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.merge import Policy
 from tests.simulation import invariants
 from tests.simulation.invariants import require
 from tests.simulation.neighbours import Neighbours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from syncer.core import plan as plan_module
+from syncer.core.planner import plan as plan_module
 from tests import effort
 from tests.simulation import workers
 from tests.simulation.__main__ import engine_replay, replay

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 
-from syncer.core.base import BaseIndex
-from syncer.core.explain import RULES, Change, explain
-from syncer.core.merge import Policy
 from syncer.core.model import BaseRow, Identified, Nid, RelPath, Tree
-from syncer.core.plan import make_plan
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.explain import RULES, Change, explain
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.plan import make_plan
 from tests.unit.syncer.core.trees import file, folder, tree
 
 CHANGED = (Change.SAME, Change.EDITED, Change.MOVED, Change.BOTH, Change.DELETED)

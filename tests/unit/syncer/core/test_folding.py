@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.diff import DiffContext, diff
 from syncer.core.folding import Folding
-from syncer.core.identify import identify_local
-from syncer.core.merge import Policy
 from syncer.core.model import PARK, Identified, Nid, NoteKind, Park, Side
+from syncer.core.planner.diff import DiffContext, diff
+from syncer.core.planner.identify import identify_local
+from syncer.core.planner.merge import Policy
 from syncer.local.probe import decide
 from tests.unit.syncer.core.trees import base_of, file, file_stat, folder, fresh, names, plan, steps
 

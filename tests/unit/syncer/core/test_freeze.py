@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from syncer.core.identify import identify_local, identify_remote
-from syncer.core.merge import Policy
 from syncer.core.model import FileStat, Nid, Note, NoteKind, Plan, RelPath, RemoteStat
-from syncer.core.plan import make_plan
+from syncer.core.planner.identify import identify_local, identify_remote
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.plan import make_plan
 from tests.unit.syncer.core.trees import (
     POLICY,
     Nodes,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
-from syncer.core.grid import joined, over, pieces, stale
+from syncer.core.reblock import joined, over, pieces, stale
 
 SIZES = st.sampled_from([4, 8, 16, 64])
 CONTENTS = st.lists(st.sampled_from([b"\0" * 8, b"\0" * 64, b"a", b"bc" * 9, b"x" * 64]), max_size=12).map(b"".join)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from syncer.core.ledger import Forgotten, Ledger, agreed
 from syncer.core.model import (
     Action,
     BaseRow,
@@ -19,7 +18,8 @@ from syncer.core.model import (
     Update,
     meta_of,
 )
-from syncer.core.plan import make_plan
+from syncer.core.planner.outcome import Forgotten, Ledger, agreed
+from syncer.core.planner.plan import make_plan
 from tests.unit.syncer.core.trees import (
     POLICY,
     Nodes,

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.core.merge import merge
 from syncer.core.model import Kind, Nid, Node, NoteKind, meta_of
 from syncer.core.paths import PARK_FOLDER, paths_of
+from syncer.core.planner.merge import merge
 from tests import effort
 from tests.unit.syncer.core.trees import POLICY, Nodes, base_of, file, folder, fresh, link, names, plan, steps, tree
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from blockfs.blocks.hashing import block_id
 from syncer.core.conflict import parse_conflict_name
 from syncer.core.model import Kind, RelPath, RemoteTag
-from syncer.core.overwrites import ForeignVersion, Overwrite, copy_path, unseen
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite, copy_path, unseen
 
 PATH = RelPath(b"d/name.txt")
 

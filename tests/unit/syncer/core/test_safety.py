@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from syncer.core.model import BaseRow, Deletions, Nid, Side
-from syncer.core.safety import (
+from syncer.core.planner.safety import (
     ContainerIdentity,
     RootIdentity,
     check_container,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.diff import meta_change
-from syncer.core.ledger import agreed
-from syncer.core.merge import merge_meta
 from syncer.core.model import Meta, Node, meta_of
 from syncer.core.parts import NO_PARTS, Parts
+from syncer.core.planner.diff import meta_change
+from syncer.core.planner.merge import merge_meta
+from syncer.core.planner.outcome import agreed
 from tests.strategies import metas
 from tests.unit.syncer.core.trees import file
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from blockfs.runtime.carried import PREFIX, carried, to_change
 from syncer.core import xattrs
-from syncer.core.diff import meta_change
-from syncer.core.ledger import agreed
-from syncer.core.merge import merge_meta
 from syncer.core.model import ROOT, Content, Kind, Node, SetMeta, meta_of
+from syncer.core.planner.diff import meta_change
+from syncer.core.planner.merge import merge_meta
+from syncer.core.planner.outcome import agreed
 from syncer.core.xattrs import MAX_BYTES, NAME_MAX, XattrError, as_xattrs, fitting, merge, pack, same, united, unpack
 from tests import strategies
 from tests.unit.syncer.core.trees import content, file, folder, plan

@@ -6,9 +6,6 @@ from collections.abc import Callable
 from itertools import count
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.base import BaseIndex
-from syncer.core.identify import evidence
-from syncer.core.merge import Policy
 from syncer.core.model import (
     BaseRow,
     Content,
@@ -27,7 +24,10 @@ from syncer.core.model import (
     meta_of,
 )
 from syncer.core.paths import paths_of
-from syncer.core.plan import make_plan
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import evidence
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.plan import make_plan
 
 Nodes = dict[int, Node]
 POLICY = Policy(host="pc", utc="T")

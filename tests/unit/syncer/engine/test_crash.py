@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from syncer.core.ledger import BaseChange
 from syncer.core.model import BaseRow
+from syncer.core.planner.outcome import BaseChange
 from syncer.errors import SyncerError
 from syncer.local import changes, portion
 from syncer.remote.memory import MemoryClient

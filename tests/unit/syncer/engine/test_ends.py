@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from syncer.core.base import BaseIndex
-from syncer.core.ledger import Ledger
 from syncer.core.model import Meta, Update, meta_of
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.outcome import Ledger
 from syncer.engine.push import RemoteWorker
 from syncer.local.directory import LocalDirectory
 from syncer.local.held import Spill

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from syncer.core.ledger import BaseChange
-from syncer.core.overwrites import Overwrite
+from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.overwrites import Overwrite
 from syncer.remote.client import Counters
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, Request
 from syncer.remote.memory import MemoryContainer

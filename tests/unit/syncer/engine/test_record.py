@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import trio
 import trio.testing
 
-from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.model import Nid
+from syncer.core.planner.outcome import BaseChange, Forgotten
 from syncer.engine.record import GROUP_CHANGES, Recorder
 from tests.unit.syncer.engine.devices import MemoryState
 

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from blockfs.blocks.hashing import block_id
-from syncer.core.merge import Policy
 from syncer.core.model import RelPath
+from syncer.core.planner.merge import Policy
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Report

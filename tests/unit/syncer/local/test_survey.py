@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.identify import evidence
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, RelPath, RemoteTag
+from syncer.core.partial.affected import UnscopableError
 from syncer.core.parts import Parts
 from syncer.core.paths import PARK_FOLDER, split
-from syncer.core.scope import UnscopableError
+from syncer.core.planner.identify import evidence
 from syncer.local import survey
 from syncer.local.private import PrivateFolder
 from syncer.local.scan import scan

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.core.subtrees import Guard, guard_of
+from syncer.core.partial.subtrees import Guard, guard_of
 from syncer.protocol.changes import ChangesPage, decode_changes, encode_changes
 from syncer.server.conditions import UNCONDITIONAL
 from syncer.server.history import ChangesOrder

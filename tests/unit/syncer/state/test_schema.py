@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid
-from syncer.core.overwrites import Overwrite
+from syncer.core.planner.overwrites import Overwrite
 from syncer.state.schema import (
     RACY_NS,
     KnownContent,

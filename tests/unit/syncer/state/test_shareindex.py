@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from syncer.core.ledger import Forgotten
 from syncer.core.model import BaseRow, Content, Kind, Nid, Node
+from syncer.core.planner.outcome import Forgotten
 from syncer.errors import FormatTooNewError, NotFoundError
 from syncer.state.schema import encode_row
 from syncer.state.shareindex import IdIndex, follow

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from syncer.core.ledger import BaseChange, Forgotten
 from syncer.core.model import BaseRow, Nid
+from syncer.core.planner.outcome import BaseChange, Forgotten
 from syncer.state.statedb import StateDB
 from tests import effort, strategies
 from tests.unit.syncer.core.trees import local_tag, remote_tag

@@ -17,9 +17,9 @@ import msgspec
 
 from syncer.core import xattrs
 from syncer.core.conflict import CONFLICT_MARK, conflict_name, host_label, is_copy_of, parse_conflict_name
-from syncer.core.identify import Fresh
 from syncer.core.model import NO_META, PARK, ROOT, Kind, Meta, Nid, Node, NoteKind, Tree
 from syncer.core.paths import local_objection, parse_park_name, remote_objection, shown
+from syncer.core.planner.identify import Fresh
 
 _ROUNDS: Final = 200  # each round settles at least one node for good; trees of real replicas need one or two
 

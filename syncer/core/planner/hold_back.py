@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import msgspec
 
 from syncer.core.folding import Fold
-from syncer.core.merge import Merged, Policy
 from syncer.core.model import PARK, ROOT, Identified, Nid, Node, NoteKind, Side, Tree
 from syncer.core.paths import shown, target_objection
+from syncer.core.planner.merge import Merged, Policy
 
 UnfoldedSlot = tuple[Nid, bytes]
 

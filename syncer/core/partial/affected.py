@@ -11,7 +11,7 @@ so nothing there needs an action, and no action inside depends on it:
 - and everything below a directory that is new, gone or another one on a side.
 
 The exception is a directory that *moved as a whole*: all below it is known to be as it was. Then only the directory is
-in the scope, and whoever moves it on the other side moves it as a whole, too (`core.subtrees`). If anything below it
+in the scope, and whoever moves it on the other side moves it as a whole, too (`partial.subtrees`). If anything below it
 got into the scope all the same, there is no scope.
 
 Memory and time follow the changes and the directories that they are in, not the tree.
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from syncer.core import xattrs
-from syncer.core.base import BaseIndex
-from syncer.core.identify import evidence
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import join, split
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import evidence
 from syncer.core.rows import BaseRows
 
 Calm: TypeAlias = Callable[[BaseRow, FileStat], bool]

@@ -7,12 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
-from syncer.core.base import BaseIndex
-from syncer.core.diff import DiffContext, diff
-from syncer.core.freeze import Targets, freeze
-from syncer.core.identify import Fresh, relabel
-from syncer.core.ledger import agreed
-from syncer.core.merge import Merged, Policy, merge
 from syncer.core.model import (
     Action,
     Adopt,
@@ -34,6 +28,12 @@ from syncer.core.model import (
     Tree,
 )
 from syncer.core.paths import path_in
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.diff import DiffContext, diff
+from syncer.core.planner.hold_back import Targets, freeze
+from syncer.core.planner.identify import Fresh, relabel
+from syncer.core.planner.merge import Merged, Policy, merge
+from syncer.core.planner.outcome import agreed
 
 _DIGEST_CHARACTERS = 16  # 64 bits: it names one plan to a person, it is not a signature
 _DIGEST_HEAD = b"blocksync-deletions-1\0"

@@ -13,8 +13,6 @@ from typing import TypeAlias
 import msgspec
 
 from syncer.core import xattrs
-from syncer.core.base import BaseIndex
-from syncer.core.identify import evidence, synced_meta
 from syncer.core.model import (
     PARK,
     ROOT,
@@ -39,8 +37,10 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.partial.subtrees import Retagged
 from syncer.core.paths import join, path_in, split
-from syncer.core.subtrees import Retagged
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import evidence, synced_meta
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from syncer.core.model import ROOT, Nid, RelPath, RemoteStat
+from syncer.core.partial.affected import UnscopableError
 from syncer.core.paths import split
 from syncer.core.rows import BaseRows
-from syncer.core.scope import UnscopableError
 
 _KNOWN_DIRECTORIES: Final = 4096  # listings are mostly sorted: few directories are met at a time
 

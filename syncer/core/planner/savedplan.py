@@ -31,7 +31,7 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.paths import path_in
-from syncer.core.plan import plan_digest
+from syncer.core.planner.plan import plan_digest
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
