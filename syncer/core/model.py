@@ -232,7 +232,7 @@ class RemoteStat:
     """One remote observation: a row of a complete listing.
 
     Attributes:
-        path: Safe by construction (`protocol.names` refuses the others).
+        path: Safe by construction (`protocol.pithos.names` refuses the others).
         kind: From the content type.
         meta: None if the listing does not carry metadata (plain Pithos): then the base's counts while the tag is
             the base's, else it is "no opinion".

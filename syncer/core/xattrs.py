@@ -16,7 +16,7 @@ Xattrs = Carried
 
 NAME_MAX: Final = 255 - len(PREFIX)  # of Linux, with the prefix
 MAX_BYTES: Final = 5373
-"""Packed bytes of one node's attributes: what 28 items of object metadata hold in base64 (`protocol.headers`)."""
+"""Packed bytes of one node's attributes: what 28 items of object metadata hold in base64 (`pithos.headers`)."""
 
 _LENGTHS: Final = struct.Struct(">BH")
 assert _LENGTHS.size == OVERHEAD

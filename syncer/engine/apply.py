@@ -49,8 +49,8 @@ from syncer.errors import (
 )
 from syncer.local.root import OWN, Applied, LocalRoot, Origin, Wanted
 from syncer.ports.blocks import Receive, VersionRef
-from syncer.protocol.bulk_read import MAX_CONTENT_BYTES
-from syncer.protocol.headers import EXTENSION_BULK_READ
+from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
+from syncer.protocol.pithos.headers import EXTENSION_BULK_READ
 from syncer.remote.client import CloudClient, MissingBlocks, OlderList
 from syncer.remote.parallel import for_each
 

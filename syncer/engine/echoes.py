@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from syncer.errors import SyncerError
-from syncer.protocol.changes import MAX_RANGES
-from syncer.protocol.headers import EXTENSION_WITHOUT
+from syncer.protocol.extensions.changes import MAX_RANGES
+from syncer.protocol.pithos.headers import EXTENSION_WITHOUT
 from syncer.remote.client import CloudClient, Cursor
 
 LEAST: Final = 256

@@ -14,7 +14,7 @@ from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Failure
 from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.protocol.bulk_read import MAX_OBJECTS
+from syncer.protocol.extensions.bulk_read import MAX_OBJECTS
 from syncer.remote.client import CloudClient, ContainerInfo
 from syncer.remote.parallel import for_each
 

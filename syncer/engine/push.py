@@ -43,8 +43,8 @@ from syncer.engine.schedule import Together
 from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import LocalRoot
-from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
-from syncer.protocol.headers import EXTENSION_BULK
+from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
+from syncer.protocol.pithos.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
 from syncer.remote.upload import upload_file
 

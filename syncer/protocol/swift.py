@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from syncer.protocol.headers import HeaderError, ObjectState, http_date, object_headers
-from syncer.protocol.listing import MAX_ROWS, ContainerRow, ObjectRow, SubdirectoryRow
-from syncer.protocol.names import container_name_problem, quote_name, unquote_name
+from syncer.protocol.pithos.headers import HeaderError, ObjectState, http_date, object_headers
+from syncer.protocol.pithos.listing import MAX_ROWS, ContainerRow, ObjectRow, SubdirectoryRow
+from syncer.protocol.pithos.names import container_name_problem, quote_name, unquote_name
 
 AUTH_USER: Final = ("X-Auth-User", "X-Storage-User")
 AUTH_KEY: Final = ("X-Auth-Key", "X-Storage-Pass")

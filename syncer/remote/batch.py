@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncer.errors import OverQuotaError
-from syncer.protocol import headers as wire
-from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Operation, Put, Result
-from syncer.protocol.faults import Fault, encode_fault
+from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Operation, Put, Result
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.faults import Fault, encode_fault
 from syncer.remote.gather import Gatherer, Item, Limits
 from syncer.remote.http import Reply, ReplyLostError
 

@@ -402,7 +402,7 @@ class CloudClient(Protocol):
         """Contents of at most one block each, by one request, if the server can that. Not compared with their ids.
 
         Args:
-            versions: Objects, each as from the listing; at most `protocol.bulk_read.MAX_OBJECTS` of together at most
+            versions: Objects, each as from the listing; at most `protocol.extensions.bulk_read.MAX_OBJECTS` of together at most
                 `MAX_CONTENT_BYTES`.
 
         Returns:

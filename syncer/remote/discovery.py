@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from syncer.errors import AuthError, UsageError
 from syncer.protocol import astakos
 from syncer.protocol.astakos import Access, AccessError
-from syncer.protocol.names import container_name_problem, quote_name
+from syncer.protocol.pithos.names import container_name_problem, quote_name
 from syncer.remote.client import Counters
 from syncer.remote.http import BadReplyError, HttpSettings, HttpTransport, Request
 from syncer.remote.kamakirc import Cloud

@@ -22,8 +22,8 @@ from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.protocol.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
-from syncer.protocol.names import name_from_path
+from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
+from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
     Changes,
     ContainerInfo,

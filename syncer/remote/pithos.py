@@ -19,9 +19,9 @@ from syncer.core.partial.subtrees import Guard, SubtreeMove
 from syncer.core.paths import LAN_KEY
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
-from syncer.protocol import headers as wire
-from syncer.protocol.changes import ChangesPage
-from syncer.protocol.listing import MAX_ROWS, ObjectRow
+from syncer.protocol.extensions.changes import ChangesPage
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
 from syncer.remote.client import (
     Changes,
     ContainerInfo,

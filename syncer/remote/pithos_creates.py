@@ -19,7 +19,7 @@ import msgspec
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import RemoteTag
 from syncer.errors import SyncerError
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.client import PutOrder, PutResult
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos_replies import Written, tag_of

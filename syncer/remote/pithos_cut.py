@@ -17,7 +17,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import NO_META, RelPath, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
-from syncer.protocol.listing import ObjectRow
+from syncer.protocol.pithos.listing import ObjectRow
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply
 from syncer.remote.pithos_requests import Run, object_name, runs

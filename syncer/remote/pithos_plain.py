@@ -15,9 +15,9 @@ from typing import Final
 from syncer.core.model import NO_META, Meta, RelPath, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite, unseen
 from syncer.errors import ConflictOnRemoteError
-from syncer.protocol import headers as wire
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import ObjectRow
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import ObjectRow
 from syncer.remote.client import PutResult
 from syncer.remote.conditions import describe, require
 from syncer.remote.pithos_replies import tag_of

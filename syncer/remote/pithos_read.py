@@ -14,9 +14,9 @@ from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.protocol import headers as wire
-from syncer.protocol.bulk_read import Wanted
-from syncer.protocol.byteranges import RangeError, parse_parts
+from syncer.protocol.extensions.bulk_read import Wanted
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.byteranges import RangeError, parse_parts
 from syncer.remote.client import Deliver, OlderList
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply

@@ -28,18 +28,18 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
-from syncer.protocol import blocklists
-from syncer.protocol import headers as wire
-from syncer.protocol.bulk import BulkError, Result, decode_results
-from syncer.protocol.bulk_read import BulkReadError, decode_contents
-from syncer.protocol.changes import ChangesPage, decode_changes
-from syncer.protocol.faults import CORRUPT_BLOCK, decode_fault
-from syncer.protocol.hashmap import HashmapError, decode_hashmap, decode_ids
-from syncer.protocol.hashmap_delta import decode_either
-from syncer.protocol.headers import HeaderError, ObjectState
-from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, decode_versions
-from syncer.protocol.names import path_from_name
-from syncer.protocol.subtree import SubtreeError, checked_move
+from syncer.protocol.extensions import blocklists
+from syncer.protocol.extensions.bulk import BulkError, Result, decode_results
+from syncer.protocol.extensions.bulk_read import BulkReadError, decode_contents
+from syncer.protocol.extensions.changes import ChangesPage, decode_changes
+from syncer.protocol.extensions.hashmap_delta import decode_either
+from syncer.protocol.extensions.subtree import SubtreeError, checked_move
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.faults import CORRUPT_BLOCK, decode_fault
+from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap, decode_ids
+from syncer.protocol.pithos.headers import HeaderError, ObjectState
+from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
+from syncer.protocol.pithos.names import path_from_name
 from syncer.remote.client import ContainerInfo, Cursor, OlderList, RefusedName
 from syncer.remote.conditions import describe
 from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request

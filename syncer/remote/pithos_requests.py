@@ -17,16 +17,16 @@ from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.partial.subtrees import Guard as SubtreeGuard
 from syncer.core.paths import is_reserved, rel_path
 from syncer.errors import UnsafeNameError
-from syncer.protocol import blocklists
-from syncer.protocol import headers as wire
-from syncer.protocol.bulk import Operation, encode_operations
-from syncer.protocol.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
-from syncer.protocol.byteranges import range_header, ranges_header
-from syncer.protocol.changes import encode_ranges
-from syncer.protocol.hashmap import encode_hashmap, join_blocks
-from syncer.protocol.hashmap_delta import Delta, encode_delta
-from syncer.protocol.listing import MAX_ROWS
-from syncer.protocol.names import MAX_OBJECT_CHARACTERS, name_from_path
+from syncer.protocol.extensions import blocklists
+from syncer.protocol.extensions.bulk import Operation, encode_operations
+from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
+from syncer.protocol.extensions.changes import encode_ranges
+from syncer.protocol.extensions.hashmap_delta import Delta, encode_delta
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.byteranges import range_header, ranges_header
+from syncer.protocol.pithos.hashmap import encode_hashmap, join_blocks
+from syncer.protocol.pithos.listing import MAX_ROWS
+from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS, name_from_path
 from syncer.remote.client import Cursor
 from syncer.remote.http import Request
 from syncer.remote.url import RemoteUrl

@@ -9,8 +9,8 @@ import msgspec
 
 from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError
-from syncer.protocol import headers as wire
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.client import ContainerInfo, Counters
 from syncer.remote.conditions import describe
 from syncer.remote.http import Reply, Request, Transport

@@ -32,11 +32,11 @@ from syncer.errors import (
     SyncerError,
     UnsafeNameError,
 )
-from syncer.protocol import bulk
-from syncer.protocol import headers as wire
-from syncer.protocol.faults import decode_fault
-from syncer.protocol.hashmap_delta import MAX_DELTA_IDS, delta_between, delta_of
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.extensions import bulk
+from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_IDS, delta_between, delta_of
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.faults import decode_fault
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.batch import Batcher, reply_of
 from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
 from syncer.remote.conditions import describe, require

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from syncer.core.paths import PRIVATE
-from syncer.protocol.names import container_name_problem, object_name_problem, quote_name
+from syncer.protocol.pithos.names import container_name_problem, object_name_problem, quote_name
 
 PRIVATE_NAME: Final = PRIVATE.decode()
 _SCHEMES: Final = {"pithos+http": "http", "pithos+https": "https"}

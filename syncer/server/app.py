@@ -14,10 +14,11 @@ from starlette.types import Receive, Scope, Send
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
 from blockfs.runtime.logs import Log
 from syncer.errors import CorruptionError, SyncerError
-from syncer.protocol import astakos, faults, hashmap, headers, swift
-from syncer.protocol.faults import Fault
-from syncer.protocol.hashmap import HashmapError
-from syncer.protocol.headers import HeaderError
+from syncer.protocol import astakos, swift
+from syncer.protocol.pithos import faults, hashmap, headers
+from syncer.protocol.pithos.faults import Fault
+from syncer.protocol.pithos.hashmap import HashmapError
+from syncer.protocol.pithos.headers import HeaderError
 from syncer.server import container_calls, foreign_calls, identity, object_calls, swift_bulk
 from syncer.server.budget import Budgets, Purse
 from syncer.server.calls import JSON, Call, reply

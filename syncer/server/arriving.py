@@ -8,7 +8,7 @@ from typing import Final
 import anyio
 from starlette.requests import Request
 
-from syncer.protocol import headers
+from syncer.protocol.pithos import headers
 from syncer.server.refusals import TooLarge
 
 IDLE_S: Final = 120.0

@@ -7,10 +7,11 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import blocklists, hashmap, hashmap_delta
-from syncer.protocol.hashmap_delta import MAX_DELTA_BYTES, Delta
-from syncer.protocol.hashmap_stream import BinaryReader, HashmapReader
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.extensions import blocklists, hashmap_delta
+from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_BYTES, Delta
+from syncer.protocol.pithos import hashmap
+from syncer.protocol.pithos.hashmap_stream import BinaryReader, HashmapReader
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.calls import Call, reply
 from syncer.server.long_lists import LongList
 from syncer.server.refusals import MissingBlocks, TooLarge

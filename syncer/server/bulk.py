@@ -10,8 +10,8 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
-from syncer.protocol.bulk import Delete, Move, Operation, Put, Result
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.extensions.bulk import Delete, Move, Operation, Put, Result
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.server import contents, objects
 from syncer.server.catalogue import Change, Reading
 from syncer.server.conditions import Conditions

@@ -6,10 +6,10 @@ from typing import Final
 
 from starlette.responses import Response
 
-from syncer.protocol import bulk, bulk_read
-from syncer.protocol.bulk import BulkError, Result
-from syncer.protocol.bulk_read import BulkReadError
-from syncer.protocol.headers import FILE_TYPE
+from syncer.protocol.extensions import bulk, bulk_read
+from syncer.protocol.extensions.bulk import BulkError, Result
+from syncer.protocol.extensions.bulk_read import BulkReadError
+from syncer.protocol.pithos.headers import FILE_TYPE
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.objects import Place
 from syncer.server.refusals import BadRequest

@@ -11,9 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from syncer.protocol import headers, swift
-from syncer.protocol.headers import HeaderError, ObjectState
-from syncer.protocol.listing import MAX_ROWS
+from syncer.protocol import swift
+from syncer.protocol.pithos import headers
+from syncer.protocol.pithos.headers import HeaderError, ObjectState
+from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server.arriving import arriving, read_body, refuse_announced
 from syncer.server.budget import Purse
 from syncer.server.conditions import Conditions

@@ -10,8 +10,9 @@ from collections.abc import Coroutine
 import anyio
 from starlette.requests import ClientDisconnect
 
-from syncer.protocol import changes, headers
-from syncer.protocol.changes import ChangesPage
+from syncer.protocol.extensions import changes
+from syncer.protocol.extensions.changes import ChangesPage
+from syncer.protocol.pithos import headers
 from syncer.server.calls import Call
 from syncer.server.history import MAX_PAGE_BYTES, ChangesOrder
 from syncer.server.refusals import BadRequest

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from syncer.protocol.headers import ETags
+from syncer.protocol.pithos.headers import ETags
 
 
 class Existing(Protocol):

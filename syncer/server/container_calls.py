@@ -8,9 +8,10 @@ from typing import Final, TypeVar
 
 from starlette.responses import Response
 
-from syncer.protocol import hashmap, headers, listing, swift
-from syncer.protocol.changes import encode_changes
-from syncer.protocol.metafilter import NO_FILTER, parse_filter
+from syncer.protocol import swift
+from syncer.protocol.extensions.changes import encode_changes
+from syncer.protocol.pithos import hashmap, headers, listing
+from syncer.protocol.pithos.metafilter import NO_FILTER, parse_filter
 from syncer.server import swift_bulk
 from syncer.server.bulk_calls import post_bulk, post_bulk_read
 from syncer.server.calls import JSON, TEXT, Call, reply

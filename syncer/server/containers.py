@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from syncer.protocol.listing import ContainerRow
+from syncer.protocol.pithos.listing import ContainerRow
 from syncer.server.catalogue import Change, Reading
 from syncer.server.refusals import Conflict, NotFound
 from syncer.server.schema import ID, SERIAL, ContainerRecord, Settings, container_settings_key

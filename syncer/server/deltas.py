@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root, object_hash, root_of_level
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
-from syncer.protocol.hashmap_delta import Delta, Splice, differing_runs, filled_runs
+from syncer.protocol.extensions.hashmap_delta import Delta, Splice, differing_runs, filled_runs
 from syncer.server.catalogue import Reading
 from syncer.server.contents import LEAF_LEVEL, Prepared, lacks, leaf_keys, leaf_row
 from syncer.server.schema import VersionRecord

@@ -10,8 +10,9 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from syncer.protocol import hashmap, headers, listing, swift
-from syncer.protocol.listing import MAX_ROWS
+from syncer.protocol import swift
+from syncer.protocol.pithos import hashmap, headers, listing
+from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server import container_calls, object_calls
 from syncer.server.calls import JSON, TEXT, Call, reply
 from syncer.server.refusals import BadRequest, Forbidden, NotAllowed

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncer.core.model import Kind
-from syncer.protocol.headers import kind_of
+from syncer.protocol.pithos.headers import kind_of
 from syncer.server.catalogue import Change, Reading
 from syncer.server.schema import ID, SERIAL, decode_texts, encode_texts
 

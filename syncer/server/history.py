@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Final
 
 from syncer.core.partial.subtrees import SubtreeMove
-from syncer.protocol.changes import ChangesPage, is_in
-from syncer.protocol.listing import ObjectRow
+from syncer.protocol.extensions.changes import ChangesPage, is_in
+from syncer.protocol.pithos.listing import ObjectRow
 from syncer.server import containers, objects
 from syncer.server.catalogue import Reading
 from syncer.server.listings import weight

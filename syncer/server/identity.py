@@ -5,7 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from syncer.protocol import astakos, headers
+from syncer.protocol import astakos
+from syncer.protocol.pithos import headers
 from syncer.server.arriving import read_body
 from syncer.server.calls import JSON, reply
 from syncer.server.refusals import BadRequest, NotAllowed, Unauthorized

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Final
 
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
-from syncer.protocol.metafilter import NO_FILTER, MetaFilter
-from syncer.protocol.sharing import sharing_value
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
+from syncer.protocol.pithos.metafilter import NO_FILTER, MetaFilter
+from syncer.protocol.pithos.sharing import sharing_value
 from syncer.server import grants, objects
 from syncer.server.catalogue import Reading
 from syncer.server.purge import version_at

@@ -11,10 +11,12 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from syncer.protocol import blocklists, byteranges, hashmap, hashmap_delta, headers, listing, sharing, subtree, swift
-from syncer.protocol.byteranges import RangeError
-from syncer.protocol.headers import HeaderError, ObjectState
-from syncer.protocol.subtree import SubtreeError
+from syncer.protocol import swift
+from syncer.protocol.extensions import blocklists, hashmap_delta, subtree
+from syncer.protocol.extensions.subtree import SubtreeError
+from syncer.protocol.pithos import byteranges, hashmap, headers, listing, sharing
+from syncer.protocol.pithos.byteranges import RangeError
+from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.server.blocklist_calls import put_block_list
 from syncer.server.calls import JSON, Call, reply
 from syncer.server.conditions import Conditions, range_fits

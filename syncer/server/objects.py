@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import VersionRow
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import VersionRow
 from syncer.server import containers, contents, grants
 from syncer.server.catalogue import Change, Reading
 from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write

@@ -12,9 +12,9 @@ from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.errors import BlockfsError
-from syncer.protocol.hashmap_delta import Splice
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import VersionRow
+from syncer.protocol.extensions.hashmap_delta import Splice
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import VersionRow
 from syncer.server import containers, contents, deltas, listings, objects
 from syncer.server.catalogue import Catalogue, Reading
 from syncer.server.conditions import UNCONDITIONAL, Conditions, Verdict, judge_read

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from syncer.protocol.headers import MAX_META_ITEMS
+from syncer.protocol.pithos.headers import MAX_META_ITEMS
 from syncer.server.catalogue import Change
 from syncer.server.containers import existing
 from syncer.server.refusals import BadRequest

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from blockfs.blocks.ids import ID_SIZE
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.server import containers, contents, grants, listings, objects
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits

@@ -22,10 +22,10 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import GcResult
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.partial.subtrees import Guard
-from syncer.protocol.bulk import Operation, Result
-from syncer.protocol.changes import ChangesPage
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow
+from syncer.protocol.extensions.bulk import Operation, Result
+from syncer.protocol.extensions.changes import ChangesPage
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.server import (
     bulk,
     containers,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.names import object_name_problem
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.names import object_name_problem
 from syncer.server import objects
 from syncer.server.catalogue import Change
 from syncer.server.conditions import Conditions

@@ -9,8 +9,9 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from syncer.protocol import headers, swift
-from syncer.protocol.names import quote_name
+from syncer.protocol import swift
+from syncer.protocol.pithos import headers
+from syncer.protocol.pithos.names import quote_name
 from syncer.server.calls import reply
 from syncer.server.refusals import NotAllowed, Unauthorized
 from syncer.server.visitor import Visitor

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl
 
-from syncer.protocol.names import container_name_problem, object_name_problem, unquote_name
+from syncer.protocol.pithos.names import container_name_problem, object_name_problem, unquote_name
 from syncer.protocol.swift import STORAGE_PATH
 from syncer.server.refusals import BadRequest
 

@@ -19,7 +19,7 @@ from blockfs.runtime.atomic import write_atomically
 from blockfs.runtime.failures import said
 from blockfs.runtime.units import parse_size
 from syncer.errors import NotFoundError, UsageError
-from syncer.protocol.names import container_name_problem
+from syncer.protocol.pithos.names import container_name_problem
 from syncer.server.target import SWIFT_SEGMENT, VERSION_SEGMENT
 
 DEFAULT_ACCOUNT: Final = "default"

@@ -1,4 +1,4 @@
-"""A subtree that moves as one (`protocol.subtree`): guarded, in one transaction, told as one change.
+"""A subtree that moves as one (`protocol.extensions.subtree`): guarded, in one transaction, told as one change.
 
 What it does to the rows is what moving its objects one by one in byte order would do, serials included; it only does so
 without decoding each version twice.
@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.core.partial.subtrees import Guard, SubtreeMove, guard_of
-from syncer.protocol.headers import ObjectState
-from syncer.protocol.names import object_name_problem
-from syncer.protocol.subtree import MAX_OBJECTS, inside
+from syncer.protocol.extensions.subtree import MAX_OBJECTS, inside
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.names import object_name_problem
 from syncer.server import containers, grants, objects
 from syncer.server.catalogue import Change, Reading
 from syncer.server.contents import NO_CONTENT

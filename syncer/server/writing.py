@@ -20,8 +20,8 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
-from syncer.protocol.hashmap_delta import Delta
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.extensions.hashmap_delta import Delta
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.server import contents, deltas, objects
 from syncer.server.catalogue import Catalogue, Change
 from syncer.server.commits import Commits

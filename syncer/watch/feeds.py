@@ -6,7 +6,7 @@ from typing import Final
 
 import trio
 
-from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.protocol.pithos.headers import EXTENSION_CHANGES
 from syncer.remote.client import CloudClient, Cursor
 
 MIN_POLL_S: Final = 2.0

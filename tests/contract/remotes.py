@@ -21,7 +21,7 @@ from syncer.core.model import RelPath, RemoteStat, meta_of
 from syncer.engine.fetch import fetch_version, serving
 from syncer.local.root import content_of
 from syncer.ports.blocks import VersionRef
-from syncer.protocol import headers
+from syncer.protocol.pithos import headers
 from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.memory import MemoryClient, MemoryContainer

@@ -15,7 +15,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.protocol.headers import EXTENSION_BLOCK_LISTS
+from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
 from syncer.remote.client import CloudClient, Counters, KnownBase, OlderList, PutResult
 from syncer.remote.http import HttpSettings, HttpTransport, Reply, Request, Transport
 from syncer.remote.memory import MemoryContainer

@@ -15,7 +15,7 @@ from syncer.errors import (
     RemoteUnavailableError,
     SyncerError,
 )
-from syncer.protocol.headers import encode_meta
+from syncer.protocol.pithos.headers import encode_meta
 from syncer.remote.client import PutOrder, PutResult
 from syncer.remote.http import BadReplyError
 from syncer.remote.pithos import PithosClient

@@ -34,7 +34,7 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
-from syncer.protocol.headers import EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES
+from syncer.protocol.pithos.headers import EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES
 from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt

@@ -15,8 +15,8 @@ from syncer.core.model import RelPath
 from syncer.engine import echoes
 from syncer.engine.echoes import ranges_of
 from syncer.errors import RemoteUnavailableError
-from syncer.protocol.changes import MAX_RANGES
-from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.protocol.extensions.changes import MAX_RANGES
+from syncer.protocol.pithos.headers import EXTENSION_CHANGES
 from syncer.remote.client import Changes, Cursor
 from syncer.remote.memory import MemoryClient
 from tests.simulation import engine_scenario

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncer.core.model import Move, RelPath
-from syncer.protocol.headers import EXTENSION_CHANGES
+from syncer.protocol.pithos.headers import EXTENSION_CHANGES
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK
-from syncer.protocol import blocklists
-from syncer.protocol.hashmap import MAX_BLOCKS, HashmapError
-from syncer.protocol.hashmap_delta import apply_delta, delta_between, delta_of, filled_runs
+from syncer.protocol.extensions import blocklists
+from syncer.protocol.extensions.hashmap_delta import apply_delta, delta_between, delta_of, filled_runs
+from syncer.protocol.pithos.hashmap import MAX_BLOCKS, HashmapError
 
 BLOCK = 4096
 IDS = [ZERO_BLOCK, *(block_id(b"%d" % number) for number in range(3))]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol.bulk import (
+from syncer.protocol.extensions.bulk import (
     MAX_OPERATIONS,
     BulkError,
     Delete,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol.bulk_read import (
+from syncer.protocol.extensions.bulk_read import (
     MAX_OBJECTS,
     BulkReadError,
     decode_contents,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol.byteranges import (
+from syncer.protocol.pithos.byteranges import (
     MAX_RANGES,
     Multipart,
     RangeError,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.partial.subtrees import Guard, SubtreeMove
-from syncer.protocol.changes import (
+from syncer.protocol.extensions.changes import (
     MAX_RANGES,
     ChangesPage,
     decode_changes,
@@ -20,8 +20,8 @@ from syncer.protocol.changes import (
     encode_ranges,
     is_in,
 )
-from syncer.protocol.headers import HeaderError, ObjectState
-from syncer.protocol.listing import ListingError, ObjectRow
+from syncer.protocol.pithos.headers import HeaderError, ObjectState
+from syncer.protocol.pithos.listing import ListingError, ObjectRow
 
 TEXTS = st.text(st.characters(blacklist_categories=("Cs",)), max_size=20)
 STATES = st.builds(

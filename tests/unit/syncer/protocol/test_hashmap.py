@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK, BlockId
-from syncer.protocol import hashmap
-from syncer.protocol.hashmap import HashmapError
+from syncer.protocol.pithos import hashmap
+from syncer.protocol.pithos.hashmap import HashmapError
 
 BLOCK = 4096
 some_ids = st.binary(min_size=32, max_size=32).filter(lambda raw: raw != PADDING_ID).map(BlockId)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK
-from syncer.protocol.hashmap import MAX_BLOCKS, HashmapError, encode_hashmap
-from syncer.protocol.hashmap_delta import (
+from syncer.protocol.extensions.hashmap_delta import (
     Delta,
     apply_delta,
     decode_delta,
@@ -20,6 +19,7 @@ from syncer.protocol.hashmap_delta import (
     delta_between,
     encode_delta,
 )
+from syncer.protocol.pithos.hashmap import MAX_BLOCKS, HashmapError, encode_hashmap
 
 BLOCK = 4096
 IDS = [ZERO_BLOCK, *(block_id(b"%d" % number) for number in range(3))]

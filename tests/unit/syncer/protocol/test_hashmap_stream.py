@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK
-from syncer.protocol import blocklists
-from syncer.protocol.hashmap import HashmapError, decode_hashmap
-from syncer.protocol.hashmap_delta import apply_delta, delta_of
-from syncer.protocol.hashmap_stream import BinaryReader, HashmapReader
+from syncer.protocol.extensions import blocklists
+from syncer.protocol.extensions.hashmap_delta import apply_delta, delta_of
+from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap
+from syncer.protocol.pithos.hashmap_stream import BinaryReader, HashmapReader
 
 BLOCK = 4096
 IDS = st.lists(

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Kind, Meta, meta_of
 from syncer.core.xattrs import MAX_BYTES
-from syncer.protocol import headers
-from syncer.protocol.headers import HeaderError, ObjectState
+from syncer.protocol.pithos import headers
+from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from tests import strategies
 from tests.golden.recorded import exchanges
 

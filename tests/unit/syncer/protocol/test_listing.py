@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol import faults, listing
-from syncer.protocol.faults import Fault
-from syncer.protocol.listing import ContainerRow, ListingError, ObjectRow, VersionRow
+from syncer.protocol.pithos import faults, listing
+from syncer.protocol.pithos.faults import Fault
+from syncer.protocol.pithos.listing import ContainerRow, ListingError, ObjectRow, VersionRow
 from tests.unit.syncer.protocol.test_headers import states
 from tests.unit.syncer.protocol.test_names import safe_names
 

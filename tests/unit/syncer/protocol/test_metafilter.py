@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol.headers import HeaderError
-from syncer.protocol.metafilter import parse_filter
-from syncer.protocol.sharing import parse_sharing, sharing_value
+from syncer.protocol.pithos.headers import HeaderError
+from syncer.protocol.pithos.metafilter import parse_filter
+from syncer.protocol.pithos.sharing import parse_sharing, sharing_value
 
 keys = st.text("abc", min_size=1, max_size=2)
 metas = st.dictionaries(keys, st.text("xyz", max_size=2), max_size=4)

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from syncer.errors import UnsafeNameError
-from syncer.protocol import names
+from syncer.protocol.pithos import names
 
 UNSAFE = [
     "",

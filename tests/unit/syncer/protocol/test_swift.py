@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.protocol import swift
-from syncer.protocol.headers import HeaderError, ObjectState
-from syncer.protocol.listing import ContainerRow, ObjectRow, SubdirectoryRow
-from syncer.protocol.names import container_name_problem, object_name_problem
+from syncer.protocol.pithos.headers import HeaderError, ObjectState
+from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
+from syncer.protocol.pithos.names import container_name_problem, object_name_problem
 
 segment = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/"), min_size=1, max_size=20)
 containers = segment.filter(lambda name: container_name_problem(name) is None)

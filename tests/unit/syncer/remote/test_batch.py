@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from syncer.errors import OverQuotaError, RemoteUnavailableError
-from syncer.protocol.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Delete, Operation, Put, Result
+from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Delete, Operation, Put, Result
 from syncer.remote.batch import Batcher
 from syncer.remote.http import Reply, ReplyLostError
 

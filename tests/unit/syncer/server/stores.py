@@ -9,8 +9,8 @@ from pathlib import Path
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
-from syncer.protocol.hashmap_delta import delta_of
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.extensions.hashmap_delta import delta_of
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.folder import ServerFolder
 from syncer.server.listings import Selection

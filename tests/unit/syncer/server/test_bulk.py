@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.protocol.bulk import Delete, Move, Operation, Put
+from syncer.protocol.extensions.bulk import Delete, Move, Operation, Put
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.objects import TransferOrder
 from syncer.server.refusals import NotFound, Refusal

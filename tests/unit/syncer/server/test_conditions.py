@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.protocol.headers import parse_etags
+from syncer.protocol.pithos.headers import parse_etags
 from syncer.server.conditions import (
     UNCONDITIONAL,
     Conditions,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
-from syncer.protocol.hashmap_delta import Delta, apply_delta, delta_between
-from syncer.protocol.headers import ObjectState
+from syncer.protocol.extensions.hashmap_delta import Delta, apply_delta, delta_between
+from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.objects import Place, TransferOrder
 from syncer.server.refusals import BadRequest, MissingBlocks, PreconditionFailed, Unprocessable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.protocol.changes import ChangesPage
+from syncer.protocol.extensions.changes import ChangesPage
 from syncer.server import history
 from syncer.server.catalogue import Change
 from syncer.server.conditions import UNCONDITIONAL

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.protocol.listing import SubdirectoryRow
+from syncer.protocol.pithos.listing import SubdirectoryRow
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.listings import Heavy, Selection, weight
 from syncer.server.objects import TransferOrder

@@ -12,7 +12,7 @@ import pytest
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
-from syncer.protocol.headers import parse_etags
+from syncer.protocol.pithos.headers import parse_etags
 from syncer.server import contents, deltas
 from syncer.server.conditions import UNCONDITIONAL, Conditions
 from syncer.server.listings import Selection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from syncer.protocol.names import quote_name
+from syncer.protocol.pithos.names import quote_name
 from syncer.server.refusals import BadRequest
 from syncer.server.target import Level, parse_reference, parse_target
 from tests.unit.syncer.protocol.test_names import safe_names

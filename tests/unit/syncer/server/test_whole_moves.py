@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.core.partial.subtrees import Guard, guard_of
-from syncer.protocol.changes import ChangesPage, decode_changes, encode_changes
+from syncer.protocol.extensions.changes import ChangesPage, decode_changes, encode_changes
 from syncer.server.conditions import UNCONDITIONAL
 from syncer.server.history import ChangesOrder
 from syncer.server.listings import Selection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from syncer.protocol.headers import HeaderError, quote_value, unquote_value
-from syncer.protocol.names import container_name_problem
+from syncer.protocol.pithos.headers import HeaderError, quote_value, unquote_value
+from syncer.protocol.pithos.names import container_name_problem
 
 MAX_READERS: Final = 100
 EVERYBODY: Final = "*"

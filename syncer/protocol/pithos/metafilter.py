@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from syncer.protocol.headers import MAX_META_ITEMS, HeaderError
+from syncer.protocol.pithos.headers import MAX_META_ITEMS, HeaderError
 
 _OTHER: Final = frozenset("<>!~")
 

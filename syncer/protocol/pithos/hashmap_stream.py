@@ -14,9 +14,9 @@ import msgspec
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, ObjectHash
-from syncer.protocol import blocklists
-from syncer.protocol.hashmap import MAX_BLOCKS, HashmapError, checked_count, checked_ids
+from syncer.protocol.extensions import blocklists
 from syncer.protocol.jsontext import MALFORMED
+from syncer.protocol.pithos.hashmap import MAX_BLOCKS, HashmapError, checked_count, checked_ids
 
 _IDS: Final = re.compile(rb'"[0-9A-Fa-f]{64}"(?:[ \t\r\n]*,[ \t\r\n]*"[0-9A-Fa-f]{64}")*+')
 _BETWEEN: Final = b'", \t\r\n'

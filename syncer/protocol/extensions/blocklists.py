@@ -25,10 +25,10 @@ import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ID_SIZE, BlockId, ObjectHash
-from syncer.protocol.hashmap import BLOCK_HASH, MAX_BLOCKS, HashmapError, checked_count, checked_ids
-from syncer.protocol.hashmap_delta import Delta, Splice, apply_delta
-from syncer.protocol.headers import HeaderError, parse_object_hash
+from syncer.protocol.extensions.hashmap_delta import Delta, Splice, apply_delta
 from syncer.protocol.jsontext import MALFORMED
+from syncer.protocol.pithos.hashmap import BLOCK_HASH, MAX_BLOCKS, HashmapError, checked_count, checked_ids
+from syncer.protocol.pithos.headers import HeaderError, parse_object_hash
 
 FORMAT: Final = "binary"
 """Value of the parameter `format` beside `hashmap`."""

@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from syncer.core.partial.subtrees import SubtreeMove
-from syncer.protocol.headers import HeaderError, parse_decimal, parse_timestamp, timestamp_text
+from syncer.protocol.extensions.subtree import SubtreeError, checked_move
 from syncer.protocol.jsontext import MALFORMED
-from syncer.protocol.listing import ListingError, ObjectRow, decode_objects, encode_objects
-from syncer.protocol.subtree import SubtreeError, checked_move
+from syncer.protocol.pithos.headers import HeaderError, parse_decimal, parse_timestamp, timestamp_text
+from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, encode_objects
 
 MAX_SERIAL: Final = (1 << 64) - 1
 MAX_RANGES: Final = 256

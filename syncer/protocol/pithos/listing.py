@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from syncer.protocol.headers import (
+from syncer.protocol.jsontext import MALFORMED
+from syncer.protocol.pithos.headers import (
     FILE_TYPE,
     HeaderError,
     ObjectState,
@@ -21,7 +22,6 @@ from syncer.protocol.headers import (
     parse_timestamp,
     timestamp_text,
 )
-from syncer.protocol.jsontext import MALFORMED
 
 MAX_ROWS: Final = 10_000  # of one reply, as in Pithos; more are had by `marker`
 

@@ -18,9 +18,16 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
-from syncer.protocol.hashmap import BLOCK_HASH, HashmapError, checked_count, decode_hashmap, encode_items, joined_ids
-from syncer.protocol.headers import HeaderError, parse_object_hash
 from syncer.protocol.jsontext import MALFORMED
+from syncer.protocol.pithos.hashmap import (
+    BLOCK_HASH,
+    HashmapError,
+    checked_count,
+    decode_hashmap,
+    encode_items,
+    joined_ids,
+)
+from syncer.protocol.pithos.headers import HeaderError, parse_object_hash
 
 Splice = tuple[int, bytes]
 """Index of the first id, and one or more concatenated ids."""

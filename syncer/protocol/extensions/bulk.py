@@ -18,14 +18,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from syncer.protocol.headers import (
+from syncer.protocol.jsontext import MALFORMED
+from syncer.protocol.pithos.headers import (
     FILE_TYPE,
     MAX_META_ITEMS,
     MAX_META_KEY_CHARACTERS,
     MAX_META_VALUE_CHARACTERS,
 )
-from syncer.protocol.jsontext import MALFORMED
-from syncer.protocol.names import object_name_problem
+from syncer.protocol.pithos.names import object_name_problem
 
 MAX_OPERATIONS: Final = 1024  # of one request: what others have to wait for, some 0.2 s
 MAX_CONTENT_BYTES: Final = 8 << 20  # of one request, all contents together (one block more, if it is alone)

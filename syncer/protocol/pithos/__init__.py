@@ -1,0 +1,1 @@
+"""What Pithos itself says on the wire. Pure."""
