@@ -40,7 +40,7 @@ from syncer.local.root import content_of
 from syncer.local.scan import scan
 from syncer.local.survey import Digests
 from syncer.remote.client import Changes, CloudClient, Cursor
-from syncer.remote.pithos import open_pithos
+from syncer.remote.pithos.client import open_pithos
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 from syncer.watch.inotify_source import InotifySource

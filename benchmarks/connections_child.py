@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from syncer.cli import reconcile
 from syncer.cli.main import run
-from syncer.remote.pithos import open_pithos
+from syncer.remote.pithos.client import open_pithos
 
 if __name__ == "__main__":
     connections = int(sys.argv[1])

@@ -1,7 +1,7 @@
 """Errors of the syncer: one root, typed fields, an exit code for the command line.
 
 Only `cli/` turns them into exit codes. `retryable` belongs to the class: the adapter that talks to the other side
-decides which class to raise, `remote/retry.py` acts on it once. Messages name the thing, what was expected and what
+decides which class to raise, `http/retry.py` acts on it once. Messages name the thing, what was expected and what
 to do.
 """
 

@@ -15,9 +15,9 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.output import note
 from syncer.cli.opening import read_token
 from syncer.errors import NotFoundError, UsageError
-from syncer.remote.discovery import Storage, find_storage
-from syncer.remote.http import HttpSettings
-from syncer.remote.kamakirc import Clouds, parse_clouds
+from syncer.remote.http.transport import HttpSettings
+from syncer.remote.kamaki.discovery import Storage, find_storage
+from syncer.remote.kamaki.kamakirc import Clouds, parse_clouds
 from syncer.remote.url import parse_url, prefix_problem
 
 CONFIG_VARIABLE: Final = "KAMAKI_CONFIG"

@@ -42,12 +42,12 @@ from syncer.local.places import DIRECTORY_FLAGS
 from syncer.local.syscalls import clone_file
 from syncer.local.volume_mount import check_mount
 from syncer.remote.client import ContainerInfo, Counters
-from syncer.remote.http import HttpTransport, Request
+from syncer.remote.http.retry import RetryPolicy
+from syncer.remote.http.transport import HttpTransport, Request
 from syncer.remote.parallel import one_error
-from syncer.remote.pithos_replies import Judge
-from syncer.remote.pithos_requests import Requests
+from syncer.remote.pithos.replies import Judge
+from syncer.remote.pithos.requests import Requests
 from syncer.remote.prefix import open_remote
-from syncer.remote.retry import RetryPolicy
 from syncer.remote.url import parse_url
 from syncer.state.statedb import StateDB
 

@@ -29,7 +29,7 @@ from syncer.local.private import PrivateFolder
 from syncer.local.retention import KEEP_S
 from syncer.local.volume_mount import find_mount
 from syncer.remote.client import ContainerInfo
-from syncer.remote.discovery import Storage
+from syncer.remote.kamaki.discovery import Storage
 from syncer.remote.prefix import open_remote
 from syncer.remote.url import nested, parse_url
 from syncer.state.statedb import StateDB

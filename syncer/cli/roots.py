@@ -50,7 +50,7 @@ from syncer.protocol.jsontext import MALFORMED
 from syncer.state.statedb import exclusive
 
 if TYPE_CHECKING:  # imported where a server is concerned: a tenth of a second
-    from syncer.remote.http import HttpSettings
+    from syncer.remote.http.transport import HttpSettings
 
 PATH: Final = click.Path(path_type=bytes)
 """Arguments that are paths: names need not be UTF-8."""
@@ -109,7 +109,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def settings(self) -> HttpSettings:
         """How to talk to the server."""
-        from syncer.remote.http import HttpSettings  # noqa: PLC0415 - see above
+        from syncer.remote.http.transport import HttpSettings  # noqa: PLC0415 - see above
 
         return HttpSettings(
             ca_file=self.ca_file,

@@ -25,7 +25,7 @@ from syncer.errors import SyncerError
 from syncer.local.held import HeldBlock
 from syncer.remote.client import CloudClient, MissingBlocks
 from syncer.remote.parallel import for_each
-from syncer.remote.upload import batches
+from syncer.remote.pithos.upload import batches
 
 AHEAD_S: Final = 600.0
 """For how long a look waits for the network. Nobody sees a file before the look is complete, and if the network is so

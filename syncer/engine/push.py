@@ -46,7 +46,7 @@ from syncer.local.root import LocalRoot
 from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
 from syncer.protocol.pithos.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
-from syncer.remote.upload import upload_file
+from syncer.remote.pithos.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
 _ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own

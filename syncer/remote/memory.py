@@ -41,8 +41,8 @@ from syncer.remote.client import (
     RefusedName,
     Sieve,
 )
-from syncer.remote.conditions import describe, require
 from syncer.remote.parallel import each_alone
+from syncer.remote.pithos.conditions import describe, require
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
 """Called with the method's name and its path (b"" for the container's). May wait, change the container, or raise."""

@@ -36,9 +36,9 @@ from syncer.remote.client import (
     RefusedName,
     Sieve,
 )
-from syncer.remote.http import HttpSettings
-from syncer.remote.pithos import open_pithos
-from syncer.remote.retry import RetryPolicy
+from syncer.remote.http.retry import RetryPolicy
+from syncer.remote.http.transport import HttpSettings
+from syncer.remote.pithos.client import open_pithos
 from syncer.remote.url import parse_url
 
 

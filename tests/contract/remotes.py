@@ -23,13 +23,13 @@ from syncer.local.root import content_of
 from syncer.ports.blocks import VersionRef
 from syncer.protocol.pithos import headers
 from syncer.remote.client import CloudClient, Counters, PutResult
-from syncer.remote.http import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
+from syncer.remote.http.retry import Retry, RetryPolicy
+from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.memory import MemoryClient, MemoryContainer
-from syncer.remote.pithos import PithosClient, open_pithos
+from syncer.remote.pithos.client import PithosClient, open_pithos
+from syncer.remote.pithos.upload import upload_file
 from syncer.remote.prefix import PrefixClient
-from syncer.remote.retry import Retry, RetryPolicy
 from syncer.remote.source import RemoteSource
-from syncer.remote.upload import upload_file
 from syncer.remote.url import parse_url
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 from tests.fakes.pithos_store import Container

@@ -18,9 +18,9 @@ from syncer.engine.observe import resolve_changed
 from syncer.errors import ConflictOnRemoteError
 from syncer.ports.blocks import VersionRef
 from syncer.remote.client import CloudClient, Counters
-from syncer.remote.http import HttpSettings, HttpTransport, Reply, Request, Transport
-from syncer.remote.pithos import PithosClient
-from syncer.remote.retry import Retry
+from syncer.remote.http.retry import Retry
+from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request, Transport
+from syncer.remote.pithos.client import PithosClient
 from syncer.remote.source import RemoteSource
 from syncer.remote.url import parse_url
 from tests.contract.remotes import (

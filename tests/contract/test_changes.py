@@ -11,7 +11,7 @@ import trio.testing
 
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.remote.client import Changes, CloudClient, Cursor
-from syncer.remote.pithos import PithosClient
+from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
     BLOCK,
     META,

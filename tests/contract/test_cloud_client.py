@@ -15,9 +15,9 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.remote.client import CloudClient, MissingBlocks, PutResult
-from syncer.remote.http import BadReplyError
-from syncer.remote.pithos_replies import Judge
-from syncer.remote.upload import upload_file
+from syncer.remote.http.transport import BadReplyError
+from syncer.remote.pithos.replies import Judge
+from syncer.remote.pithos.upload import upload_file
 from tests.contract.remotes import (
     BLOCK,
     META,

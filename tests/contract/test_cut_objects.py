@@ -13,7 +13,7 @@ from blockfs.blocks.hashing import block_id
 from syncer.core.model import RemoteStat
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
 from syncer.remote.client import CloudClient
-from syncer.remote.pithos import PithosClient, open_pithos
+from syncer.remote.pithos.client import PithosClient, open_pithos
 from tests.contract.remotes import BLOCK, QUICK, FakeRemote, Loss, box, fetch, lossy, must_head, path, play, run, write
 from tests.fakes.pithos import Fault, FaultKind
 from tests.fakes.pithos_calls import ObjectCall

@@ -17,11 +17,11 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
 from syncer.remote.client import CloudClient, Counters, KnownBase, OlderList, PutResult
-from syncer.remote.http import HttpSettings, HttpTransport, Reply, Request, Transport
+from syncer.remote.http.retry import Retry
+from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request, Transport
 from syncer.remote.memory import MemoryContainer
-from syncer.remote.pithos import PithosClient
-from syncer.remote.retry import Retry
-from syncer.remote.upload import upload_file
+from syncer.remote.pithos.client import PithosClient
+from syncer.remote.pithos.upload import upload_file
 from syncer.remote.url import parse_url
 from tests.contract.remotes import (
     BLOCK,

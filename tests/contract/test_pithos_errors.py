@@ -17,9 +17,9 @@ from syncer.errors import (
     RemoteUnavailableError,
     SyncerError,
 )
-from syncer.remote.http import BadReplyError, HttpSettings, UntrustedError
-from syncer.remote.pithos import PithosClient, open_pithos
-from syncer.remote.retry import RetryPolicy
+from syncer.remote.http.retry import RetryPolicy
+from syncer.remote.http.transport import BadReplyError, HttpSettings, UntrustedError
+from syncer.remote.pithos.client import PithosClient, open_pithos
 from tests.contract.remotes import BLOCK, QUICK, FakeRemote, path, play, store
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 

@@ -17,8 +17,8 @@ from syncer.errors import (
 )
 from syncer.protocol.pithos.headers import encode_meta
 from syncer.remote.client import PutOrder, PutResult
-from syncer.remote.http import BadReplyError
-from syncer.remote.pithos import PithosClient
+from syncer.remote.http.transport import BadReplyError
+from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
     BLOCK,
     META,

@@ -11,7 +11,7 @@ from syncer.core.model import Kind, RemoteStat
 from syncer.core.partial.subtrees import Guard, guard_of
 from syncer.errors import UnsafeNameError
 from syncer.remote.client import CloudClient
-from syncer.remote.pithos import open_pithos
+from syncer.remote.pithos.client import open_pithos
 from syncer.remote.prefix import PrefixClient, open_remote
 from tests.contract.remotes import (
     BLOCK,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from syncer.protocol.astakos import Access
-from syncer.remote import discovery
+from syncer.remote.kamaki import discovery
 from tests.fakes.pithos import FakePithos
 from tests.integration.live_server import server_in_thread
 from tests.integration.syncing import Sync, content

@@ -151,7 +151,7 @@ def test_what_has_no_room_in_memory_is_described_first_and_read_later(
     sync: Sync, pithos: FakePithos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No content is fetched twice: what would push another one out is not fetched yet."""
-    monkeypatch.setattr("syncer.remote.pithos_read._KEPT_BYTES", 10_000)
+    monkeypatch.setattr("syncer.remote.pithos.read._KEPT_BYTES", 10_000)
     first, second = linked(sync, pithos, "first"), linked(sync, pithos, "second")
     for number in range(5):
         (first / f"f{number}").write_bytes(os.urandom(3000))

@@ -136,7 +136,7 @@ def test_several_roots_end_with_the_worst(commands: Sync) -> None:
 
 def test_a_server_that_lies_is_named(commands: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from syncer.errors import CorruptionError  # noqa: PLC0415
-    from syncer.remote.pithos import PithosClient  # noqa: PLC0415
+    from syncer.remote.pithos.client import PithosClient  # noqa: PLC0415
 
     filled(commands, roots)
 

@@ -16,10 +16,10 @@ import pytest
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
 from syncer.remote.client import Counters
-from syncer.remote.http import HttpSettings, HttpTransport, Reply, Request
+from syncer.remote.http.retry import Retry, RetryPolicy
+from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request
 from syncer.remote.memory import MemoryContainer
-from syncer.remote.pithos import PithosClient
-from syncer.remote.retry import Retry, RetryPolicy
+from syncer.remote.pithos.client import PithosClient
 from syncer.remote.url import parse_url
 from tests.fakes.pithos import FakePithos
 from tests.fakes.pithos_store import Container

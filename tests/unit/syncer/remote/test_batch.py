@@ -11,8 +11,8 @@ import trio.testing
 
 from syncer.errors import OverQuotaError, RemoteUnavailableError
 from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Delete, Operation, Put, Result
-from syncer.remote.batch import Batcher
-from syncer.remote.http import Reply, ReplyLostError
+from syncer.remote.http.transport import Reply, ReplyLostError
+from syncer.remote.pithos.batch import Batcher
 
 
 class Line:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.errors import UsageError
-from syncer.remote.kamakirc import parse_clouds
+from syncer.remote.kamaki.kamakirc import parse_clouds
 
 FULL = """
 [global]

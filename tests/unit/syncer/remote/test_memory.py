@@ -5,7 +5,7 @@ import trio
 
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import ConflictOnRemoteError
-from syncer.remote.http import ReplyLostError
+from syncer.remote.http.transport import ReplyLostError
 from syncer.remote.memory import MemoryClient, MemoryContainer
 
 PATH = RelPath(b"file")

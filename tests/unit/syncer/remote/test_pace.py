@@ -8,8 +8,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.remote.adapt import STEPS, Concurrency
-from syncer.remote.pace import Pace, TokenBucket
+from syncer.remote.http.concurrency import STEPS, Concurrency
+from syncer.remote.http.rate_limit import Pace, TokenBucket
 
 
 @given(st.integers(1, 10**9), st.lists(st.tuples(st.integers(0, 10**7), st.floats(0, 10))))

@@ -13,11 +13,11 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.errors import CorruptionError, NoSpaceError, UnsafeNameError
-from syncer.remote.conditions import same_version
-from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
-from syncer.remote.pithos_creates import OwnSerials
-from syncer.remote.pithos_replies import Judge
-from syncer.remote.pithos_requests import (
+from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
+from syncer.remote.pithos.conditions import same_version
+from syncer.remote.pithos.creates import OwnSerials
+from syncer.remote.pithos.replies import Judge
+from syncer.remote.pithos.requests import (
     Requests,
     etag_guard,
     object_name,
@@ -26,7 +26,7 @@ from syncer.remote.pithos_requests import (
     trash_name,
     version_guard,
 )
-from syncer.remote.upload import batches, first_places
+from syncer.remote.pithos.upload import batches, first_places
 from syncer.remote.url import parse_url
 
 URL = parse_url("pithos+http://h:1/v1/alice/vms")

@@ -12,8 +12,8 @@ from trio.testing import MockClock
 
 from syncer.core.model import RelPath
 from syncer.errors import AuthError, ConflictOnRemoteError, RemoteUnavailableError, SyncerError
-from syncer.remote.http import BadReplyError, ReplyLostError
-from syncer.remote.retry import GaveUpError, Retry, RetryPolicy, delay_s
+from syncer.remote.http.retry import GaveUpError, Retry, RetryPolicy, delay_s
+from syncer.remote.http.transport import BadReplyError, ReplyLostError
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.remote.threads import Threads
+from syncer.remote.http.threads import Threads
 
 PATIENCE_S = 30.0  # of a test that would hang
 

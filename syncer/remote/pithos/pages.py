@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from syncer.remote.client import Sieve
-from syncer.remote.http import Reply
-from syncer.remote.pithos_replies import Judge, RowStats, sort_out
+from syncer.remote.http.transport import Reply
+from syncer.remote.pithos.replies import Judge, RowStats, sort_out
 
 
 class Pages:

@@ -38,16 +38,16 @@ from syncer.remote.client import (
     PutResult,
     Sieve,
 )
-from syncer.remote.http import BadReplyError, HttpSettings, HttpTransport, Transport
-from syncer.remote.pithos_cut import CutObjects, WrongBlockError
-from syncer.remote.pithos_pages import Pages
-from syncer.remote.pithos_plain import PlainServer
-from syncer.remote.pithos_read import Reader
-from syncer.remote.pithos_replies import Stamp, lan_key_in, sort_out
-from syncer.remote.pithos_requests import Requests
-from syncer.remote.pithos_session import Session
-from syncer.remote.pithos_write import Writer
-from syncer.remote.retry import Retry, RetryPolicy
+from syncer.remote.http.retry import Retry, RetryPolicy
+from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Transport
+from syncer.remote.pithos.cut import CutObjects, WrongBlockError
+from syncer.remote.pithos.pages import Pages
+from syncer.remote.pithos.plain import PlainServer
+from syncer.remote.pithos.read import Reader
+from syncer.remote.pithos.replies import Stamp, lan_key_in, sort_out
+from syncer.remote.pithos.requests import Requests
+from syncer.remote.pithos.session import Session
+from syncer.remote.pithos.write import Writer
 from syncer.remote.url import RemoteUrl, parse_url
 
 _LISTING_TRIES: Final = 5

@@ -19,10 +19,10 @@ from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow
 from syncer.remote.client import PutResult
-from syncer.remote.conditions import describe, require
-from syncer.remote.pithos_replies import tag_of
-from syncer.remote.pithos_requests import etag_guard, object_name, parse_trash_name, trash_name
-from syncer.remote.pithos_session import Current, Session
+from syncer.remote.pithos.conditions import describe, require
+from syncer.remote.pithos.replies import tag_of
+from syncer.remote.pithos.requests import etag_guard, object_name, parse_trash_name, trash_name
+from syncer.remote.pithos.session import Current, Session
 
 _DROPPED: Final = {wire.OBJECT_SHARING: "sharing", wire.OBJECT_PUBLIC: "public link"}
 

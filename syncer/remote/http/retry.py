@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from syncer.errors import ConflictOnRemoteError, RemoteUnavailableError, SyncerError
-from syncer.remote.http import ReplyLostError
+from syncer.remote.http.transport import ReplyLostError
 
 T = TypeVar("T")
 

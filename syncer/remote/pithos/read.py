@@ -18,13 +18,13 @@ from syncer.protocol.extensions.bulk_read import Wanted
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import RangeError, parse_parts
 from syncer.remote.client import Deliver, OlderList
-from syncer.remote.conditions import describe
-from syncer.remote.http import Reply
+from syncer.remote.http.transport import Reply
 from syncer.remote.parallel import for_each
-from syncer.remote.pithos_cut import WrongBlockError
-from syncer.remote.pithos_replies import stat_of
-from syncer.remote.pithos_requests import Run, gathered, object_name, runs
-from syncer.remote.pithos_session import Session
+from syncer.remote.pithos.conditions import describe
+from syncer.remote.pithos.cut import WrongBlockError
+from syncer.remote.pithos.replies import stat_of
+from syncer.remote.pithos.requests import Run, gathered, object_name, runs
+from syncer.remote.pithos.session import Session
 
 Bytes = bytes | memoryview
 RUN_BYTES: Final = 4 << 20

@@ -12,11 +12,11 @@ from syncer.errors import ConflictOnRemoteError
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.client import ContainerInfo, Counters
-from syncer.remote.conditions import describe
-from syncer.remote.http import Reply, Request, Transport
-from syncer.remote.pithos_replies import Judge, Stamp, stat_of
-from syncer.remote.pithos_requests import Requests
-from syncer.remote.retry import Retry
+from syncer.remote.http.retry import Retry
+from syncer.remote.http.transport import Reply, Request, Transport
+from syncer.remote.pithos.conditions import describe
+from syncer.remote.pithos.replies import Judge, Stamp, stat_of
+from syncer.remote.pithos.requests import Requests
 
 
 class Current(msgspec.Struct, frozen=True, kw_only=True):

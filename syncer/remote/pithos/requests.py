@@ -28,7 +28,7 @@ from syncer.protocol.pithos.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS, name_from_path
 from syncer.remote.client import Cursor
-from syncer.remote.http import Request
+from syncer.remote.http.transport import Request
 from syncer.remote.url import RemoteUrl
 
 MAX_LISTING_BYTES: Final = 64 << 20  # 10,000 rows of ~450 bytes; names up to 6 KiB of JSON each still fit

@@ -12,7 +12,7 @@ from blockfs.runtime.output import shown
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.errors import LocalChangedError
 from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, PutResult
-from syncer.remote.http import BadReplyError
+from syncer.remote.http.transport import BadReplyError
 from syncer.remote.parallel import for_each
 
 ReadBlock = Callable[[int, BlockId], Awaitable[bytes]]

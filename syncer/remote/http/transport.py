@@ -28,10 +28,10 @@ from urllib3.exceptions import (
 )
 
 from syncer.errors import RemoteUnavailableError, UsageError
-from syncer.remote.adapt import Concurrency
 from syncer.remote.client import Counters
-from syncer.remote.pace import Pace
-from syncer.remote.threads import Threads
+from syncer.remote.http.concurrency import Concurrency
+from syncer.remote.http.rate_limit import Pace
+from syncer.remote.http.threads import Threads
 from syncer.remote.url import RemoteUrl
 
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20

@@ -10,8 +10,8 @@ from syncer.protocol import astakos
 from syncer.protocol.astakos import Access, AccessError
 from syncer.protocol.pithos.names import container_name_problem, quote_name
 from syncer.remote.client import Counters
-from syncer.remote.http import BadReplyError, HttpSettings, HttpTransport, Request
-from syncer.remote.kamakirc import Cloud
+from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Request
+from syncer.remote.kamaki.kamakirc import Cloud
 from syncer.remote.url import RemoteUrl, parse_url
 
 

@@ -14,8 +14,8 @@ from syncer.errors import OverQuotaError
 from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS, Operation, Put, Result
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import Fault, encode_fault
-from syncer.remote.gather import Gatherer, Item, Limits
-from syncer.remote.http import Reply, ReplyLostError
+from syncer.remote.http.transport import Reply, ReplyLostError
+from syncer.remote.pithos.gather import Gatherer, Item, Limits
 
 SendMany = Callable[[Sequence[Operation]], Awaitable[Sequence[Result]]]
 """Sends operations in one request, once; raises if there is no good answer."""

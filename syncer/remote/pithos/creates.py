@@ -22,9 +22,9 @@ from syncer.errors import SyncerError
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.client import PutOrder, PutResult
 from syncer.remote.parallel import for_each
-from syncer.remote.pithos_replies import Written, tag_of
-from syncer.remote.pithos_requests import object_name
-from syncer.remote.pithos_session import Session
+from syncer.remote.pithos.replies import Written, tag_of
+from syncer.remote.pithos.requests import object_name
+from syncer.remote.pithos.session import Session
 
 _MOST_KNOWN: Final = 1 << 16  # serials in memory; half of them are forgotten then
 _MARGIN: Final = 64  # rows of a page beyond the names that are looked for

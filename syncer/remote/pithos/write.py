@@ -37,16 +37,16 @@ from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_IDS, delta_betwee
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import decode_fault
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.remote.batch import Batcher, reply_of
 from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
-from syncer.remote.conditions import describe, require
-from syncer.remote.http import BadReplyError, Reply, Request
+from syncer.remote.http.transport import BadReplyError, Reply, Request
 from syncer.remote.parallel import each_alone, for_each
-from syncer.remote.pithos_creates import Creator, OwnSerials
-from syncer.remote.pithos_plain import PlainServer
-from syncer.remote.pithos_replies import Written, same_payload, tag_of
-from syncer.remote.pithos_requests import Guard, etag_guard, object_name, version_guard
-from syncer.remote.pithos_session import Session
+from syncer.remote.pithos.batch import Batcher, reply_of
+from syncer.remote.pithos.conditions import describe, require
+from syncer.remote.pithos.creates import Creator, OwnSerials
+from syncer.remote.pithos.plain import PlainServer
+from syncer.remote.pithos.replies import Written, same_payload, tag_of
+from syncer.remote.pithos.requests import Guard, etag_guard, object_name, version_guard
+from syncer.remote.pithos.session import Session
 
 T = TypeVar("T")
 

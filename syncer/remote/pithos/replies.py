@@ -41,8 +41,8 @@ from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.pithos.names import path_from_name
 from syncer.remote.client import ContainerInfo, Cursor, OlderList, RefusedName
-from syncer.remote.conditions import describe
-from syncer.remote.http import BadReplyError, Reply, ReplyLostError, Request
+from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
+from syncer.remote.pithos.conditions import describe
 from syncer.remote.url import parse_url
 
 MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text can be made locally

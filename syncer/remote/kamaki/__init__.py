@@ -1,0 +1,1 @@
+"""What kamaki's users have already: its configuration, and where a cloud keeps its storage."""

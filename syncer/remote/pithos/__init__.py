@@ -1,0 +1,1 @@
+"""The client of Pithos servers, Synnefo's and ours."""
