@@ -35,10 +35,10 @@ from syncer.core.planner.identify import evidence
 from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
 from syncer.engine.scoped import Scoping, look_at_part
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
+from syncer.local.folder.scan import scan
 from syncer.local.root import content_of
-from syncer.local.scan import scan
-from syncer.local.survey import Digests
+from syncer.local.survey.digests import Digests
 from syncer.remote.client import Changes, CloudClient, Cursor
 from syncer.remote.pithos.client import open_pithos
 from syncer.state.statedb import StateDB

@@ -28,11 +28,11 @@ from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure
 from syncer.engine.scoped import Scoping
 from syncer.local.blocklists import BlockLists
-from syncer.local.directory import LocalDirectory
-from syncer.local.identity import look_at_folder, write_marker
-from syncer.local.private import PrivateFolder
-from syncer.local.scan import Scan, list_directory
-from syncer.local.survey import Digests
+from syncer.local.folder.identity import look_at_folder, write_marker
+from syncer.local.folder.private import PrivateFolder
+from syncer.local.folder.root import LocalDirectory
+from syncer.local.folder.scan import Scan, list_directory
+from syncer.local.survey.digests import Digests
 from syncer.local.syscalls import status
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.state.statedb import StateDB

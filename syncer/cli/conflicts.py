@@ -13,7 +13,7 @@ from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.core.conflict import parse_conflict_name
 from syncer.core.planner.base import BaseIndex
-from syncer.local.copies import ConflictCopy, Desk, Version, walk
+from syncer.local.verbs.conflict_copies import ConflictCopy, Desk, Version, walk
 from syncer.state.statedb import StateDB
 
 

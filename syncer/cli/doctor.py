@@ -37,10 +37,10 @@ from syncer.errors import (
     RootIdentityError,
     SyncerError,
 )
-from syncer.local.identity import verify_folder
-from syncer.local.places import DIRECTORY_FLAGS
+from syncer.local.folder.identity import verify_folder
+from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.syscalls import clone_file
-from syncer.local.volume_mount import check_mount
+from syncer.local.volume.mount import check_mount
 from syncer.remote.client import ContainerInfo, Counters
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpTransport, Request

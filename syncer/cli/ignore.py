@@ -13,8 +13,8 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict, folders_above,
 from syncer.core.model import RelPath
 from syncer.core.paths import join, rel_path
 from syncer.errors import LocalChangedError, UsageError
-from syncer.local.places import DIRECTORY_FLAGS, open_directory
 from syncer.local.rules import read_rules
+from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory
 
 
 @click.command("ignore")

@@ -23,11 +23,11 @@ from syncer.cli.opening import open_state_of
 from syncer.cli.roots import FORMAT, OPEN_FILES_INTERVAL_S, PATH, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.engine.books import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
-from syncer.local.identity import Folder, look_at_folder, read_marker, write_marker
-from syncer.local.places import DIRECTORY_FLAGS
-from syncer.local.private import PrivateFolder
-from syncer.local.retention import KEEP_S
-from syncer.local.volume_mount import find_mount
+from syncer.local.folder.identity import Folder, look_at_folder, read_marker, write_marker
+from syncer.local.folder.private import PrivateFolder
+from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.retention import KEEP_S
+from syncer.local.volume.mount import find_mount
 from syncer.remote.client import ContainerInfo
 from syncer.remote.kamaki.discovery import Storage
 from syncer.remote.prefix import open_remote
@@ -223,7 +223,7 @@ async def _container(remote: Storage, no_create: bool) -> ContainerInfo:
 
 
 def _check_blocks(info: ContainerInfo, url: str) -> None:
-    """Another block size than the volume's is fine: `local/regrid.py`."""
+    """Another block size than the volume's is fine: `local/volume/reblock.py`."""
     if info.block_hash.lower() != "sha256":
         raise UsageError(f"{url} names blocks by {info.block_hash}; only sha256 is supported")
     check_block_size(info.block_size)

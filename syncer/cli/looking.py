@@ -24,7 +24,7 @@ from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import LocalRoot
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote

@@ -19,7 +19,7 @@ from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.core.planner.merge import Policy
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.blocklists import BlockLists
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import ContentMemory, CopyName, NoMemory
 from syncer.state.statedb import StateDB
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a seco
     from syncer.engine.books import Books
     from syncer.engine.lankey import LanKeyKeeper
     from syncer.engine.sharing import SharedRoot, ShareKeeper
-    from syncer.local.blockfs_root import BlockfsRoot
     from syncer.local.sharedblocks import SharedLists, SharedReader
+    from syncer.local.volume.root import BlockfsRoot
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -98,7 +98,7 @@ def open_local(
     """
     record = root.record
     if record.folder is None:
-        from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks  # noqa: PLC0415 - see above
+        from syncer.local.volume.root import BlockfsRoot, RemoteBlocks  # noqa: PLC0415 - see above
 
         assert record.volume_uuid is not None
         volume = BlockfsRoot(
@@ -147,7 +147,7 @@ def other_roots(root: LinkedRoot) -> OtherRoots:
     """
 
     def paths() -> Iterator[str]:
-        from syncer.local.volume_mount import find_mount  # noqa: PLC0415 - where something is to be fetched
+        from syncer.local.volume.mount import find_mount  # noqa: PLC0415 - where something is to be fetched
 
         for other in Registry(os.environ).look().roots:
             if other.record.url == root.record.url:

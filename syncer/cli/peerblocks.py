@@ -23,8 +23,8 @@ from syncer.cli.roots import LinkedRoot, Registry
 from syncer.engine.fetch import serving
 from syncer.errors import SyncerError, UsageError
 from syncer.local.blocklists import BlockLists
-from syncer.local.mending import Mending
-from syncer.local.regrid import Pair
+from syncer.local.volume.mending import Mending
+from syncer.local.volume.reblock import Pair
 from syncer.ports.blocks import Urgency, Want
 from syncer.state.statedb import StateDB
 

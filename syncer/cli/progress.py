@@ -14,7 +14,7 @@ _EVENT_S = 1.0  # between two events: enough for a bar that moves, and no flood
 
 
 class Hashing(Protocol):
-    """What reads and hashes local files while a cycle looks (`local.reading.Reading`)."""
+    """What reads and hashes local files while a cycle looks (`local.folder.reading.Reading`)."""
 
     total_bytes: int
     done_bytes: int

@@ -29,7 +29,7 @@ from syncer.engine.cycle import Cycle, Options, no_key
 from syncer.engine.report import Report
 from syncer.engine.scoped import Scoping
 from syncer.errors import PlanChangedError, SyncerError
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 

@@ -11,7 +11,7 @@ from syncer.cli.conflicts import load_base
 from syncer.cli.roots import PATH, Registry
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.copies import ConflictCopy, Desk
+from syncer.local.verbs.conflict_copies import ConflictCopy, Desk
 
 
 @click.command("resolve")

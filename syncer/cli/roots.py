@@ -44,8 +44,8 @@ from syncer.errors import (
     SyncerError,
     UsageError,
 )
-from syncer.local.identity import Folder
-from syncer.local.retention import KEEP_S
+from syncer.local.folder.identity import Folder
+from syncer.local.verbs.retention import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
 from syncer.state.statedb import exclusive
 

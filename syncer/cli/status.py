@@ -23,7 +23,7 @@ from syncer.core.model import RelPath
 from syncer.core.paths import join
 from syncer.engine.books import SHARED, Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
-from syncer.local.identity import open_folder
+from syncer.local.folder.identity import open_folder
 from syncer.state.keyfile import KeyFile
 from syncer.state.schema import Problem
 from syncer.state.statedb import StateDB
@@ -173,7 +173,7 @@ def _look_for(linked: LinkedRoot) -> None:
     if record.folder is not None:
         os.close(open_folder(linked.path, record.folder))
         return
-    from syncer.local.volume_mount import check_mount  # noqa: PLC0415 - what talks to a mount, for who has one
+    from syncer.local.volume.mount import check_mount  # noqa: PLC0415 - what talks to a mount, for who has one
 
     assert record.volume_uuid is not None
     check_mount(linked.path, record.volume_uuid)

@@ -19,10 +19,10 @@ from syncer.cli.several import for_each
 from syncer.core.model import RelPath
 from syncer.core.paths import is_private, join, rel_path
 from syncer.errors import LockedError, NotFoundError, UsageError
-from syncer.local.places import DIRECTORY_FLAGS
-from syncer.local.private import PrivateFolder
-from syncer.local.trash import Trash
-from syncer.local.trashcan import Kept, TrashCan, find_kept
+from syncer.local.folder.private import PrivateFolder
+from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.trash import Trash
+from syncer.local.verbs.trashcan import Kept, TrashCan, find_kept
 from syncer.state.statedb import StateDB
 
 

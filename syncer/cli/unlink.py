@@ -12,9 +12,9 @@ from blockfs.runtime.output import json_line, note, shown
 from syncer.cli.opening import open_state
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError
-from syncer.local.identity import MARKER, read_marker
-from syncer.local.places import DIRECTORY_FLAGS
-from syncer.local.private import PrivateFolder
+from syncer.local.folder.identity import MARKER, read_marker
+from syncer.local.folder.private import PrivateFolder
+from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.watch import control
 
 

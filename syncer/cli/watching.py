@@ -27,8 +27,8 @@ from syncer.engine.cycle import Cycle, Options, no_key
 from syncer.engine.report import Failure, Report
 from syncer.engine.scoped import Scoping
 from syncer.errors import SyncerError
-from syncer.local.blockfs_root import BlockfsRoot
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
+from syncer.local.volume.root import BlockfsRoot
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote

@@ -1,7 +1,7 @@
 """Names that a filesystem takes for one name: case, and forms of Unicode. Pure.
 
 The server's names are bytes; a filesystem may not tell `Makefile` from `makefile`, or a composed é from e and an
-accent. What a root does is probed (`local/probe.py`); here is the key under which two names are one.
+accent. What a root does is probed (`local/folder/probe.py`); here is the key under which two names are one.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import NO_META, RelPath
 from syncer.core.paths import PARK_FOLDER
 from syncer.errors import SyncerError
-from syncer.local.held import HeldBlock
+from syncer.local.folder.held import HeldBlock
 from syncer.remote.client import CloudClient, MissingBlocks
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.upload import batches
@@ -57,7 +57,7 @@ class Ahead:
         self._decided.set()
 
     async def spill(self, blocks: Mapping[BlockId, HeldBlock]) -> bool:
-        """See `syncer.local.held.Spill`. A failure only ends it: the push meets it again, and says so."""
+        """See `syncer.local.folder.held.Spill`. A failure only ends it: the push meets it again, and says so."""
         await self._decided.wait()
         if self._until_s is None:
             self._until_s = trio.current_time() + AHEAD_S

@@ -19,7 +19,7 @@ from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Report
 from syncer.local.root import Origin
-from syncer.local.survey import Digests
+from syncer.local.survey.digests import Digests
 from syncer.remote.client import Cursor
 from syncer.state.rows import RowReader
 from syncer.state.schema import KnownContent, Problem

@@ -27,7 +27,7 @@ from syncer.core.rows import BaseRows
 from syncer.engine.whole import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
-from syncer.local.survey import Digests
+from syncer.local.survey.digests import Digests
 from syncer.remote.client import Changes, CloudClient, Cursor
 from syncer.remote.parallel import one_error
 

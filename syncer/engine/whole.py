@@ -18,7 +18,7 @@ from syncer.core.partial.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.core.paths import is_private, rel_path, split
 from syncer.core.rows import BaseRows
 from syncer.errors import UnsafeNameError
-from syncer.local.survey import Digests, Survey
+from syncer.local.survey.digests import Digests, Survey
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, disjoint
 from syncer.protocol.pithos.headers import EXTENSION_SUBTREES
 from syncer.protocol.pithos.names import path_from_name

@@ -16,7 +16,7 @@ import msgspec
 
 from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import BlockId
-from syncer.local.filehash import read_exactly
+from syncer.local.folder.filehash import read_exactly
 
 _FILES: Final = 32  # open at once; the one that received nothing for longest goes first
 

@@ -28,7 +28,7 @@ from syncer.errors import LocalChangedError, SyncerError
 from syncer.ports.blocks import BlockSource, Receive
 
 if TYPE_CHECKING:  # it brings an event loop, and `status` needs what is here, too
-    from syncer.local.held import Spill
+    from syncer.local.folder.held import Spill
 
 MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""

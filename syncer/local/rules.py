@@ -9,7 +9,7 @@ from typing import Final
 from syncer.core.ignore import IGNORE_FILE, ignore_file_in
 from syncer.core.model import RelPath
 from syncer.errors import LocalChangedError
-from syncer.local.places import FILE_FLAGS
+from syncer.local.safe_open import FILE_FLAGS
 
 _LONGEST: Final = 1 << 20  # a megabyte of patterns is no list that a person keeps
 

@@ -20,10 +20,10 @@ from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
 from syncer.core.model import Content, LocalTag, RelPath
 from syncer.errors import RootIdentityError, SyncerError
-from syncer.local.filehash import read_exactly
-from syncer.local.identity import Folder, open_folder
-from syncer.local.places import open_file
-from syncer.local.regrid import Regrid
+from syncer.local.folder.filehash import read_exactly
+from syncer.local.folder.identity import Folder, open_folder
+from syncer.local.safe_open import open_file
+from syncer.local.volume.reblock import Regrid
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ class VolumeBlocks:
 
     def _open(self) -> tuple[BlockDirectory, Regrid | None]:
         """The volume's blocks, and what puts those of the share together where they are others."""
-        from syncer.local.volume_mount import check_mount, find_mount  # noqa: PLC0415 - where there is a volume
+        from syncer.local.volume.mount import check_mount, find_mount  # noqa: PLC0415 - where there is a volume
 
         check_mount(self._path, self._volume_uuid)
         mount = find_mount(self._path)

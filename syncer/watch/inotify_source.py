@@ -17,7 +17,7 @@ from blockfs.runtime.failures import said
 from syncer.core.model import RelPath
 from syncer.core.paths import PRIVATE, join
 from syncer.errors import LocalChangedError
-from syncer.local.places import DIRECTORY_FLAGS, open_directory
+from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory
 from syncer.watch import inotify
 from syncer.watch.dirt import Dirt
 from syncer.watch.inotify import Event, Inotify, WatchTree

@@ -14,8 +14,8 @@ from blockfs.control.client import ControlClient
 from blockfs.control.waiting import MAX_WAIT_MS
 from blockfs.errors import BlockfsError
 from syncer.core.model import RelPath
-from syncer.local.blockfs_root import SNAPSHOT
-from syncer.local.volume_mount import find_mount
+from syncer.local.volume.mount import find_mount
+from syncer.local.volume.root import SNAPSHOT
 from syncer.watch.dirt import Dirt
 from syncer.watch.source import Mailbox, SourceLostError
 

@@ -18,9 +18,9 @@ from blockfs.blocks.ids import BlockId
 from blockfs.control.client import ControlClient
 from syncer.core.model import Kind, Meta, RelPath, Side
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
-from syncer.local.blockfs_root import BlockfsRoot
 from syncer.local.root import Applied, LocalRoot, Origin, Wanted, content_of
-from syncer.local.volume_mount import find_mount
+from syncer.local.volume.mount import find_mount
+from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.blocks import Receive
 from tests.simulation.disk import MemoryRoot, content, data_of
 from tests.simulation.world import Entry, Replica

@@ -22,9 +22,9 @@ from blockfs.control.client import ControlClient
 from syncer.blocks.board import Blocks
 from syncer.core.model import Content, Meta, RelPath
 from syncer.engine.fetch import fetch_version
-from syncer.local.blockfs_root import BlockfsRoot, RemoteBlocks
 from syncer.local.root import Applied, LocalRoot, NoMemory, Origin, Wanted, content_of
-from syncer.local.volume_mount import find_mount
+from syncer.local.volume.mount import find_mount
+from syncer.local.volume.root import BlockfsRoot, RemoteBlocks
 from syncer.ports.blocks import Board, Given
 from tests.unit.syncer.local.folders import NO_BASE, new_place
 

@@ -85,7 +85,7 @@ def _rot(sync: Sync, path: Path, at: int) -> None:
     from dataclasses import replace  # noqa: PLC0415
 
     from syncer.cli.roots import Registry  # noqa: PLC0415
-    from syncer.local.places import tag_of  # noqa: PLC0415
+    from syncer.local.safe_open import tag_of  # noqa: PLC0415
     from syncer.local.syscalls import status  # noqa: PLC0415
     from syncer.state import statedb  # noqa: PLC0415
 

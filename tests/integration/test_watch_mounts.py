@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from blockfs.control.client import ControlClient
-from syncer.local.blockfs_root import SNAPSHOT
+from syncer.local.volume.root import SNAPSHOT
 from tests.integration.syncing import BLOCK, Sync, command
 from tests.integration.watching import root_of, watching
 

@@ -29,12 +29,12 @@ from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
 from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError
-from syncer.local.blockfs_root import BlockfsRoot
-from syncer.local.places import parent_directory
 from syncer.local.root import Staged, Wanted, content_of
-from syncer.local.trash import ITEM, new_folder
-from syncer.local.volume_mount import find_mount
-from syncer.local.volume_tree import ROOT_INO, volume_tag
+from syncer.local.safe_open import parent_directory
+from syncer.local.verbs.trash import ITEM, new_folder
+from syncer.local.volume.mount import find_mount
+from syncer.local.volume.root import BlockfsRoot
+from syncer.local.volume.tree import ROOT_INO, volume_tag
 from syncer.ports.blocks import Receive
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, users, version_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from syncer.core.folding import Folding
-from syncer.local.probe import probe_folding
+from syncer.local.folder.probe import probe_folding
 from tests.integration.syncing import Sync, content, server
 
 FOLDS = {"vfat": Folding(case=True), "casefold": Folding(case=True, full_case=True, forms=True)}

@@ -18,7 +18,7 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
 from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError
-from syncer.local.held import Spill
+from syncer.local.folder.held import Spill
 from syncer.local.root import OWN, Applied, FetchAll, Holders, Observation, Staged, Wanted, content_of
 from syncer.ports.blocks import BlockSource, Board, Receive
 from tests.simulation.world import ActionRefusedError, Entry, Replica, written

@@ -19,7 +19,7 @@ from syncer.core.planner.base import BaseIndex
 from syncer.engine.scoped import BaseRows, PartialState, Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
-from syncer.local.survey import Digests, Survey, Surveyor
+from syncer.local.survey.digests import Digests, Survey, Surveyor
 from syncer.remote.client import Cursor
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.kit.rows import MemoryRows

@@ -17,7 +17,7 @@ from syncer.cli.opening import key_keeper
 from syncer.cli.passphrase import read_passphrase
 from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.identity import Folder
+from syncer.local.folder.identity import Folder
 from syncer.peer import sharekey
 
 PHRASE = "correct horse battery"

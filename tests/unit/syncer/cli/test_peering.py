@@ -14,7 +14,7 @@ from syncer.cli.main import run
 from syncer.cli.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.errors import UsageError
-from syncer.local.identity import Folder
+from syncer.local.folder.identity import Folder
 
 
 @pytest.fixture

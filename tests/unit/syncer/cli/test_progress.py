@@ -13,7 +13,7 @@ from syncer.remote.client import Counters
 
 @dataclass
 class Hashed:
-    """Stands for `local.reading.Reading`."""
+    """Stands for `local.folder.reading.Reading`."""
 
     total_bytes: int
     done_bytes: int

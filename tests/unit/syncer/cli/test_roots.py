@@ -10,7 +10,7 @@ from syncer.cli.opening import read_token
 from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.cli.several import worst
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
-from syncer.local.identity import Folder
+from syncer.local.folder.identity import Folder
 
 
 @pytest.fixture

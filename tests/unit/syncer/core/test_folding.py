@@ -11,7 +11,7 @@ from syncer.core.model import PARK, Identified, Nid, NoteKind, Park, Side
 from syncer.core.planner.diff import DiffContext, diff
 from syncer.core.planner.identify import identify_local
 from syncer.core.planner.merge import Policy
-from syncer.local.probe import decide
+from syncer.local.folder.probe import decide
 from tests.unit.syncer.core.trees import base_of, file, file_stat, folder, fresh, names, plan, steps
 
 CASE = Folding(case=True)

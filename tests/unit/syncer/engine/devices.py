@@ -24,7 +24,7 @@ from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure, Report
 from syncer.engine.scoped import Scoping
 from syncer.local.root import Origin
-from syncer.local.survey import Digests
+from syncer.local.survey.digests import Digests
 from syncer.ports.blocks import BlockSource
 from syncer.remote.client import CloudClient, Cursor
 from syncer.remote.memory import MemoryClient, MemoryContainer

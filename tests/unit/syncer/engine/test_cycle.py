@@ -9,7 +9,7 @@ import pytest
 
 from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.errors import NoSpaceError, RemoteUnavailableError, RootIdentityError, SafetyStopError
-from syncer.local.survey import Surveyor
+from syncer.local.survey.digests import Surveyor
 from syncer.remote.client import RefusedName
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import Device, assert_at_rest, devices

@@ -11,8 +11,8 @@ from syncer.core.model import Meta, Update, meta_of
 from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.outcome import Ledger
 from syncer.engine.push import RemoteWorker
-from syncer.local.directory import LocalDirectory
-from syncer.local.held import Spill
+from syncer.local.folder.held import Spill
+from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import Observation
 from tests.unit.syncer.core.trees import Nodes, base_of, file, plan
 from tests.unit.syncer.engine.devices import Device, devices

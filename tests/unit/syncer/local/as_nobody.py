@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from syncer.core.model import Meta, RelPath
-from syncer.local.assembly import temp_name
+from syncer.local.folder.assembly import temp_name
 from tests.unit.syncer.local.folders import BLOCK, Elsewhere, Place, new_place, noise, wanted
 
 NOBODY: Final = 65534

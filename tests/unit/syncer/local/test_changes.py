@@ -10,8 +10,8 @@ import pytest
 
 from syncer.core.model import Kind, LocalTag, Meta
 from syncer.errors import LocalChangedError
-from syncer.local import changes as changes_module
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder import changes as changes_module
+from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import settled
 from tests.unit.syncer.local.folders import Elsewhere, Place, new_place, wanted
 from tests.unit.syncer.local.test_directory import P, tag, with_root

@@ -19,7 +19,7 @@ from syncer.core.parts import Parts
 from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError, RootIdentityError
 from syncer.local.blocklists import BlockLists
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import NoMemory, Origin, content_of, settled
 from tests.unit.syncer.local.folders import (
     BLOCK,

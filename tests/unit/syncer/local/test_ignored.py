@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 from syncer.core.ignore import IgnoreRules
-from syncer.local.scan import Scan, scan
+from syncer.local.folder.scan import Scan, scan
 from tests.unit.syncer.local.folders import NO_BASE, new_place
 
 

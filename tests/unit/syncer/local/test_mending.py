@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from syncer.local.mending import Mending
-from syncer.local.regrid import Pair
+from syncer.local.volume.mending import Mending
+from syncer.local.volume.reblock import Pair
 from tests import effort
 
 SIZES = (4096, 8192, 16384)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from syncer.core.folding import Folding
-from syncer.local.probe import probe_folding
+from syncer.local.folder.probe import probe_folding
 
 
 def test_a_filesystem_that_tells_all_names_apart_folds_nothing_and_nothing_is_left(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.engine.ahead import Ahead
 from syncer.errors import OverQuotaError, RemoteUnavailableError
-from syncer.local import filehash, held
+from syncer.local.folder import filehash, held
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Device, devices
 from tests.unit.syncer.local.folders import BLOCK, noise

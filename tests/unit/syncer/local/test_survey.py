@@ -20,11 +20,11 @@ from syncer.core.partial.affected import UnscopableError
 from syncer.core.parts import Parts
 from syncer.core.paths import PARK_FOLDER, split
 from syncer.core.planner.identify import evidence
-from syncer.local import survey
-from syncer.local.private import PrivateFolder
-from syncer.local.scan import scan
-from syncer.local.survey import Digests, Surveyor
-from syncer.local.survey_worker import Found, Worker
+from syncer.local.folder.private import PrivateFolder
+from syncer.local.folder.scan import scan
+from syncer.local.survey.digests import Digests, Surveyor
+from syncer.local.survey.digests import digests as survey
+from syncer.local.survey.worker import Found, Worker
 from tests.kit.rows import MemoryRows
 from tests.unit.syncer.core.trees import content
 

@@ -14,8 +14,8 @@ import trio
 
 from syncer.core.model import Kind, RelPath
 from syncer.errors import LocalChangedError
-from syncer.local import trash
-from syncer.local.directory import LocalDirectory
+from syncer.local.folder.root import LocalDirectory
+from syncer.local.verbs import trash
 from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, Place, by_path, new_place, wanted
 
 P = RelPath

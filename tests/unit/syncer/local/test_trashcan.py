@@ -10,8 +10,8 @@ import pytest
 
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
-from syncer.local import trash as trash_module
-from syncer.local.trashcan import TrashCan, find_kept
+from syncer.local.verbs import trash as trash_module
+from syncer.local.verbs.trashcan import TrashCan, find_kept
 from tests.unit.syncer.local.folders import Place, copy_name, new_place
 
 

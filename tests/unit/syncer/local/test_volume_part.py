@@ -18,9 +18,9 @@ from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import evidence
 from syncer.engine.scoped import Scoping, _scope
 from syncer.errors import LocalChangedError
-from syncer.local.survey import Digests
-from syncer.local.volume_part import Journal, VolumePart, knows
-from syncer.local.volume_tree import stat_of, volume_tag
+from syncer.local.survey.digests import Digests
+from syncer.local.volume.part import Journal, VolumePart, knows
+from syncer.local.volume.tree import stat_of, volume_tag
 from syncer.remote.client import Changes, ContainerInfo, Cursor
 from tests import effort
 from tests.kit.rows import MemoryRows

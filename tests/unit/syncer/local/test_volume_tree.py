@@ -10,8 +10,8 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
 from blockfs.control.protocol import NodeRow
 from syncer.core.model import ROOT, BaseRow, Kind, LocalTag, Nid, Node, RelPath
 from syncer.core.planner.base import BaseIndex
-from syncer.local.volume_changes import changed_runs
-from syncer.local.volume_tree import UnresolvedError, from_base, overlaid, paths_by_inode, stat_of
+from syncer.local.volume.changes import changed_runs
+from syncer.local.volume.tree import UnresolvedError, from_base, overlaid, paths_by_inode, stat_of
 
 ROOTS = {1: RelPath(b""), 90: RelPath(b".blocksync"), 91: RelPath(b".blocksync/park")}
 

@@ -11,7 +11,7 @@ import pytest
 
 from syncer.core.model import RelPath
 from syncer.errors import UnholdableError
-from syncer.local import xattrs
+from syncer.local.folder import xattrs
 
 PLACE = RelPath(b"f")
 NOBODY = 2**32 - 1

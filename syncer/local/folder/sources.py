@@ -24,10 +24,10 @@ from syncer.core.model import Content
 from syncer.errors import LocalChangedError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Arriving, Coming
-from syncer.local.filehash import read_exactly
-from syncer.local.places import open_file, same_but_ctime, tag_of
+from syncer.local.folder.filehash import read_exactly
 from syncer.local.received import Received
 from syncer.local.root import Holders, Origin
+from syncer.local.safe_open import open_file, same_but_ctime, tag_of
 from syncer.local.syscalls import status
 
 _INSTALLED: Final = 1024  # more are never under way between a name and the books

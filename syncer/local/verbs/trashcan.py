@@ -23,10 +23,10 @@ from blockfs.runtime.failures import said
 from syncer.core.model import PERMISSION_BITS, SPECIAL_BITS, RelPath
 from syncer.core.paths import PRIVATE, rel_path
 from syncer.errors import LocalChangedError, NotFoundError, UnsafeNameError, UsageError
-from syncer.local.places import DIRECTORY_FLAGS, open_directory, parent_directory
-from syncer.local.private import TRASH
+from syncer.local.folder.private import TRASH
+from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.syscalls import rename_noreplace, status
-from syncer.local.trash import ITEM, ORIGIN, decode_entry, new_folder, read_origin
+from syncer.local.verbs.trash import ITEM, ORIGIN, decode_entry, new_folder, read_origin
 
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from syncer.core.folding import Folding
-from syncer.local.places import naming
+from syncer.local.safe_open import naming
 
 _PREFIX: Final = "probe-fold."
 

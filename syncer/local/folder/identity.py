@@ -14,7 +14,7 @@ import msgspec
 from syncer.core.paths import PRIVATE
 from syncer.core.planner.safety import RootIdentity, check_root
 from syncer.errors import RootIdentityError
-from syncer.local.places import DIRECTORY_FLAGS, FILE_FLAGS
+from syncer.local.safe_open import DIRECTORY_FLAGS, FILE_FLAGS
 from syncer.local.syscalls import status
 from syncer.protocol.jsontext import MALFORMED
 

@@ -30,10 +30,7 @@ from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
-from syncer.local.held import Spill
-from syncer.local.places import DIRECTORY_FLAGS
-from syncer.local.regrid import Pair, Regrid
-from syncer.local.retention import KEEP_S
+from syncer.local.folder.held import Spill
 from syncer.local.root import (
     Applied,
     ContentMemory,
@@ -47,13 +44,16 @@ from syncer.local.root import (
     content_of,
     no_patterns,
 )
-from syncer.local.trashcan import TrashCan
-from syncer.local.volume_changes import REASONS, VolumeChanges
-from syncer.local.volume_mount import find_mount, verified
-from syncer.local.volume_observer import Connection, VolumeObserver
-from syncer.local.volume_part import Journal, JournalState, VolumePart, knows
-from syncer.local.volume_staging import PreparedFile, VolumeStaging
-from syncer.local.volume_tree import volume_tag
+from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.retention import KEEP_S
+from syncer.local.verbs.trashcan import TrashCan
+from syncer.local.volume.changes import REASONS, VolumeChanges
+from syncer.local.volume.mount import find_mount, verified
+from syncer.local.volume.observer import Connection, VolumeObserver
+from syncer.local.volume.part import Journal, JournalState, VolumePart, knows
+from syncer.local.volume.reblock import Pair, Regrid
+from syncer.local.volume.staging import PreparedFile, VolumeStaging
+from syncer.local.volume.tree import volume_tag
 from syncer.ports.blocks import BlockSource
 
 P = ParamSpec("P")

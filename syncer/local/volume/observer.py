@@ -24,10 +24,11 @@ from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, split
 from syncer.core.planner.base import BaseIndex
 from syncer.core.xattrs import MAX_BYTES, too_large
-from syncer.local.places import DIRECTORY_FLAGS, parent_directory
+from syncer.local.folder.xattrs import reason_left_out
 from syncer.local.root import MAX_BLOCKS, Observation, Patterns, Problem, no_patterns
-from syncer.local.volume_part import Journal, VolumePart
-from syncer.local.volume_tree import (
+from syncer.local.safe_open import DIRECTORY_FLAGS, parent_directory
+from syncer.local.volume.part import Journal, VolumePart
+from syncer.local.volume.tree import (
     HIDDEN,
     ROOT_INO,
     UnresolvedError,
@@ -38,8 +39,7 @@ from syncer.local.volume_tree import (
     paths_by_inode,
     stat_of,
 )
-from syncer.local.volume_view import VolumeView
-from syncer.local.xattrs import reason_left_out
+from syncer.local.volume.view import VolumeView
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -23,11 +23,11 @@ from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.runtime.carried import Carried
 from syncer.core.model import LocalTag, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError
-from syncer.local.places import parent_directory
-from syncer.local.regrid import Regrid, Run
 from syncer.local.root import OWN, Applied, FetchAll, Wanted
-from syncer.local.volume_changes import REASONS, VolumeChanges, changed_runs
-from syncer.local.volume_observer import Connection, VolumeObserver
+from syncer.local.safe_open import parent_directory
+from syncer.local.volume.changes import REASONS, VolumeChanges, changed_runs
+from syncer.local.volume.observer import Connection, VolumeObserver
+from syncer.local.volume.reblock import Regrid, Run
 
 P = ParamSpec("P")
 T = TypeVar("T")

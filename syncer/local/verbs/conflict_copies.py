@@ -16,9 +16,9 @@ from syncer.core.model import Content, RelPath
 from syncer.core.paths import PRIVATE, join, split
 from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError, NotFoundError, UsageError
-from syncer.local.places import DIRECTORY_FLAGS, open_directory, open_file, parent_directory
+from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, open_file, parent_directory
 from syncer.local.syscalls import Status, rename_exchange, rename_noreplace, status
-from syncer.local.trashcan import TrashCan, kind_of
+from syncer.local.verbs.trashcan import TrashCan, kind_of
 
 _PIECE: Final = 1 << 20  # bytes compared at once
 

@@ -28,24 +28,19 @@ from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError
-from syncer.local.assembly import Assembly, temp_name
 from syncer.local.blocklists import BlockLists
-from syncer.local.changes import Changes, unlink_if_there
-from syncer.local.filehash import read_exactly
-from syncer.local.held import Spill
-from syncer.local.identity import Folder, open_folder
-from syncer.local.places import (
-    Opener,
-    look,
-    open_file,
-    parent_directory,
-)
-from syncer.local.portion import Portion, told
-from syncer.local.private import PrivateFolder
-from syncer.local.probe import probe_folding
-from syncer.local.reading import Reading
+from syncer.local.folder.assembly import Assembly, temp_name
+from syncer.local.folder.changes import Changes, unlink_if_there
+from syncer.local.folder.filehash import read_exactly
+from syncer.local.folder.held import Spill
+from syncer.local.folder.identity import Folder, open_folder
+from syncer.local.folder.private import PrivateFolder
+from syncer.local.folder.probe import probe_folding
+from syncer.local.folder.reading import Reading
+from syncer.local.folder.scan import scan
+from syncer.local.folder.small_files import Portion, told
+from syncer.local.folder.sources import Sources
 from syncer.local.received import Received
-from syncer.local.retention import KEEP_S
 from syncer.local.root import (
     Applied,
     ContentMemory,
@@ -61,11 +56,16 @@ from syncer.local.root import (
     Wanted,
     no_patterns,
 )
-from syncer.local.scan import scan
-from syncer.local.sources import Sources
-from syncer.local.survey import Surveyor
+from syncer.local.safe_open import (
+    Opener,
+    look,
+    open_file,
+    parent_directory,
+)
+from syncer.local.survey.digests import Surveyor
 from syncer.local.syscalls import status
-from syncer.local.trash import Trash
+from syncer.local.verbs.retention import KEEP_S
+from syncer.local.verbs.trash import Trash
 from syncer.ports.blocks import BlockSource
 
 P = ParamSpec("P")

@@ -21,11 +21,11 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import Content, FileStat
 from syncer.errors import LocalChangedError
 from syncer.local.blocklists import BlockLists
-from syncer.local.filehash import hash_file
-from syncer.local.held import HeldBlocks
-from syncer.local.places import Opener, tag_of
+from syncer.local.folder.filehash import hash_file
+from syncer.local.folder.held import HeldBlocks
+from syncer.local.folder.sources import Sources
 from syncer.local.root import MAX_BLOCKS, ContentMemory, Problem, content_of
-from syncer.local.sources import Sources
+from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines

@@ -1,4 +1,4 @@
-"""The worker's process: `python -m syncer.local.survey_child ROOT CONNECTION`, two descriptors. See `survey_worker`."""
+"""The worker's process: `python -m syncer.local.survey.child ROOT CONNECTION`, two descriptors. See `survey_worker`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from syncer.core.ignore import IgnoreRules
-from syncer.local.survey import Digests, Surveyor
+from syncer.local.survey.digests import Digests, Surveyor
 
 
 def main(root: int, connection: Connection) -> None:

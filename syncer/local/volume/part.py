@@ -22,8 +22,8 @@ from syncer.core.paths import PARK_FOLDER, is_private, join, split
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError
 from syncer.local.root import Problem
-from syncer.local.survey import Digests, Survey
-from syncer.local.volume_tree import HIDDEN, ROOT_INO, stat_of
+from syncer.local.survey.digests import Digests, Survey
+from syncer.local.volume.tree import HIDDEN, ROOT_INO, stat_of
 
 _DIRECTORY: Final = "directory"
 

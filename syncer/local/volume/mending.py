@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.reblock import Piece, joined, pieces
-from syncer.local.regrid import Pair
+from syncer.local.volume.reblock import Pair
 
 
 class Mending:

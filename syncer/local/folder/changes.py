@@ -22,7 +22,10 @@ from blockfs.blocks.hashing import block_id
 from syncer.core.model import SPECIAL_BITS, LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE, target_objection
 from syncer.errors import LocalChangedError, SyncerError, UnholdableError
-from syncer.local.places import (
+from syncer.local.folder.private import TRASH, PrivateFolder
+from syncer.local.folder.xattrs import keep, write
+from syncer.local.root import Applied
+from syncer.local.safe_open import (
     DIRECTORY_FLAGS,
     FILE_FLAGS,
     look,
@@ -32,11 +35,8 @@ from syncer.local.places import (
     same_inode,
     tag_of,
 )
-from syncer.local.private import TRASH, PrivateFolder
-from syncer.local.root import Applied
 from syncer.local.syscalls import rename_exchange, rename_noreplace, status
-from syncer.local.trash import ITEM, Trash
-from syncer.local.xattrs import keep, write
+from syncer.local.verbs.trash import ITEM, Trash
 
 _OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
 TRASH_FOLDER: Final = PRIVATE + b"/" + TRASH

@@ -19,12 +19,12 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import Content, LocalTag, Meta, RelPath
 from syncer.errors import UnholdableError
-from syncer.local.filehash import hash_file, read_exactly
-from syncer.local.places import FILE_FLAGS, tag_of
+from syncer.local.folder.filehash import hash_file, read_exactly
+from syncer.local.folder.sources import Sources
+from syncer.local.folder.xattrs import write as write_xattrs
 from syncer.local.root import Origin, Wanted
-from syncer.local.sources import Sources
+from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import clone_file, status
-from syncer.local.xattrs import write as write_xattrs
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
 _TEMP: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

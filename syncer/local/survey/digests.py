@@ -28,11 +28,11 @@ from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError
-from syncer.local.places import open_directory
-from syncer.local.scan import Scan, list_directory, look_at_entries
-from syncer.local.survey_worker import MIN_ENTRIES, Found, Worker, has_second_core, working
+from syncer.local.folder.scan import Scan, list_directory, look_at_entries
+from syncer.local.folder.xattrs import read_entry, read_open
+from syncer.local.safe_open import open_directory
+from syncer.local.survey.worker import MIN_ENTRIES, Found, Worker, has_second_core, working
 from syncer.local.syscalls import held_time, status
-from syncer.local.xattrs import read_entry, read_open
 
 _KEY_BYTES: Final = 8
 _DIGEST_BYTES: Final = 16  # 128 bits: no two states of one directory will ever share one by chance

@@ -19,7 +19,7 @@ from typing import Final
 from syncer.core.model import RelPath
 from syncer.core.paths import PARK_FOLDER, PRIVATE
 from syncer.errors import UsageError
-from syncer.local.places import DIRECTORY_FLAGS, naming
+from syncer.local.safe_open import DIRECTORY_FLAGS, naming
 from syncer.local.syscalls import cannot, rename_exchange, rename_noreplace, status
 
 TMP: Final = b"tmp"

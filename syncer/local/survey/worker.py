@@ -91,7 +91,7 @@ def working(root: int, known: bytes, rules: IgnoreRules) -> Iterator[Worker | No
     from multiprocessing.connection import Connection  # noqa: PLC0415 - see above
 
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "syncer.local.survey_child", str(root), str(theirs.fileno())]
+    command = [sys.executable, "-m", "syncer.local.survey.child", str(root), str(theirs.fileno())]
     try:
         with theirs:
             # A session of its own: a Ctrl-C of the terminal is ours to handle.

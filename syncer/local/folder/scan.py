@@ -14,11 +14,11 @@ from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.xattrs import Xattrs
 from syncer.errors import LocalChangedError
-from syncer.local.places import open_directory, tag_of
+from syncer.local.folder.xattrs import read_entry, reason_left_out
 from syncer.local.root import Problem
 from syncer.local.rules import read_rules
+from syncer.local.safe_open import open_directory, tag_of
 from syncer.local.syscalls import Status, status
-from syncer.local.xattrs import read_entry, reason_left_out
 
 _SPECIAL: Final = {
     stat.S_IFIFO: "a named pipe",

@@ -1,0 +1,1 @@
+"""An ordinary directory as one side of a sync."""
