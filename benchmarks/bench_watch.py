@@ -32,9 +32,9 @@ from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, RelPath, RemoteTag
 from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
-from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
-from syncer.engine.scoped import Scoping, look_at_part
+from syncer.engine.partial.partial_look import Scoping, look_at_part
+from syncer.engine.root_state import Books
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.folder.scan import scan
 from syncer.local.root import content_of

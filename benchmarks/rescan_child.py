@@ -23,10 +23,10 @@ from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.safety import ContainerIdentity
-from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
+from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Failure
-from syncer.engine.scoped import Scoping
+from syncer.engine.root_state import Books
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.identity import look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder

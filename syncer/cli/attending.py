@@ -21,7 +21,7 @@ from syncer.ports.blocks import BlockSource
 
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
     from syncer.blocks.recent import Recent
-    from syncer.engine.sharing import SharedRoot
+    from syncer.engine.share.sharing import SharedRoot
     from syncer.peer.exchange.exchange import Exchange
     from syncer.peer.links.opening import Opened
     from syncer.peer.session.keyring import RootKey

@@ -25,8 +25,8 @@ from syncer.cli.status import holder_of
 from syncer.core.model import Kind
 from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.core.planner.safety import check_container
-from syncer.engine.books import Books
 from syncer.engine.observe import container_identity
+from syncer.engine.root_state import Books
 from syncer.errors import (
     AuthError,
     CorruptionError,

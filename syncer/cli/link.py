@@ -21,7 +21,7 @@ from syncer.cli.clouds import find_remote
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.opening import open_state_of
 from syncer.cli.roots import FORMAT, OPEN_FILES_INTERVAL_S, PATH, LinkedRoot, Registry, RootRecord, encoded_path
-from syncer.engine.books import Books
+from syncer.engine.root_state import Books
 from syncer.errors import CorruptionError, NotFoundError, UsageError
 from syncer.local.folder.identity import Folder, look_at_folder, read_marker, write_marker
 from syncer.local.folder.private import PrivateFolder

@@ -21,9 +21,9 @@ from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
-from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
+from syncer.engine.root_state import Books
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import LocalRoot
 from syncer.remote.client import CloudClient

@@ -24,9 +24,9 @@ from syncer.local.root import ContentMemory, CopyName, NoMemory
 from syncer.state.statedb import StateDB
 
 if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
-    from syncer.engine.books import Books
-    from syncer.engine.lankey import LanKeyKeeper
-    from syncer.engine.sharing import SharedRoot, ShareKeeper
+    from syncer.engine.root_state import Books
+    from syncer.engine.share.lankey import LanKeyKeeper
+    from syncer.engine.share.sharing import SharedRoot, ShareKeeper
     from syncer.local.sharedblocks import SharedLists, SharedReader
     from syncer.local.volume.root import BlockfsRoot
 
@@ -171,14 +171,14 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
 
 def share_keeper(root: LinkedRoot, books: Books, local: SharedLists) -> ShareKeeper:
     """What keeps a root's index for other devices beside its cycles."""
-    from syncer.engine.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
+    from syncer.engine.share.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
 
     return ShareKeeper(root.share_index, books, local, root.record.block_size)
 
 
 def key_keeper(root: LinkedRoot) -> LanKeyKeeper:
     """What looks after the key of a root's share. Roots with another `?prefix=` are of another share."""
-    from syncer.engine.lankey import LanKeyKeeper  # noqa: PLC0415 - where a cycle runs
+    from syncer.engine.share.lankey import LanKeyKeeper  # noqa: PLC0415 - where a cycle runs
     from syncer.state.keyfile import KeyFile  # noqa: PLC0415 - likewise
 
     return LanKeyKeeper(root.record.url, KeyFile(root.lan_key))
@@ -186,7 +186,7 @@ def key_keeper(root: LinkedRoot) -> LanKeyKeeper:
 
 def shared_root(root: LinkedRoot) -> SharedRoot:
     """A root as other devices of its share may ask it; the caller's to close."""
-    from syncer.engine.sharing import SharedRoot  # noqa: PLC0415 - where somebody is served
+    from syncer.engine.share.sharing import SharedRoot  # noqa: PLC0415 - where somebody is served
     from syncer.local.sharedblocks import FolderBlocks, VolumeBlocks  # noqa: PLC0415 - likewise
 
     record = root.record

@@ -24,10 +24,10 @@ from syncer.cli.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.several import tell_bad, worst
 from syncer.cli.telling import Teller
 from syncer.core.planner.merge import Policy
-from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options, no_key
+from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Report
-from syncer.engine.scoped import Scoping
+from syncer.engine.root_state import Books
 from syncer.errors import PlanChangedError, SyncerError
 from syncer.local.folder.root import LocalDirectory
 from syncer.remote.parallel import one_error

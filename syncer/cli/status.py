@@ -21,7 +21,7 @@ from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
 from syncer.core.paths import join
-from syncer.engine.books import SHARED, Books, LastCycle
+from syncer.engine.root_state import SHARED, Books, LastCycle
 from syncer.errors import RootIdentityError, SyncerError
 from syncer.local.folder.identity import open_folder
 from syncer.state.keyfile import KeyFile

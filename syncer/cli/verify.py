@@ -26,7 +26,7 @@ from syncer.cli.looking import looking
 from syncer.cli.roots import PATH, LinkedRoot, Registry
 from syncer.cli.several import for_each
 from syncer.core.model import RelPath
-from syncer.engine.verify import Deep, Finding, Verdict, Verified, compare
+from syncer.engine.audit.verify import Deep, Finding, Verdict, Verified, compare
 from syncer.remote.parallel import one_error
 
 
@@ -73,7 +73,7 @@ def _verify(linked: LinkedRoot, deep: bool) -> Verified:
 
 
 class _Bar:
-    """`engine.verify.Watcher` as a bar on stderr."""
+    """`engine.audit.verify.Watcher` as a bar on stderr."""
 
     def __init__(self, progress: Progress | None, title: str) -> None:
         self._progress = progress

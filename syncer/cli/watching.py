@@ -22,10 +22,10 @@ from syncer.cli.opening import key_keeper, open_local, other_roots, policy_now, 
 from syncer.cli.peering import switched_off
 from syncer.cli.roots import LinkedRoot, Registry
 from syncer.core.model import Action, Plan, RelPath
-from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options, no_key
+from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Failure, Report
-from syncer.engine.scoped import Scoping
+from syncer.engine.root_state import Books
 from syncer.errors import SyncerError
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.volume.root import BlockfsRoot

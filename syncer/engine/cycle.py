@@ -39,19 +39,19 @@ from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
 from syncer.core.planner.safety import ContainerIdentity, check_container, check_listing, guard
 from syncer.engine.ahead import Ahead
-from syncer.engine.apply import LocalWorker
-from syncer.engine.echoes import behind_own_writes
+from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.fetch import serving
 from syncer.engine.foreign import Unseen, keep_beside
+from syncer.engine.isolation import ONE_NODE, Performing
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
-from syncer.engine.performing import ONE_NODE, Performing
+from syncer.engine.partial.echoes import behind_own_writes
+from syncer.engine.partial.partial_look import Scoping, look_at_part, remember
+from syncer.engine.partial.subtree_moves import Whole
+from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder, State
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
-from syncer.engine.scoped import Scoping, look_at_part, remember
-from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles
-from syncer.engine.whole import Whole
 from syncer.local.root import LocalRoot, Observation, Origin
 from syncer.ports.blocks import BlockSource
 from syncer.remote.client import Changes, CloudClient, Cursor, KeySign, RefusedName
@@ -71,7 +71,7 @@ def _all_of_it(plan: Plan) -> Plan:
 
 
 AttendKey = Callable[[CloudClient, KeySign], Awaitable[Sequence[int]]]
-"""Is told what a look at the server told of the share's key; returns serials of what it wrote (`engine.lankey`)."""
+"""Is told what a look at the server told of the share's key; returns serials of what it wrote (`share.lankey`)."""
 
 
 async def no_key(remote: CloudClient, sign: KeySign) -> Sequence[int]:  # noqa: ARG001 - see AttendKey

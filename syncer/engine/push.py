@@ -36,11 +36,11 @@ from syncer.core.partial.subtrees import Retagged, Subtree
 from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.xattrs import XattrError
+from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.engine.foreign import Unseen
+from syncer.engine.isolation import Performing
 from syncer.engine.lanes import Lanes
-from syncer.engine.performing import Performing
 from syncer.engine.schedule import Together
-from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import LocalRoot
 from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS

@@ -262,7 +262,7 @@ class MoveOrder:
 
 
 class Sieve(Protocol):
-    """Holds a listing against what is known already (`core.partial.listing_diff.Sieve`). Used once, for one listing, by one thread."""
+    """Holds a listing against what is known already (`listing_diff.Sieve`). For one listing, by one thread."""
 
     def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
         """Some of the objects, each once; returns those that are not known."""
@@ -402,8 +402,8 @@ class CloudClient(Protocol):
         """Contents of at most one block each, by one request, if the server can that. Not compared with their ids.
 
         Args:
-            versions: Objects, each as from the listing; at most `protocol.extensions.bulk_read.MAX_OBJECTS` of together at most
-                `MAX_CONTENT_BYTES`.
+            versions: Objects, each as from the listing; at most `bulk_read.MAX_OBJECTS` of together at most
+                `bulk_read.MAX_CONTENT_BYTES`.
 
         Returns:
             None for those that are to be asked for alone.
@@ -546,7 +546,7 @@ class CloudClient(Protocol):
         ...
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
-        """What a write replaced unseen that was booked and of which no more was heard; see `core.planner.overwrites.unseen`.
+        """What a write replaced unseen that was booked and of which no more was heard; see `overwrites.unseen`.
 
         Empty also if it was never done, and on a server with atomic conditions.
         """

@@ -31,7 +31,7 @@ BEGIN_S: Final = 1.0  # sockets are opened; a cycle waits for that no longer, an
 
 
 class SharedBlocks(ShareIndex, Protocol):
-    """A root's blocks as others may have them; `engine.sharing.SharedRoot` is one."""
+    """A root's blocks as others may have them; `engine.share.sharing.SharedRoot` is one."""
 
     def rest(self) -> None:
         """Let go of the root's files until somebody asks."""

@@ -14,7 +14,7 @@ import trio
 from syncer.core.model import Kind, RelPath, RemoteTag
 from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import LAN_KEY
-from syncer.engine.lankey import LanKeyKeeper
+from syncer.engine.share.lankey import LanKeyKeeper
 from syncer.errors import ForbiddenError, FormatTooNewError, UnsafeNameError
 from syncer.peer import sharekey
 from syncer.remote.client import Changes, CloudClient, KeySign, Listing

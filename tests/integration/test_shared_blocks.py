@@ -12,7 +12,7 @@ import pytest
 from blockfs.blocks.hashing import block_id
 from syncer.cli.opening import shared_root
 from syncer.cli.roots import Registry
-from syncer.engine.sharing import SharedRoot
+from syncer.engine.share.sharing import SharedRoot
 from tests.integration.syncing import BLOCK, Sync, command, server
 
 FAR = {"the volume's": BLOCK, "larger": 1 << 20, "smaller": 8 << 10}

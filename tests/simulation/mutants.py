@@ -34,10 +34,10 @@ _ORDER = (  # importers after what they import
     "core.partial.affected",
     "engine.schedule",
     "engine.record",
-    "engine.apply",
-    "engine.performing",
+    "engine.pull",
+    "engine.isolation",
     "engine.push",
-    "engine.scoped",
+    "engine.partial.partial_look",
     "engine.cycle",
 )
 

@@ -16,7 +16,7 @@ from syncer.core.model import BaseRow, Content, FileStat, Kind, Nid, RelPath
 from syncer.core.partial.affected import Rows, UnscopableError, is_unchanged
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
 from syncer.core.planner.base import BaseIndex
-from syncer.engine.scoped import BaseRows, PartialState, Scoping
+from syncer.engine.partial.partial_look import BaseRows, PartialState, Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey.digests import Digests, Survey, Surveyor

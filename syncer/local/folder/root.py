@@ -219,7 +219,7 @@ class LocalDirectory:
             folding=self._folding,
         )
 
-    # --- observing a part (engine/scoped.py)
+    # --- observing a part (engine/partial/partial_look.py)
 
     async def attend(self, state: object) -> bool:  # noqa: ARG002 - a volume has a journal to read
         """Always ready."""

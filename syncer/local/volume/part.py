@@ -1,9 +1,9 @@
 """A volume as its journal and the base rows describe it, looked at entry by entry. Pure.
 
-What `survey.Surveyor` is for an ordinary directory, for a cycle that looks at a part of the tree (`engine/scoped.py`):
-but the answers come from what the journal says of changed inodes and what the base says of all others. That is sound
-for the same reason as laying the one over the other as a whole (`volume_tree`): the cursor was stored when the base
-held everything.
+What `survey.Surveyor` is for an ordinary directory, for a cycle that looks at a part of the tree
+(`engine/partial/partial_look.py`): but the answers come from what the journal says of changed inodes and what the base
+says of all others. That is sound for the same reason as laying the one over the other as a whole (`volume_tree`): the
+cursor was stored when the base held everything.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class VolumePart:
         ino = self._directory(above)
         return ino is None or self._child(ino, name) is None
 
-    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:  # noqa: ARG002 - see `engine.whole.PartSurveyor`
+    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:  # noqa: ARG002 - see `engine.partial.subtree_moves.PartSurveyor`
         """Whether nothing below a directory of the base was told of: what moved along is not."""
         return nid not in self._stirred
 

@@ -178,7 +178,7 @@ class BlockfsRoot:
             await self._run(self._lists.keep_only, agreed)
         return await self._run(self._observer.observe, base, checkpoint)
 
-    # --- observing a part (engine/scoped.py)
+    # --- observing a part (engine/partial/partial_look.py)
 
     async def attend(self, state: JournalState) -> bool:
         """Read the journal since the last checkpoint; False if only a full listing tells."""

@@ -21,8 +21,8 @@ from syncer.core.planner.outcome import BaseChange, Forgotten
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.cycle import Cycle, Options
+from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Failure, Report
-from syncer.engine.scoped import Scoping
 from syncer.local.root import Origin
 from syncer.local.survey.digests import Digests
 from syncer.ports.blocks import BlockSource

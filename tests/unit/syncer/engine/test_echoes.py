@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.core.model import RelPath
-from syncer.engine import echoes
-from syncer.engine.echoes import ranges_of
+from syncer.engine.partial import echoes
+from syncer.engine.partial.echoes import ranges_of
 from syncer.errors import RemoteUnavailableError
 from syncer.protocol.extensions.changes import MAX_RANGES
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES

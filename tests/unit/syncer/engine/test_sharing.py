@@ -15,11 +15,11 @@ import trio
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import RelPath
 from syncer.core.planner.merge import Policy
-from syncer.engine.books import Books
 from syncer.engine.cycle import Cycle, Options
+from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Report
-from syncer.engine.scoped import Scoping
-from syncer.engine.sharing import SharedRoot, ShareKeeper
+from syncer.engine.root_state import Books
+from syncer.engine.share.sharing import SharedRoot, ShareKeeper
 from syncer.errors import RemoteUnavailableError
 from syncer.local.sharedblocks import FolderBlocks
 from syncer.ports.blocks import ShareIndex

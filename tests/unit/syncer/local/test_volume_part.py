@@ -16,7 +16,7 @@ from syncer.core.partial.affected import Scoped, UnscopableError
 from syncer.core.paths import split
 from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import evidence
-from syncer.engine.scoped import Scoping, _scope
+from syncer.engine.partial.partial_look import Scoping, _scope
 from syncer.errors import LocalChangedError
 from syncer.local.survey.digests import Digests
 from syncer.local.volume.part import Journal, VolumePart, knows

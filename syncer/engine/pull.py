@@ -33,11 +33,11 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.planner.outcome import BaseChange, Ledger
+from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.fetch import fetch_small, fetch_version
 from syncer.engine.foreign import Unseen, rewrite
-from syncer.engine.performing import Performing
+from syncer.engine.isolation import Performing
 from syncer.engine.schedule import Together
-from syncer.engine.sides import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,

@@ -24,7 +24,7 @@ from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import split
 from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
-from syncer.engine.whole import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
+from syncer.engine.partial.subtree_moves import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey.digests import Digests

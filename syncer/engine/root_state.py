@@ -143,7 +143,7 @@ class Books:
         """Remember it."""
         self._database.meta_set({_CHECKPOINT: checkpoint})
 
-    # --- cycles that look at a part (engine/scoped.py)
+    # --- cycles that look at a part (engine/partial/partial_look.py)
 
     def rows(self) -> AbstractContextManager[RowReader]:
         """The base rows one by one."""

@@ -19,7 +19,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.blocks.recent import Recent
 from syncer.core.model import Content, Nid, RelPath
-from syncer.engine.books import Books
+from syncer.engine.root_state import Books
 from syncer.errors import CorruptionError, NotFoundError, SyncerError
 from syncer.local.sharedblocks import SharedLists, SharedReader
 from syncer.state.rows import RowReader

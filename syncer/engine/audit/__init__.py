@@ -1,0 +1,1 @@
+"""Looks at both sides, down to the bytes, and changes nothing."""

@@ -1,0 +1,1 @@
+"""Cycles that look at a part of the tree."""
