@@ -13,9 +13,9 @@ from typing import Final
 
 from benchmarks.harness import Result, seconds
 from blockfs.engine import volume
-from blockfs.engine.attributes import Caller
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.attributes import Caller
 from blockfs.tree.schema import ROOT_INO
 
 COUNTS: Final = (1_000, 10_000, 100_000)

@@ -26,8 +26,8 @@ import trio
 from benchmarks.bench_sync import BLOCKSYNC
 from benchmarks.harness import Result
 from blockfs.blocks.blocklist import BlockList
-from syncer.cli.opening import open_local, policy_now
-from syncer.cli.roots import LinkedRoot, Registry
+from syncer.cli.registry.roots import LinkedRoot, Registry
+from syncer.cli.session.opening import open_local, policy_now
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, RelPath, RemoteTag
 from syncer.core.paths import split

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from syncer.cli import reconcile
+from syncer.cli.commands import reconcile
 from syncer.cli.main import run
 from syncer.remote.pithos.client import open_pithos
 

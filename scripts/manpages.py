@@ -20,7 +20,7 @@ from manexamples import EXAMPLES
 
 from blockfs.cli import mounthelper, mountoptions
 from blockfs.runtime.exitcodes import ExitCode
-from syncer.cli import verbs
+from syncer.cli import commands as verbs
 
 EXIT_CODES: Final = {
     ExitCode.DONE: "done",

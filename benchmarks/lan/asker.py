@@ -22,8 +22,8 @@ import structlog
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.cli.opening import key_keeper
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
+from syncer.cli.session.opening import key_keeper
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.exchange.room import ShareRoom
 from syncer.peer.links.links import Links

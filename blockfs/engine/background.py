@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from blockfs.engine.ballast import Ballast
-from blockfs.engine.committer import Committer
-from blockfs.engine.filestate import Stores
-from blockfs.engine.publisher import Publisher
-from blockfs.engine.sealer import Sealer
-from blockfs.engine.snapshots import Snapshots
+from blockfs.engine.content.filestate import Stores
+from blockfs.engine.copies.snapshots import Snapshots
+from blockfs.engine.durable.committer import Committer
+from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import AbandonedError, BlockfsError, NoSpaceError
 from blockfs.runtime.logs import Log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from blockfs.engine.ballast import BALLAST_BYTES
+from blockfs.engine.space.ballast import BALLAST_BYTES
 
 
 def no_checkpoint(step: str) -> None:
@@ -30,7 +30,7 @@ class EngineConfig:
         open_staging_files: Descriptors kept open for staging files; a copy of 10,000 small files must not exhaust them.
         reserve_bytes: Writes and new names fail with ENOSPC when the host has less room than this, so that metadata
             commits, sealing and deletion still have it. Never more than 1/64 of the host filesystem.
-        ballast_bytes: See `blockfs.engine.ballast`.
+        ballast_bytes: See `blockfs.engine.space.ballast`.
         background: Run the threads that commit, publish and seal. Off in tests that drive every step themselves.
         checkpoint: Called with the name of each durability step before it is done: the seam of the crash tests.
     """

@@ -10,25 +10,25 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.engine.apply import Apply
 from blockfs.engine.background import Background
-from blockfs.engine.ballast import Ballast
-from blockfs.engine.clone import Cloner
-from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
-from blockfs.engine.failing import FlushFailedError
+from blockfs.engine.content.files import Files
+from blockfs.engine.content.filestate import FileTable, Stores
+from blockfs.engine.content.reader import Reader
+from blockfs.engine.content.staging import StagingDirectory, probe
+from blockfs.engine.copies.apply import Apply
+from blockfs.engine.copies.clone import Cloner
+from blockfs.engine.copies.freeze import Instants
+from blockfs.engine.copies.snapshots import Snapshots
+from blockfs.engine.durable.committer import Committer
+from blockfs.engine.durable.failing import FlushFailedError
+from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.recovery import Recovered, recover
+from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import EngineLock, Fatal
-from blockfs.engine.files import Files
-from blockfs.engine.filestate import FileTable, Stores
-from blockfs.engine.instant import Instants
-from blockfs.engine.namespace import Namespace
-from blockfs.engine.publisher import Publisher
-from blockfs.engine.reader import Reader
-from blockfs.engine.recovery import Recovered, recover
-from blockfs.engine.room import Room
-from blockfs.engine.sealer import Sealer
-from blockfs.engine.snapshots import Snapshots
-from blockfs.engine.staging import StagingDirectory, probe
+from blockfs.engine.names.namespace import Namespace
+from blockfs.engine.space.ballast import Ballast
+from blockfs.engine.space.room import Room
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import NoSpaceError
 from blockfs.runtime.logs import Log

@@ -10,7 +10,7 @@ from itertools import islice
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import LeafKey
 from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
-from blockfs.engine.pagemap import PAGE
+from blockfs.engine.content.pagemap import PAGE
 from blockfs.runtime.carried import carried
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.merkle import hash_file

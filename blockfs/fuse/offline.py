@@ -10,10 +10,10 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.scrub import Step
 from blockfs.control.protocol import GcReply, ScrubReply
 from blockfs.control.snapshots import SnapshotMsg
-from blockfs.engine.ballast import Ballast
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.copies.snapshots import snapshots_of
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.snapshots import snapshots_of
+from blockfs.engine.space.ballast import Ballast
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.fuse import upkeep
 from blockfs.fuse.apart import apart

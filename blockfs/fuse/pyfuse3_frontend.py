@@ -25,11 +25,11 @@ import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, SetattrFields, StatvfsData
 
-from blockfs.engine.acl import ACCESS
-from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.fatal import Doing, Fatal
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.listing import Listing
+from blockfs.engine.names.acl import ACCESS
+from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags
+from blockfs.engine.names.listing import Listing
 from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.errnos import EXPECTED, errno_of

@@ -19,8 +19,8 @@ from blockfs.blocks.mend import complete_sidecars, mend_headers
 from blockfs.blocks.rebuild import rebuild_index, refuse_in_use
 from blockfs.blocks.scrub import cut_segments
 from blockfs.control.protocol import FindingMsg, FsckReply
-from blockfs.engine.stagecheck import staged_files
-from blockfs.engine.staging import Key, encode_name
+from blockfs.engine.content.staging import Key, encode_name
+from blockfs.engine.durable.staging_check import staged_files
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from blockfs.control.snapshots import SnapshotMsg, SnapshotRestore, SnapshotsReply
-from blockfs.engine.snapshots import Snapshot
+from blockfs.engine.copies.snapshots import Snapshot
 from blockfs.errors import FsError, NotFoundError, UsageError
 from blockfs.runtime.output import shown
 

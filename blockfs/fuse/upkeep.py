@@ -16,8 +16,8 @@ from blockfs.blocks.ids import LOST_BLOCK, BlockId
 from blockfs.blocks.scrub import ScrubResult, ScrubStopped, Step, cut_segments
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
-from blockfs.engine.ballast import Ballast
-from blockfs.engine.stagecheck import missing_staging
+from blockfs.engine.durable.staging_check import missing_staging
+from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import BlockfsError
 from blockfs.tree.check import Examination, examine
 from blockfs.tree.check_leaves import split

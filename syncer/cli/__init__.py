@@ -1,1 +1,1 @@
-"""The `blocksync` command and its sync verbs: one module per verb, each with one click command named `command`."""
+"""The `blocksync` command: its start, its verbs, and what they share."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from blockfs.runtime.output import json_line, note, shown
-from syncer.cli.roots import LinkedRoot, Registry
-from syncer.cli.several import for_each
+from syncer.cli.registry.roots import LinkedRoot, Registry
+from syncer.cli.session.many_roots import for_each
 from syncer.watch import control
 
 

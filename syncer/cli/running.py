@@ -11,8 +11,8 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import json_line, note
+from syncer.cli.commands import blocksync
 from syncer.cli.failures import ToldError, code_of
-from syncer.cli.verbs import blocksync
 from syncer.errors import SyncerError
 
 

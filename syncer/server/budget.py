@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 from anyio import CapacityLimiter
 
-from syncer.server.refusals import TooMany
+from syncer.server.errors import TooMany
 
 MOST_BYTES: Final = 256 << 20
 """Of all requests of one account. A request that needs more goes alone."""

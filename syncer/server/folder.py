@@ -17,7 +17,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
 from blockfs.runtime.atomic import space_errors, sync_directory
 from syncer.errors import CorruptionError, LockedError, UsageError
-from syncer.server.catalogue import Catalogue
+from syncer.server.catalogue.catalogue import Catalogue
 
 DEFAULT_BLOCK_SIZE: Final = 64 * 1024
 _OWN: Final = frozenset({"lock", "blocks", "catalogue", "token", "lost+found"})  # the last: a filesystem of its own

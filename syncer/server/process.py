@@ -20,11 +20,11 @@ from blockfs.blocks.gc import CollectionStopped
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.errors import LockedError, SyncerError, UsageError
-from syncer.server.app import App
-from syncer.server.bounded_protocol import BoundedProtocol, Reception
-from syncer.server.guests import Bounds, Guests
-from syncer.server.store import Store
-from syncer.server.tls import Certificates, TlsDoor
+from syncer.server.http.app import App
+from syncer.server.http.bounded_protocol import BoundedProtocol, Reception
+from syncer.server.http.guests import Bounds, Guests
+from syncer.server.http.tls import Certificates, TlsDoor
+from syncer.server.store.store import Store
 from syncer.server.tokens import Tokens
 
 BACKLOG: Final = 1024

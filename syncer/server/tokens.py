@@ -20,7 +20,7 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.units import parse_size
 from syncer.errors import NotFoundError, UsageError
 from syncer.protocol.pithos.names import container_name_problem
-from syncer.server.target import SWIFT_SEGMENT, VERSION_SEGMENT
+from syncer.server.http.urls import SWIFT_SEGMENT, VERSION_SEGMENT
 
 DEFAULT_ACCOUNT: Final = "default"
 MAX_QUOTA_BYTES: Final = 1 << 63

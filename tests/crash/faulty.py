@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from blockfs.engine.nodes import Nodes
+from blockfs.engine.names.inodes import Nodes
 from blockfs.fuse.process import MountOptions, run_daemon
 from blockfs.runtime.notify import ServiceManager
 from blockfs.tree.store import Tree

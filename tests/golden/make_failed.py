@@ -13,10 +13,10 @@ import tempfile
 from contextlib import suppress
 
 from blockfs.engine import volume as volumes
-from blockfs.engine.attributes import Caller
 from blockfs.engine.config import EngineConfig
-from blockfs.engine.failing import FlushFailedError
+from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.attributes import Caller
 from blockfs.tree.schema import ROOT_INO
 from tests.golden.make import LEFT_OUT
 

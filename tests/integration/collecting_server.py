@@ -11,11 +11,12 @@ import sys
 import structlog
 
 from blockfs.runtime import logs
-from syncer.server import process, store
-from syncer.server.app import App
+from syncer.server import process
 from syncer.server.folder import ServerFolder
+from syncer.server.http.app import App
 from syncer.server.process import Collector, Server
-from syncer.server.store import Store
+from syncer.server.store import store
+from syncer.server.store.store import Store
 from syncer.server.tokens import parse_tokens
 from tests.integration.live_server import BLOCK, TOKENS
 

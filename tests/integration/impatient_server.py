@@ -11,14 +11,15 @@ import sys
 import structlog
 
 from blockfs.runtime import logs
-from syncer.server import arriving, process
-from syncer.server.app import App
-from syncer.server.bounded_protocol import Patience, Reception
+from syncer.server import process
 from syncer.server.budget import Budgets
 from syncer.server.folder import ServerFolder
-from syncer.server.guests import Bounds, Guests
+from syncer.server.http import arriving
+from syncer.server.http.app import App
+from syncer.server.http.bounded_protocol import Patience, Reception
+from syncer.server.http.guests import Bounds, Guests
 from syncer.server.process import Server
-from syncer.server.store import Store
+from syncer.server.store.store import Store
 from syncer.server.tokens import parse_tokens
 from tests.integration.live_server import BLOCK, TOKENS
 

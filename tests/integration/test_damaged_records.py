@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from tests.integration.syncing import Sync
 from tests.integration.watching import root_of, watching
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncer.cli.roots import LinkedRoot, Registry
+from syncer.cli.registry.roots import LinkedRoot, Registry
 from tests.integration.syncing import Sync
 
 

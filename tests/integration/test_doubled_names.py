@@ -6,7 +6,7 @@ import http.client
 import os
 from pathlib import Path
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from tests.integration.syncing import Sync, content
 
 

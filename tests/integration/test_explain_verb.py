@@ -83,7 +83,7 @@ def test_what_can_not_be_synced_says_why_and_since_when(commands: Sync, roots: t
 
 
 def test_it_works_beside_a_cycle_that_holds_the_lock(commands: Sync, roots: tuple[Path, Path]) -> None:
-    from syncer.cli.roots import Registry  # noqa: PLC0415
+    from syncer.cli.registry.roots import Registry  # noqa: PLC0415
     from syncer.state.statedb import StateDB  # noqa: PLC0415
 
     first, _ = roots

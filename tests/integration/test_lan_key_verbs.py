@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from syncer.cli.opening import key_keeper
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
+from syncer.cli.session.opening import key_keeper
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.core.paths import LAN_KEY
 from syncer.remote.client import CloudClient

@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import pytest
 
 from blockfs.errors import NoSpaceError
+from syncer.server.errors import TooLarge
 from syncer.server.folder import ServerFolder
-from syncer.server.refusals import TooLarge
-from syncer.server.store import Store
+from syncer.server.store.store import Store
 from tests.fakes.pithos import FakePithos
 from tests.integration.live_server import BLOCK, serving
 from tests.integration.syncing import Sync

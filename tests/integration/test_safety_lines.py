@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 from syncer.watch.live import DaemonLive

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncer.cli.main import run
-from syncer.cli.roots import FORMAT, Registry, RootRecord, encoded_path
+from syncer.cli.registry.roots import FORMAT, Registry, RootRecord, encoded_path
 from tests import effort
 from tests.kit.netns import Lan
 from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there

@@ -16,10 +16,10 @@ import pytest
 
 from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
 from syncer.errors import CorruptionError
-from syncer.server import arriving
-from syncer.server.commits import StoreClosedError
+from syncer.server.catalogue.commits import StoreClosedError
 from syncer.server.folder import ServerFolder
-from syncer.server.store import Store
+from syncer.server.http import arriving
+from syncer.server.store.store import Store
 from tests.integration.live_server import BLOCK, Client, server_in_thread, serving
 
 EMPTY = hashlib.sha256(b"").hexdigest()

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from syncer.server.bell import Wake
 from syncer.server.budget import Purse
-from syncer.server.container_calls import HEAVY_ROW_BYTES, LISTING_ROW_BYTES
+from syncer.server.calls.containers import HEAVY_ROW_BYTES, LISTING_ROW_BYTES
 from syncer.server.folder import ServerFolder
-from syncer.server.store import Store
+from syncer.server.notifier import Wake
+from syncer.server.store.store import Store
 from tests.integration.live_server import BLOCK, Client, Reply, server_in_thread, serving
 
 WAITS = 60  # more than there are worker threads in the server

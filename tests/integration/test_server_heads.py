@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from syncer.server.bounded_protocol import MAX_HEAD_BYTES
+from syncer.server.http.bounded_protocol import MAX_HEAD_BYTES
 from tests.integration.live_server import Client, server_in_thread
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from syncer.server import object_calls
 from syncer.server.budget import Purse
+from syncer.server.calls import objects as object_calls
 from syncer.server.folder import ServerFolder
-from syncer.server.store import Store
+from syncer.server.store.store import Store
 from tests.integration.live_server import BLOCK, Client, serving
 from tests.unit.syncer.server.stores import Clock
 
@@ -92,7 +92,7 @@ def test_history_up_to_a_moment_is_forgotten_and_the_present_stays(served: Serve
 
 
 def test_purging_many_names_goes_on_behind_each_batch(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncer.server.purge.BATCH", 3)
+    monkeypatch.setattr("syncer.server.store.purge.BATCH", 3)
     for _ in range(2):
         for number in range(10):
             served.alice("PUT", f"/c/{number}", b"x")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from syncer.server.folder import ServerFolder
-from syncer.server.store import Store
+from syncer.server.store.store import Store
 from tests.integration.live_server import BLOCK, Client, ServerProcess, server_in_thread, serving
 
 TOKENS = "token-alice alice 1MiB\ntoken-bob bob\n"

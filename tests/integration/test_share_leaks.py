@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from blockfs.blocks.hashing import block_id
-from syncer.cli.opening import shared_root
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
+from syncer.cli.session.opening import shared_root
 from tests import effort
 from tests.integration.syncing import BLOCK, Sync, command
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from blockfs.blocks.hashing import block_id
-from syncer.cli.opening import shared_root
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
+from syncer.cli.session.opening import shared_root
 from syncer.engine.share.sharing import SharedRoot
 from tests.integration.syncing import BLOCK, Sync, command, server
 

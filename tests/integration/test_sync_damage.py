@@ -12,7 +12,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import CorruptBlockError
 from syncer.server.folder import ServerFolder
-from syncer.server.store import Store
+from syncer.server.store.store import Store
 from tests.integration.live_server import serving
 from tests.integration.syncing import BLOCK, Sync, content, server
 

@@ -84,7 +84,7 @@ def _rot(sync: Sync, path: Path, at: int) -> None:
     """Change a byte under the filesystem's evidence: the StateDB learns the times that the change made."""
     from dataclasses import replace  # noqa: PLC0415
 
-    from syncer.cli.roots import Registry  # noqa: PLC0415
+    from syncer.cli.registry.roots import Registry  # noqa: PLC0415
     from syncer.local.safe_open import tag_of  # noqa: PLC0415
     from syncer.local.syscalls import status  # noqa: PLC0415
     from syncer.state import statedb  # noqa: PLC0415

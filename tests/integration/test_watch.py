@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from tests.integration.syncing import BLOCKSYNC, Sync, content, server
 from tests.integration.watching import Watching, root_of, watching
 

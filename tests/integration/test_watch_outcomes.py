@@ -8,8 +8,8 @@ import os
 import pytest
 import trio
 
-from syncer.cli.roots import Registry
-from syncer.cli.watching import Ports
+from syncer.cli.registry.roots import Registry
+from syncer.cli.session.watching import Ports
 from syncer.engine.cycle import Cycle
 from syncer.engine.report import Report
 from syncer.errors import NoSpaceError, RemoteUnavailableError

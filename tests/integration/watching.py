@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, RootLive
 from tests.integration.syncing import BLOCKSYNC

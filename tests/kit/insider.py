@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from blockfs.blocks.ids import BlockId
-from syncer.cli.opening import key_keeper
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
+from syncer.cli.session.opening import key_keeper
 from syncer.peer.wire.handshake import REPLY_BYTES, Dialled
 from syncer.peer.wire.keys import derive, epoch_of
 from syncer.peer.wire.messages import Block, End, Get, HaveQuery, HaveReply, Message, NotFound

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from syncer.watch import control
 from tests.kit import starting
 from tests.kit.netns import Argument, Node

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from syncer.cli.verbs import blocksync
+from syncer.cli.commands import blocksync
 from tests import effort
 from tests.kit.netns import Lan, Node
 from tests.real.guest import PROJECT, SYSTEM_PATH

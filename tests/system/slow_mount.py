@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, Final
 
-from blockfs.engine.files import Files
+from blockfs.engine.content.files import Files
 from blockfs.errors import WouldBlock
 from blockfs.fuse.process import MountOptions, run_daemon
 from blockfs.runtime.notify import ServiceManager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.cli.verbs import MODULES
+from syncer.cli.commands import MODULES
 from tests.system.namespaces import PROJECT, passed
 
 FILES = {

@@ -112,9 +112,9 @@ def lint_imports(directory: Path) -> subprocess.CompletedProcess[str]:
     [
         ("blockfs/blocks/ids.py", "import syncer.errors"),  # blockfs knows no syncer
         ("blockfs/blocks/hashing.py", "import os"),  # a pure module does no I/O
-        ("blockfs/tree/store.py", "import blockfs.engine.files"),  # layers point down
-        ("blockfs/engine/files.py", "import blockfs.control.client"),  # siblings don't meet
-        ("blockfs/engine/namespace.py", "import pyfuse3"),  # the engine is free of FUSE
+        ("blockfs/tree/store.py", "import blockfs.engine.content.files"),  # layers point down
+        ("blockfs/engine/content/files.py", "import blockfs.control.client"),  # siblings don't meet
+        ("blockfs/engine/names/namespace.py", "import pyfuse3"),  # the engine is free of FUSE
         ("syncer/core/planner/merge.py", "import time"),  # the planner is pure
         ("syncer/local/folder/root.py", "import blockfs.tree.store"),  # syncer enters by the public doors
         ("syncer/engine/cycle.py", "import lmdb"),  # databases belong to the stores

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from syncer.watch.control import short
 from tests.kit.program import BLOCKSYNC, SHARE_BLOCK, Machine, Site, end, has_peer, is_there
 from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from syncer.cli.roots import Registry
+from syncer.cli.registry.roots import Registry
 from syncer.watch import control
 from tests.kit.flood import ETHERTYPE, MAGIC
 from tests.kit.netns import Capture, Frame

@@ -12,8 +12,8 @@ import click
 import pytest
 
 from blockfs.errors import CorruptionError, LockedError, NoSpaceError, NotFoundError, UsageError
+from syncer.cli import commands as verbs
 from syncer.cli import main as entry
-from syncer.cli import verbs
 from syncer.errors import SyncerError
 
 VOLUME_VERBS = ["init", "mount", "umount", "clone", "flush", "stats", "gc", "fsck", "scrub"]

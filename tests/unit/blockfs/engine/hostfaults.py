@@ -23,11 +23,11 @@ import lmdb
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.scrub import scrub
-from blockfs.engine import staging
 from blockfs.engine import volume as volumes
-from blockfs.engine.ballast import Ballast
-from blockfs.engine.failing import FlushFailedError
+from blockfs.engine.content import staging
+from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import BlockfsError
 from blockfs.fuse import upkeep
 from blockfs.fuse.errnos import errno_of

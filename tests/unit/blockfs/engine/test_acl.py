@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from blockfs.engine.acl import Acl, AclEntry, Tag
+from blockfs.engine.names.acl import Acl, AclEntry, Tag
 from blockfs.errors import FsError
 
 NOBODY = 0xFFFFFFFF

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine import ballast as ballast_module
-from blockfs.engine.ballast import Ballast
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.space import ballast as ballast_module
+from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.tree.store import Tree
 from tests.unit.blockfs.engine.volumes import create, make

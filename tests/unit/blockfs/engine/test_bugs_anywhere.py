@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.content.filestate import FileTable
+from blockfs.engine.content.staging import StagingDirectory
+from blockfs.engine.durable.committer import Committer
+from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing
-from blockfs.engine.filestate import FileTable
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.publisher import Publisher
-from blockfs.engine.sealer import Sealer
-from blockfs.engine.staging import StagingDirectory
 from blockfs.errors import AbandonedError, BlockfsError
 from blockfs.fuse import upkeep
 from blockfs.tree.schema import ROOT_INO

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine import staging as staging_module
-from blockfs.engine.apply import Apply, RefusedError
-from blockfs.engine.failing import FlushFailedError
+from blockfs.engine.content import staging as staging_module
+from blockfs.engine.copies.apply import Apply, RefusedError
+from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FormatTooNewError, FsError
 from blockfs.fuse import upkeep

@@ -7,9 +7,9 @@ import errno
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockfs.engine.failures import Failures
-from blockfs.engine.filestate import FileState, LowWater
-from blockfs.engine.pagemap import PAGE, PageMap
+from blockfs.engine.content.filestate import FileState, LowWater
+from blockfs.engine.content.pagemap import PAGE, PageMap
+from blockfs.engine.durable.failures import Failures
 from blockfs.tree.schema import Inode, Kind, decode_failed_flush, encode_failed_flush, failed_flush_key
 
 BLOCK = 2 * PAGE

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from blockfs.engine.committer import Committer
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.copies.snapshots import Snapshots
+from blockfs.engine.durable.committer import Committer
+from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing, Fatal
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.publisher import Publisher
-from blockfs.engine.sealer import Sealer
-from blockfs.engine.snapshots import Snapshots
 from blockfs.errors import AbandonedError, FsError
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import USER, config, create, find, findings, make

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine.attributes import AttributeChanges
+from blockfs.engine.content.staging import HostIoError
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.staging import HostIoError
+from blockfs.engine.names.attributes import AttributeChanges
 from blockfs.errors import FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock
 from blockfs.runtime.space import Space, host_space
 from blockfs.tree.schema import ROOT_INO

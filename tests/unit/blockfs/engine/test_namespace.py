@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine import nodes
-from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags, XattrFlags
-from blockfs.engine.ballast import Ballast
-from blockfs.engine.namespace import Namespace
-from blockfs.engine.room import Room
+from blockfs.engine.names import inodes as nodes
+from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags, XattrFlags
+from blockfs.engine.names.namespace import Namespace
+from blockfs.engine.space.ballast import Ballast
+from blockfs.engine.space.room import Room
 from blockfs.errors import FsError, WouldBlock
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SNAPSHOTS_INO, Kind
 from blockfs.tree.store import Tree
@@ -454,7 +454,7 @@ def test_atime_follows_relatime_and_is_written_with_the_next_change(world: World
 def test_atimes_in_memory_are_bounded_and_stored_without_a_new_version(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blockfs.engine.nodes._ATIMES_MAX", 2)
+    monkeypatch.setattr("blockfs.engine.names.inodes._ATIMES_MAX", 2)
     files = [world.file(name).ino for name in (b"1", b"2", b"3")]
     before = [world.tree.inode(ino) for ino in files]
     world.now[0] = 5000

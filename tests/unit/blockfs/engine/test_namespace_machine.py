@@ -15,10 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from blockfs.engine.attributes import AttributeChanges, Attributes, Caller, RenameFlags
-from blockfs.engine.ballast import Ballast
-from blockfs.engine.namespace import Namespace
-from blockfs.engine.room import Room
+from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags
+from blockfs.engine.names.namespace import Namespace
+from blockfs.engine.space.ballast import Ballast
+from blockfs.engine.space.room import Room
 from blockfs.errors import FsError
 from blockfs.tree.check import check
 from blockfs.tree.schema import ROOT_INO, Kind

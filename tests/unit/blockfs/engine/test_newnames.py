@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import blockfs.engine
-from blockfs.engine.apply import Expectation, Place
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.copies.apply import Expectation, Place
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.newnames import LEAF_BYTES
-from blockfs.engine.room import Room
+from blockfs.engine.names.newnames import LEAF_BYTES
+from blockfs.engine.space.room import Room
 from blockfs.errors import FsError, NoSpaceError
 from blockfs.runtime.space import Space
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Kind
@@ -31,7 +31,7 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.available_bytes = 1 << 40
         monkeypatch.setattr(Room, "host", lambda _: self.space)
-        monkeypatch.setattr("blockfs.engine.room._CHECK_BYTES", 0)
+        monkeypatch.setattr("blockfs.engine.space.room._CHECK_BYTES", 0)
 
     @property
     def space(self) -> Space:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockfs.engine.pagemap import BELOW, PAGE, ZEROS, Layer, PageMap, plan, staged_blocks
+from blockfs.engine.content.pagemap import BELOW, PAGE, ZEROS, Layer, PageMap, plan, staged_blocks
 
 BLOCK_SIZES = st.sampled_from([4096, 8192, 65536])
 PAGES = st.integers(0, 40)

@@ -13,9 +13,9 @@ import pytest
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.engine.config import EngineConfig
-from blockfs.engine.filestate import FileState
+from blockfs.engine.content.filestate import FileState
+from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.sealer import Sealer
 from blockfs.errors import CorruptBlockError, FsError, MissingBlockError, NoSpaceError, QuotaError
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import config, content, create, find, findings, make

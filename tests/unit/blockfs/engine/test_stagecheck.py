@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine import stagecheck
+from blockfs.engine.durable import staging_check as stagecheck
+from blockfs.engine.durable.staging_check import missing_staging, staged_files
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.stagecheck import missing_staging, staged_files
 from blockfs.errors import CorruptionError
 from tests.unit.blockfs.engine.volumes import config, create, make
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.engine import staging
 from blockfs.engine.config import no_checkpoint
-from blockfs.engine.pagemap import PAGE
-from blockfs.engine.staging import (
+from blockfs.engine.content import staging
+from blockfs.engine.content.pagemap import PAGE
+from blockfs.engine.content.staging import (
     HostIoError,
     StagingDirectory,
     StagingFile,

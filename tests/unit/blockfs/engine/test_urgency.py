@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from blockfs.engine.urgency import Urgency
+from blockfs.engine.priority import Urgency
 
 
 def test_work_goes_on_when_the_last_one_waiting_is_done() -> None:

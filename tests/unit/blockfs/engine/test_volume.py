@@ -14,8 +14,8 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.segment import RAW
 from blockfs.engine import volume
-from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.attributes import Caller
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError, UsageError
 from tests.unit.blockfs.engine.volumes import config, make

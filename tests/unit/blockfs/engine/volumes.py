@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from blockfs.engine import volume
-from blockfs.engine.attributes import Caller
 from blockfs.engine.config import EngineConfig, no_checkpoint
+from blockfs.engine.content.pagemap import PAGE
+from blockfs.engine.content.staging import StagingFile, data_extents, encode_name
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.pagemap import PAGE
-from blockfs.engine.staging import StagingFile, data_extents, encode_name
+from blockfs.engine.names.attributes import Caller
 from blockfs.tree.check import Finding, check
 from blockfs.tree.schema import ROOT_INO
 

@@ -12,8 +12,8 @@ import pytest
 
 from blockfs.blocks import gc
 from blockfs.engine import volume as volumes
-from blockfs.engine.attributes import Caller
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.attributes import Caller
 from blockfs.fuse import collector as collectors
 from blockfs.fuse import upkeep
 from blockfs.fuse.collector import Collector

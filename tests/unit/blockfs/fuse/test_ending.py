@@ -14,10 +14,10 @@ from blockfs.blocks.gc import CollectionStopped
 from blockfs.blocks.scrub import ScrubStopped
 from blockfs.control import protocol, snapshots
 from blockfs.engine import volume as volumes
-from blockfs.engine.attributes import Caller
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.copies.portions import StoppedError
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.portions import StoppedError
+from blockfs.engine.names.attributes import Caller
 from blockfs.fuse.counters import Counters
 from blockfs.fuse.handler import MountHandler, MountSession
 from blockfs.tree.schema import ROOT_INO

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.environment import close_environment
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.engine.copying import SubtreeCopy, unfinished_name
-from blockfs.engine.filestate import Stores
+from blockfs.engine.content.filestate import Stores
+from blockfs.engine.copies.subtree_copy import SubtreeCopy, unfinished_name
 from blockfs.tree.check import Examination
 from blockfs.tree.draft import StagedFile, StagingKey, World
 from blockfs.tree.environment import open_tables, open_tree_environment

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from syncer.cli.config import MAX_BYTES, read_settings
+from syncer.cli.registry.config import MAX_BYTES, read_settings
 from syncer.errors import NotAllowedError, UsageError
 from syncer.peer.settings import Settings
 

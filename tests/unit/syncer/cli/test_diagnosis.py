@@ -6,8 +6,8 @@ from email.utils import formatdate
 
 import pytest
 
-from syncer.cli import diagnosis
-from syncer.cli.diagnosis import Level
+from syncer.cli.doctor import diagnosis
+from syncer.cli.doctor.diagnosis import Level
 
 NOW = 1_790_000_000.0
 

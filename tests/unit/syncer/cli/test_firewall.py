@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from syncer.cli.firewall import Chain, Fate, Knock, closed_by
+from syncer.cli.doctor.firewall import Chain, Fate, Knock, closed_by
 
 UDP = Knock(protocol="udp", port=17511, interface="eth0")
 TCP = Knock(protocol="tcp", port=17511, interface="eth0")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from syncer.cli.diagnosis import Level
-from syncer.cli.hostfirewall import firewall_manager, nft_rules
-from syncer.cli.lancheck import of_battery, of_firewall, of_host, of_interfaces, of_rights
-from syncer.cli.roots import Registry
+from syncer.cli.doctor.diagnosis import Level
+from syncer.cli.doctor.hostfirewall import firewall_manager, nft_rules
+from syncer.cli.doctor.lancheck import of_battery, of_firewall, of_host, of_interfaces, of_rights
+from syncer.cli.registry.roots import Registry
 from syncer.peer.links.interfaces import Facts, verdicts
 from syncer.peer.links.rtnetlink import LOOPBACK, RUNNING, UP, Interface
 from syncer.peer.settings import Peers, Use

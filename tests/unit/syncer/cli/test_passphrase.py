@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from syncer.cli.lancheck import of_key
+from syncer.cli.doctor.lancheck import of_key
 from syncer.cli.main import run
-from syncer.cli.opening import key_keeper
 from syncer.cli.passphrase import read_passphrase
-from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.session.opening import key_keeper
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.folder.identity import Folder
 from syncer.peer import sharekey

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from syncer.cli.lan.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.main import run
-from syncer.cli.peering import VARIABLE, is_silent, switched_off
-from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.errors import UsageError
 from syncer.local.folder.identity import Folder
 
@@ -137,8 +137,8 @@ def test_asking_whether_it_is_off_loads_no_peer_code(
     """A `reconcile` that lacks nothing, and `status`, do without."""
     program = """
 import os, sys
-from syncer.cli.peering import is_silent, switched_off
-from syncer.cli.roots import Registry
+from syncer.cli.lan.peering import is_silent, switched_off
+from syncer.cli.registry.roots import Registry
 registry = Registry(os.environ)
 assert not is_silent(os.environ) and not switched_off(registry.look().roots[0], registry, os.environ)
 sys.exit(str([name for name in sys.modules if name.startswith(("syncer.peer", "cryptography"))] or ""))

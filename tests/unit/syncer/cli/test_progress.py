@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.cli.progress import Progress, percent
+from syncer.cli.output.progress import Progress, percent
 from syncer.remote.client import Counters
 
 

@@ -14,7 +14,7 @@ import click
 import pytest
 from click.shell_completion import ShellComplete
 
-from syncer.cli.verbs import MODULES, blocksync
+from syncer.cli.commands import MODULES, blocksync
 
 PROJECT = Path(__file__).parents[4]
 PAGES = ("cli.md", "reconcile.md", "tools.md", "server.md")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from blockfs.runtime.exitcodes import ExitCode
-from syncer.cli.opening import read_token
-from syncer.cli.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
-from syncer.cli.several import worst
+from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.session.many_roots import worst
+from syncer.cli.session.opening import read_token
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 from syncer.local.folder.identity import Folder
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from syncer.cli import showpeers
+from syncer.cli.output import peers as showpeers
 from syncer.peer.exchange.figures import BanFigures, Figures, PeerFigures, UploadFigures
 from syncer.watch import control
 from syncer.watch.lan import PeersLive, ShareLive

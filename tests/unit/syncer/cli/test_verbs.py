@@ -9,8 +9,8 @@ import sys
 import click
 import pytest
 
+from syncer.cli.commands import MODULES, SECTIONS, SUMMARIES
 from syncer.cli.main import run
-from syncer.cli.verbs import MODULES, SECTIONS, SUMMARIES
 
 WIDTH = 80
 
@@ -46,7 +46,7 @@ def test_each_verb_is_the_command_of_its_module(verb: str) -> None:
 def test_help_imports_no_verb() -> None:
     """It would take a second, for lines that are known."""
     program = (
-        "import sys; from syncer.cli.main import run; from syncer.cli.verbs import MODULES; run(['--help']); "
+        "import sys; from syncer.cli.main import run; from syncer.cli.commands import MODULES; run(['--help']); "
         "sys.exit(str({*MODULES.values()} & {*sys.modules} or ''))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -22,8 +22,8 @@ from syncer.core.paths import PARK_FOLDER, split
 from syncer.core.planner.identify import evidence
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.scan import scan
+from syncer.local.survey import digests as survey
 from syncer.local.survey.digests import Digests, Surveyor
-from syncer.local.survey.digests import digests as survey
 from syncer.local.survey.worker import Found, Worker
 from tests.kit.rows import MemoryRows
 from tests.unit.syncer.core.trees import content

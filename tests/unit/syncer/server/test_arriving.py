@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.server.arriving import LEAST_BYTES_PER_S, Waiting
+from syncer.server.http.arriving import LEAST_BYTES_PER_S, Waiting
 
 
 @given(st.lists(st.integers(1, 100_000), max_size=50))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.server.budget import Allowance, Budgets, Purse
-from syncer.server.refusals import TooMany
+from syncer.server.errors import TooMany
 
 MOST = 100
 

@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.server import containers
-from syncer.server.catalogue import Catalogue, Change
-from syncer.server.refusals import Refusal
-from syncer.server.schema import Settings, account_settings_key, container_settings_key
+from syncer.server.catalogue import containers
+from syncer.server.catalogue.catalogue import Catalogue, Change
+from syncer.server.catalogue.schema import Settings, account_settings_key, container_settings_key
+from syncer.server.errors import Refusal
 from tests import effort
 
 ACCOUNTS = ["alice", "bob"]

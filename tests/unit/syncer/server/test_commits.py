@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from syncer.server.catalogue import Catalogue, Change
-from syncer.server.commits import Commits, StoreClosedError
-from syncer.server.refusals import Refusal
+from syncer.server.catalogue.catalogue import Catalogue, Change
+from syncer.server.catalogue.commits import Commits, StoreClosedError
+from syncer.server.errors import Refusal
 from tests.unit.syncer.server.stores import BLOCK, Clock
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.protocol.pithos.headers import parse_etags
-from syncer.server.conditions import (
+from syncer.server.store.conditions import (
     UNCONDITIONAL,
     Conditions,
     Verdict,

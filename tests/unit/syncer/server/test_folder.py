@@ -12,8 +12,8 @@ import pytest
 from blockfs.errors import BlockfsError
 from blockfs.errors import UsageError as BlockfsUsageError
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, SyncerError, UsageError
+from syncer.server.catalogue.schema import Format
 from syncer.server.folder import ServerFolder
-from syncer.server.schema import Format
 from tests.unit.syncer.server.stores import BLOCK, Clock, at, open_store, put, read
 
 

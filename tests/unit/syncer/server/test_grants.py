@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.server.conditions import UNCONDITIONAL
-from syncer.server.objects import TransferOrder
-from syncer.server.refusals import BadRequest, Forbidden, NotFound
-from syncer.server.store import Store
+from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.errors import BadRequest, Forbidden, NotFound
+from syncer.server.store.conditions import UNCONDITIONAL
+from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, open_store
 

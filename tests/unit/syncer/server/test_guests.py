@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.server.guests import Bounds, Guest, Guests, network_of
-from syncer.server.throttle import LINES, LINES_OF_ADDRESS, WINDOW_S, Throttle
+from syncer.server.http.guests import Bounds, Guest, Guests, network_of
+from syncer.server.http.throttle import LINES, LINES_OF_ADDRESS, WINDOW_S, Throttle
 
 BOUNDS = Bounds(connections=6, of_network=4, of_account=2, held_bytes=100)
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.extensions.changes import ChangesPage
-from syncer.server import history
-from syncer.server.catalogue import Change
-from syncer.server.conditions import UNCONDITIONAL
-from syncer.server.history import ChangesOrder
-from syncer.server.listings import Selection
-from syncer.server.objects import TransferOrder
-from syncer.server.refusals import Gone, NotFound
-from syncer.server.store import Store
+from syncer.server.catalogue import change_feed as history
+from syncer.server.catalogue.catalogue import Change
+from syncer.server.catalogue.change_feed import ChangesOrder
+from syncer.server.catalogue.listings import Selection
+from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.errors import Gone, NotFound
+from syncer.server.store.conditions import UNCONDITIONAL
+from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, names, open_store, put
 

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.pithos.listing import SubdirectoryRow
-from syncer.server.conditions import UNCONDITIONAL, Conditions
-from syncer.server.listings import Heavy, Selection, weight
-from syncer.server.objects import TransferOrder
-from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
-from syncer.server.store import Store
+from syncer.server.catalogue.listings import Heavy, Selection, weight
+from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
+from syncer.server.store.conditions import UNCONDITIONAL, Conditions
+from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import MEMORY, Clock, at, names, open_store, put, read
 

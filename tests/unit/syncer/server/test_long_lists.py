@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import LEAF_IDS, object_hash
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
-from syncer.server import writing
-from syncer.server.conditions import UNCONDITIONAL, Conditions
-from syncer.server.incoming import Incoming
-from syncer.server.listings import Selection
-from syncer.server.objects import Source
-from syncer.server.refusals import MissingBlocks, PreconditionFailed
-from syncer.server.spool import IdSpool
-from syncer.server.store import Store
-from syncer.server.updates import UpdateOrder
+from syncer.server.catalogue.listings import Selection
+from syncer.server.catalogue.objects import Source
+from syncer.server.errors import MissingBlocks, PreconditionFailed
+from syncer.server.store import writing
+from syncer.server.store.conditions import UNCONDITIONAL, Conditions
+from syncer.server.store.incoming import Incoming
+from syncer.server.store.spool import IdSpool
+from syncer.server.store.store import Store
+from syncer.server.store.updates import UpdateOrder
 from tests.unit.syncer.server.stores import BLOCK, HOUR_US, Clock, at, open_store, put, upload
 
 

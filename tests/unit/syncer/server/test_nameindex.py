@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sortedcontainers import SortedDict
 
-from syncer.server import nameindex
-from syncer.server.nameindex import CHUNK
+from syncer.server.catalogue import nameindex
+from syncer.server.catalogue.nameindex import CHUNK
 
 ROOT = 1
 OTHER = 2

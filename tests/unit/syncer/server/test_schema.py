@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.server.schema import (
+from syncer.server.catalogue.schema import (
     ContainerRecord,
     Counters,
     Format,

@@ -13,12 +13,13 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.pithos.headers import parse_etags
-from syncer.server import contents, deltas
-from syncer.server.conditions import UNCONDITIONAL, Conditions
-from syncer.server.listings import Selection
-from syncer.server.objects import TransferOrder
-from syncer.server.refusals import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
-from syncer.server.store import Store
+from syncer.server.catalogue import contents
+from syncer.server.catalogue.listings import Selection
+from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
+from syncer.server.store import deltas
+from syncer.server.store.conditions import UNCONDITIONAL, Conditions
+from syncer.server.store.store import Store
 from tests.unit.syncer.server.stores import (
     BLOCK,
     Clock,

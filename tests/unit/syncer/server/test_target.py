@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from syncer.protocol.pithos.names import quote_name
-from syncer.server.refusals import BadRequest
-from syncer.server.target import Level, parse_reference, parse_target
+from syncer.server.errors import BadRequest
+from syncer.server.http.urls import Level, parse_reference, parse_target
 from tests.unit.syncer.protocol.test_names import safe_names
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import block_id
-from syncer.server.conditions import Conditions
-from syncer.server.objects import Source
-from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable
-from syncer.server.store import Store
-from syncer.server.updates import Edit, UpdateOrder
+from syncer.server.catalogue.objects import Source
+from syncer.server.errors import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable
+from syncer.server.store.conditions import Conditions
+from syncer.server.store.store import Store
+from syncer.server.store.updates import Edit, UpdateOrder
 from tests import effort
 from tests.unit.syncer.server.stores import BLOCK, Clock, at, open_store, put, read
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from syncer.core.partial.subtrees import Guard, guard_of
 from syncer.protocol.extensions.changes import ChangesPage, decode_changes, encode_changes
-from syncer.server.conditions import UNCONDITIONAL
-from syncer.server.history import ChangesOrder
-from syncer.server.listings import Selection
-from syncer.server.objects import Place, TransferOrder
-from syncer.server.refusals import BadRequest, NotFound, PreconditionFailed
-from syncer.server.schema import ID
-from syncer.server.settings import SettingsOrder
-from syncer.server.store import Store
+from syncer.server.catalogue.change_feed import ChangesOrder
+from syncer.server.catalogue.listings import Selection
+from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.schema import ID
+from syncer.server.catalogue.settings import SettingsOrder
+from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
+from syncer.server.store.conditions import UNCONDITIONAL
+from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, open_store, put
 
@@ -96,7 +96,7 @@ def test_it_leaves_what_moving_one_by_one_would(
 
 
 def _move_one(change: object, name: str) -> None:
-    from syncer.server import objects  # noqa: PLC0415 - the plain way, for comparison
+    from syncer.server.catalogue import objects  # noqa: PLC0415 - the plain way, for comparison
 
     objects.move(change, at(name), at("to" + name[1:]), TransferOrder())  # type: ignore[arg-type]
 

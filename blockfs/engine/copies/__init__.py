@@ -1,0 +1,1 @@
+"""Clones, snapshots and whole subtrees: what shares blocks instead of copying them."""

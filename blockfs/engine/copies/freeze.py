@@ -1,0 +1,122 @@
+"""Fixing one instant of a subtree: a committed state that has all its contents as they were at that moment.
+
+Order: seal the subtree until little is left → close the gate for writes → seal the rest → in one hold of the engine's
+lock find that nothing is left and freeze the change set → commit it, and take a view of just that commit → open the
+gate.
+
+Names, attributes and sizes change under the engine's lock only, so the freeze is the instant for all of them. Readers
+never wait; writers wait for the last seal and the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from blockfs.engine.content.filestate import FileState, FileTable, Stores
+from blockfs.engine.content.pagemap import PAGE
+from blockfs.engine.copies.portions import Stop, never, pause_of
+from blockfs.engine.durable.committer import Committer
+from blockfs.engine.durable.failing import check_sound
+from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.names.rename import is_below
+from blockfs.errors import BlockfsError
+from blockfs.tree.committed import CommittedView
+from blockfs.tree.waiting import held
+
+_LITTLE_BYTES: Final = 4 << 20  # what the gate may wait for: sealed in some 30 ms
+_ROUNDS: Final = 4  # against writers that stage faster than we seal
+
+
+class Instants:
+    """Fixes instants of one mount."""
+
+    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, committer: Committer, nodes: Nodes) -> None:
+        self._stores = stores
+        self._table = table
+        self._sealer = sealer
+        self._committer = committer
+        self._nodes = nodes
+
+    @contextmanager
+    def of(self, source: int, stop: Stop = never) -> Iterator[CommittedView]:
+        """A view in which `source` and all below it are as they were at one instant, everything sealed.
+
+        `Tree.copying` is held inside: leaves of the view may be put into the tree again.
+
+        Raises:
+            StoppedError: `stop` said so.
+            FlushFailedError: Something that was written to a file of the subtree is lost.
+            NoSpaceError: The host is full.
+            BlockfsError: A file of the subtree can't be sealed, or the host failed.
+        """
+        for _ in range(_ROUNDS):
+            with self._stores.lock:
+                self._check_sound(source)
+                unsealed = self._unsealed(source)
+                pages = sum(generation.pages.count for state in unsealed for generation in state.generations)
+            if pages * PAGE <= _LITTLE_BYTES:
+                break
+            self._sealer.seal_existing([state.ino for state in unsealed], stop)
+        with held(self._stores.tree.copying, pause_of(stop)), self._view_of(source) as view:
+            yield view
+
+    @contextmanager
+    def _view_of(self, source: int) -> Iterator[CommittedView]:
+        lock, tree = self._stores.lock, self._stores.tree
+        views: list[CommittedView] = []
+        failures: list[BlockfsError] = []
+        is_wanted = True
+
+        def look() -> None:
+            """The commit is durable, and no later one has begun. If it failed, its callbacks run after a later one."""
+            if is_wanted and not views:
+                try:
+                    views.append(tree.open_view())
+                except BlockfsError as error:  # ours to tell: whoever made the commit has no part in it
+                    failures.append(error)
+
+        def is_ready() -> bool:
+            """A file may have been moved in, or cut, or may have failed, since the rest was sealed."""
+            self._check_sound(source)
+            if self._unsealed(source):
+                return False
+            tree.on_durable(look)
+            return True
+
+        try:
+            with self._table.gate.closed():
+                while not views:
+                    with lock:
+                        unsealed = [state.ino for state in self._unsealed(source)]
+                    self._sealer.seal_existing(unsealed)
+                    self._committer.commit_if(is_ready)
+                    if failures:
+                        raise failures[0]
+            yield views[0]
+        finally:
+            with lock:
+                is_wanted = False
+            for view in views:
+                view.close()
+
+    def _check_sound(self, source: int) -> None:
+        """Refuse a subtree with a file of which something was lost. Under the lock."""
+        for state in self._table.all():
+            if state.failures is not None and self._is_in(state.ino, source):
+                check_sound(self._stores, state)
+
+    def _unsealed(self, source: int) -> list[FileState]:
+        """Files of the subtree that the tree does not tell everything of. Under the lock."""
+        return [
+            state
+            for state in self._table.all()
+            if (state.generations or not state.is_published) and self._is_in(state.ino, source)
+        ]
+
+    def _is_in(self, ino: int, source: int) -> bool:
+        if ino == source:
+            return True
+        return any(is_below(self._nodes, parent, source) for parent, _ in self._stores.tree.places(ino))

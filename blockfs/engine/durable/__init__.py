@@ -1,0 +1,1 @@
+"""From written pages to durable blocks and a committed tree; and back after a crash."""

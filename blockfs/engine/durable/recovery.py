@@ -1,0 +1,124 @@
+"""Finding staged data again at mount, after a clean or an unclean end.
+
+The tree names the generations that count. What their files hold is what SEEK_DATA says, cut at the smaller of the
+recorded `valid_below` and the published size: bytes beyond were never published, or were cut away. Files that the tree
+does not name are superfluous: their data are sealed, or void, or were never flushed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from blockfs.engine.content.filestate import FileState, FileTable, StagedGeneration, Stores
+from blockfs.engine.content.pagemap import PAGE, PageMap
+from blockfs.engine.content.staging import RANGE_SHIFT, data_extents
+from blockfs.engine.durable.failing import recall
+from blockfs.errors import CorruptionError
+from blockfs.tree.schema import Generation, Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """What a mount found.
+
+    Attributes:
+        files: Files with staged data.
+        staged_bytes: Bytes in their staged pages.
+        removed: Superfluous staging files.
+        orphans: Inodes without a name that were removed.
+    """
+
+    files: int
+    staged_bytes: int
+    removed: int
+    orphans: int
+
+
+def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
+    """Bring back staged data and remove what a crash has left. Commits.
+
+    Args:
+        stores: With a mount begun. If it is read-only, all this happens in memory alone.
+        table: Empty.
+        was_clean: The last mount ended cleanly; otherwise every file with staged data is journalled as changed.
+
+    Raises:
+        CorruptionError: A generation that the tree names is gone.
+        NoSpaceError: The host is full.
+    """
+    tree = stores.tree
+    orphans = list(tree.orphans())
+    for ino in orphans:
+        if tree.inode(ino) is not None:
+            tree.remove_inode(ino)
+        tree.remove_orphan(ino)
+    named = list(tree.all_generations())
+    for generation in named:
+        _check_owner(stores, generation)
+    recall(stores, table)
+    staged = []
+    for ino, rows in groupby(named, lambda generation: generation.ino):
+        staged.append(ino)
+        _recover_file(stores, table.get(ino), list(rows), table, was_clean=was_clean)
+        if not was_clean:
+            _distrust(stores, table, table.get(ino))
+    tree.commit()
+    # Only after that commit: an orphan's generations were still named before it.
+    known = {(one.ino, one.range_index, one.generation) for one in tree.all_generations()}
+    superfluous = [] if stores.config.read_only else [key for key in stores.staging.names() if key not in known]
+    for key in superfluous:
+        stores.staging.unlink(key)
+    for ino in staged:
+        table.settle(table.get(ino))
+    return Recovered(files=len(staged), staged_bytes=table.staged_bytes, removed=len(superfluous), orphans=len(orphans))
+
+
+def _check_owner(stores: Stores, generation: Generation) -> None:
+    inode = stores.tree.inode(generation.ino)
+    if inode is None or inode.kind is not Kind.FILE:
+        raise CorruptionError(f"tree: staged data of inode {generation.ino}, which is no file; run `blocksync fsck`")
+
+
+def _recover_file(
+    stores: Stores, state: FileState, rows: list[Generation], table: FileTable, *, was_clean: bool
+) -> None:
+    """Rebuild one file's generations, oldest first, all closed."""
+    by_number: dict[int, StagedGeneration] = {}
+    for row in sorted(rows, key=lambda one: (one.generation, one.range_index)):
+        generation = by_number.setdefault(row.generation, StagedGeneration(row.generation, stores.block_size))
+        generation.valid_below = min(generation.valid_below, row.valid_below)
+        file = stores.staging.existing((row.ino, row.range_index, row.generation))
+        generation.files[row.range_index] = file
+        generation.named.add(row.range_index)
+        found = PageMap(stores.block_size)
+        with stores.staging.using(file) as fd:
+            for offset, length in data_extents(fd):
+                found.add(((row.range_index << RANGE_SHIFT) + offset) // PAGE, length // PAGE)
+        generation.pages.unite(found)
+        if not was_clean:
+            generation.note_unsynced(row.range_index, found)
+    for generation in by_number.values():
+        _cut(stores, state, generation)
+        state.generations.append(generation)
+        table.adopt(generation)
+
+
+def _distrust(stores: Stores, table: FileTable, state: FileState) -> None:
+    """After an unclean end: pages may have changed after the version was given out, and need not be on disk yet.
+
+    A killed mount leaves its writes in the host's page cache. They are found and shown, so the next fsync must flush
+    them, as if they had just been written.
+    """
+    stores.tree.put_inode(table.row(state.ino), content_changed=True)
+    state.stamp += 1
+
+
+def _cut(stores: Stores, state: FileState, generation: StagedGeneration) -> None:
+    """Void what lies beyond the published size, durably: the file may grow again before this generation is sealed."""
+    limit = min(generation.valid_below, state.size_bytes)
+    generation.pages.cut(-(-limit // PAGE))
+    if limit < generation.valid_below:
+        generation.valid_below = limit
+        for range_index in generation.named:
+            stores.tree.put_generation(generation.row(state.ino, range_index))

@@ -1,0 +1,459 @@
+"""Sealing: turning staged data into blocks.
+
+Order, per file: close its newest generation (lock) → compose and put each touched block (no lock) → fdatasync of the
+segments and index commit → leaves, size and the removal of the generations' rows in one change set (lock) → commit →
+unlink the staging files. A crash before the commit finds the generations; after it, the blocks. What is written
+meanwhile goes to a new generation and lies over the sealed blocks.
+
+Many small files share one group sync.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Final
+
+from blockfs.blocks.epochs import EpochHold
+from blockfs.blocks.ids import BlockId
+from blockfs.engine.content.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
+from blockfs.engine.content.leaves import set_blocks
+from blockfs.engine.content.pagemap import PageMap, staged_blocks
+from blockfs.engine.content.reader import Reader
+from blockfs.engine.content.staging import translated
+from blockfs.engine.copies.portions import Stop, never, pause_of
+from blockfs.engine.durable.committer import Committer
+from blockfs.engine.durable.failing import FlushFailedError, note_failure, write_down
+from blockfs.engine.durable.flush import publish_size
+from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
+
+_READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's best size, and bounded memory
+_GROUP_BYTES: Final = 64 << 20
+_GROUP_FILES: Final = 256
+_TRIES: Final = 3  # puts of a block that the host lost before its sync
+_SMALL_BYTES: Final = 1 << 20
+_RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
+
+Spliced = Callable[[FileState, int], None]
+"""Called under the engine's lock when a file's leaves are exactly its content at the time its sealing began, with the
+size of that content."""
+
+
+class _Job:
+    """The sealing of one file: made under the lock, worked on without it, ended under it.
+
+    Attributes:
+        frozen: Its generations when it began; all closed.
+        ids: Block index → id, of what was composed so far.
+        cut_at: Size that the block with the end of the file was composed for.
+        is_spliced: Its result is in a change set, which owns the hold now.
+    """
+
+    __slots__ = ("cut_at", "frozen", "hold", "ids", "is_spliced", "low_water", "size_bytes", "stamp", "state")
+
+    def __init__(self, state: FileState, hold: EpochHold) -> None:
+        state.is_open = False
+        self.state = state
+        self.hold = hold
+        self.frozen: list[StagedGeneration] = list(state.generations)
+        self.size_bytes = state.size_bytes
+        self.cut_at = state.size_bytes
+        self.stamp = state.stamp
+        self.low_water: LowWater = state.watch()
+        self.ids: dict[int, BlockId] = {}
+        self.is_spliced = False
+
+
+class Sealer:
+    """Seals files of one mount. Thread-safe; every public method waits for disks."""
+
+    def __init__(self, stores: Stores, table: FileTable, reader: Reader, committer: Committer) -> None:
+        self.sealed_files = 0  # under the engine's lock
+        self._stores = stores
+        self._table = table
+        self._reader = reader
+        self._committer = committer
+        self._choosing = threading.Lock()
+        self._claimed: set[int] = set()
+        self._failed_at_s: dict[int, float] = {}  # under the engine's lock, as whoever chooses iterates over it
+        self._failure: BlockfsError | None = None
+        self.wanted = threading.Event()
+        """Set when there is something to seal before it is quiet."""
+
+    # --- on demand ---
+
+    def seal(self, inos: Iterable[int], spliced: Spliced | None = None) -> None:
+        """Seal files; what is written after the call may stay staged.
+
+        Args:
+            inos: Regular files; those that have nothing staged cost nothing.
+            spliced: Called for each file, also for those with nothing staged.
+
+        Raises:
+            NoSpaceError: The host is full; everything stays staged.
+            BlockfsError: A block below staged data is missing or corrupt; that file stays staged, the others are done.
+        """
+        with self._stores.lock:
+            states = [self._table.get(ino) for ino in sorted(inos)]
+        failures: list[BlockfsError] = []
+        for group in self._groups(states):
+            failures += self._seal_group(group, spliced)
+        if failures:
+            raise failures[0]
+
+    def seal_all(self, stop: Stop = never) -> None:
+        """Seal every file.
+
+        Raises:
+            StoppedError: `stop` said so; the others stay staged.
+            NoSpaceError: See `seal`.
+            BlockfsError: See `seal`.
+        """
+        with self._stores.lock:
+            inos = [state.ino for state in self._table.all() if state.generations or not state.is_published]
+        self.seal_existing(inos, stop)
+
+    def seal_existing(self, inos: Iterable[int], stop: Stop = never) -> None:
+        """Seal those of the files that still exist and have something to seal.
+
+        Raises:
+            StoppedError: `stop` said so; the others stay staged.
+            NoSpaceError: See `seal`.
+            BlockfsError: See `seal`.
+        """
+        failures: list[BlockfsError] = []
+        pause = pause_of(stop)
+        for state_group in self._groups(self._existing(inos)):
+            pause()
+            failures += self._seal_group(state_group, None)
+        if failures:
+            raise failures[0]
+
+    def _existing(self, inos: Iterable[int]) -> list[FileState]:
+        with self._stores.lock:
+            return [state for ino in sorted(inos) if (state := self._table.peek(ino)) is not None]
+
+    # --- in the background ---
+
+    def kick(self) -> None:
+        """Wake the background threads: much is staged."""
+        self.wanted.set()
+
+    def seal_due(self) -> bool:
+        """Seal one group of files that are quiet, or, when more than half of the limit is staged, the quietest ones.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            BlockfsError: See `seal`. The failed files are left alone for a while.
+        """
+        with self._choosing:
+            chosen = self._choose()
+            self._claimed.update(state.ino for state in chosen)
+        if not chosen:
+            return False
+        failures: list[BlockfsError] = []
+        try:
+            failures = self._seal_group(chosen, None)
+        except NoSpaceError as error:
+            failures = [error]  # it needs no other file, but room: tried again as soon as the thread has rested
+        except BlockfsError as error:
+            failures = [error]
+            self._note_failed(chosen)
+        finally:
+            with self._choosing:
+                self._claimed.difference_update(state.ino for state in chosen)
+        self._failure = failures[0] if failures else None
+        if failures:
+            raise failures[0]
+        return True
+
+    def _choose(self) -> list[FileState]:
+        """The next group for the background. One file that fails must not keep the others from being sealed."""
+        now_s = time.monotonic()
+        with self._stores.lock:
+            presses = self._table.staged_bytes > self._table.staged_limit_bytes // 2
+            self._failed_at_s = {ino: at for ino, at in self._failed_at_s.items() if now_s - at < _RETRY_S}
+            due = [
+                state
+                for state in self._table.all()
+                if state.generations
+                and (presses or self._is_quiet(state, now_s))
+                and state.ino not in self._claimed
+                and state.ino not in self._failed_at_s
+            ]
+        due.sort(key=lambda state: state.written_at_s)
+        return next(self._groups(due), [])
+
+    def _note_failed(self, states: list[FileState]) -> None:
+        """Leave files alone for a while."""
+        now_s = time.monotonic()
+        with self._stores.lock:
+            self._failed_at_s.update({state.ino: now_s for state in states})
+
+    def _is_quiet(self, state: FileState, now_s: float) -> bool:
+        """Whether a file will hardly be written again soon.
+
+        New small files that were closed are sealed before the publisher comes to them: a group sync is cheaper than an
+        fdatasync for each. Not so files with sealed content: somebody appends to them now and then.
+        """
+        config = self._stores.config
+        quiet_s = now_s - state.written_at_s
+        return quiet_s >= config.quiet_s or (
+            quiet_s >= config.publish_s / 2
+            and not state.writers
+            and state.staged_bytes <= _SMALL_BYTES
+            and not self._stores.tree.allocated_blocks(state.ino)
+        )
+
+    def make_room(self, ino: int, length: int) -> None:
+        """Wait until `length` more bytes of a file may be staged.
+
+        Raises:
+            AbandonedError: Sealing can't go on because of a bug.
+            NoSpaceError: Sealing can't go on because the host is full.
+            BlockfsError: Sealing can't go on for another reason.
+        """
+        while not self._table.has_room(ino, length):
+            if self._stores.config.background:
+                self.kick()
+                with self._table.room:
+                    if not self._table.has_room(ino, length):
+                        self._table.room.wait(timeout=0.5)
+                self._check_hope(ino, length)
+            else:
+                self.seal_all()
+
+    def _check_hope(self, ino: int, length: int) -> None:
+        """Give up waiting if the mount is abandoned, the host is full, or nothing is left that can be sealed."""
+        self._stores.fatal.check()
+        failure = self._failure
+        if failure is None or self._table.has_room(ino, length):
+            return
+        with self._stores.lock:
+            hopeful = any(one.generations and one.ino not in self._failed_at_s for one in self._table.all())
+        if isinstance(failure, NoSpaceError) or not hopeful:
+            raise failure
+
+    # --- the work ---
+
+    def _groups(self, states: Iterable[FileState]) -> Iterator[list[FileState]]:
+        """Files that share one sync: enough to pay for it, not so many that a group takes long."""
+        group: list[FileState] = []
+        staged_bytes = 0
+        for state in states:
+            group.append(state)
+            staged_bytes += state.staged_bytes
+            if staged_bytes >= _GROUP_BYTES or len(group) >= _GROUP_FILES:
+                yield group
+                group, staged_bytes = [], 0
+        if group:
+            yield group
+
+    def _seal_group(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+        """Seal files with one sync; returns the failures of single files."""
+        try:
+            failures = self._seal_group_stubbornly(states, spliced)
+        except NoSpaceError:
+            # What was removed a moment ago gives its room back when that is committed.
+            self._committer.give_back()
+            failures = self._seal_group_stubbornly(states, spliced)
+        for failure in failures:
+            if isinstance(failure, FlushFailedError):
+                write_down(self._table, self._committer, failure.ino)
+        return failures
+
+    def _seal_group_stubbornly(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+        for attempt in range(_TRIES):
+            try:
+                return self._seal_group_once(states, spliced)
+            except CorruptBlockError:
+                # The host lost blocks between put and sync. They are still staged: put them again.
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def _seal_group_once(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+        failures: list[BlockfsError] = []
+        jobs: list[_Job] = []
+        outdated: list[int] = []
+        with ExitStack() as held:
+            for state in sorted(states, key=lambda one: one.ino):  # one order for everybody: no deadlock
+                held.enter_context(state.sealing)
+            try:
+                for state in states:
+                    job = self._begin(state, spliced, outdated)
+                    if job is not None:
+                        jobs.append(job)
+                for job in list(jobs):
+                    if failure := self._try_store(job):
+                        failures.append(failure)
+                        jobs.remove(job)
+                        self._abandon(job)
+                if jobs:
+                    self._sync_blocks()
+                while jobs:
+                    self._splice(jobs[0], spliced)
+                    jobs.pop(0)
+                    with self._stores.lock:
+                        self.sealed_files += 1
+            finally:
+                for job in jobs:
+                    self._abandon(job)
+        if outdated and spliced is not None:
+            self.seal(outdated, spliced)  # else: all that was written before the call is sealed
+        return failures
+
+    def _begin(self, state: FileState, spliced: Spliced | None, outdated: list[int]) -> _Job | None:
+        hold = self._stores.blocks.hold()
+        with self._stores.lock:
+            if state.discarded:
+                hold.release()
+                return None
+            if self._table.peek(state.ino) is not state:
+                # Somebody else sealed it since it was chosen, and it was forgotten. Its size is not the file's any
+                # more, which may have been cut, or removed.
+                hold.release()
+                outdated.append(state.ino)
+                return None
+            if state.generations:
+                return _Job(state, hold)
+            hold.release()
+            # No data are left that the size would have to wait for: they were cut away.
+            size_bytes = state.size_bytes
+            publish_size(self._stores, self._table.row(state.ino), state, state.stamp, size_bytes, state.mark())
+            if spliced is not None:
+                spliced(state, size_bytes)
+            self._table.settle(state)
+            return None
+
+    def _abandon(self, job: _Job) -> None:
+        """Leave everything staged. One that is spliced has nothing left to be abandoned."""
+        if job.is_spliced:
+            return
+        job.hold.release()
+        with self._stores.lock:
+            job.state.unwatch(job.low_water)
+
+    def _sync_blocks(self) -> None:
+        self._stores.urgency.give_way()
+        self._stores.config.checkpoint("blocks.sync")
+        with translated("block directory"):
+            self._stores.blocks.sync()
+
+    def _try_store(self, job: _Job) -> BlockfsError | None:
+        """Store the blocks of a job; returns what concerns this file alone."""
+        try:
+            self._store(job)
+            self._check_written(job)
+        except FlushFailedError as error:
+            return error  # noted: the rest is sealed by the next attempt
+        except (MissingBlockError, CorruptBlockError) as error:
+            self._note_failed([job.state])
+            return error
+        return None
+
+    def _store(self, job: _Job) -> None:
+        """Compose and put all blocks of a job."""
+        block_size = self._stores.block_size
+        with self._stores.lock:
+            indices = staged_blocks(generation.pages for generation in job.frozen)
+        for first, count in _runs(indices, max(1, _READ_BYTES // block_size)):
+            self._store_run(job, first, count, job.low_water.size_bytes)
+
+    def _check_written(self, job: _Job) -> None:
+        """The kernel may have failed to write what nobody has flushed yet, and dropped it: what was read is void then.
+
+        Asked after the last read, so that a failure before any of them is seen. No flush is under way meanwhile: the
+        kernel tells a descriptor once.
+
+        Raises:
+            FlushFailedError: It has; that is noted.
+        """
+        state = job.state
+        failure: FlushFailedError | None = None
+        with state.publishing:
+            with self._stores.lock:
+                unsynced = [(one, index) for one in state.generations if one in job.frozen for index in one.unsynced]
+                for generation, index in unsynced:
+                    self._stores.staging.acquire(generation.files[index])
+            for place in unsynced:
+                failure = self._check_place(state, place) or failure
+        if failure is not None:
+            raise failure
+
+    def _check_place(self, state: FileState, place: tuple[StagedGeneration, int]) -> FlushFailedError | None:
+        """Ask for one staging file, which is pinned, and let it go."""
+        file = place[0].files[place[1]]
+        try:
+            self._stores.staging.check(file)
+        except BlockfsError as error:
+            nothing_else = PageMap(self._stores.block_size)
+            with self._stores.lock:
+                return note_failure(self._stores, self._table, state, place, nothing_else, error.errno)
+        finally:
+            self._stores.staging.release(file)
+        return None
+
+    def _store_run(self, job: _Job, first: int, count: int, limit: int) -> None:
+        """Compose and put adjacent blocks, as far as they lie below byte `limit`."""
+        blocks, block_size = self._stores.blocks, self._stores.block_size
+        start = first * block_size
+        end = min(start + count * block_size, job.size_bytes, limit)
+        with self._stores.lock:
+            if start >= end or job.state.discarded:
+                return
+            segments = self._reader.resolve(job.state.ino, job.frozen, start, end - start)
+        data = self._reader.gather(segments, may_block=True)
+        self._stores.config.checkpoint("blocks.put")
+        with translated("block directory"):
+            for at in range(0, len(data), block_size):
+                self._stores.urgency.give_way()
+                job.ids[first + at // block_size] = blocks.put(data[at : at + block_size], job.hold)
+
+    def _splice(self, job: _Job, spliced: Spliced | None) -> None:
+        """Put a job's result into the current change set."""
+        while True:
+            self._stores.urgency.give_way()
+            with self._stores.lock:
+                if job.state.discarded:
+                    job.hold.release()
+                    return
+                index, within = divmod(job.low_water.size_bytes, self._stores.block_size)
+                limit = job.low_water.size_bytes
+                if not within or index not in job.ids or limit >= job.cut_at:
+                    self._replace(job, limit, spliced)
+                    return
+            # The file was cut inside a block that was composed with the tail: compose it again, without.
+            self._store_run(job, index, 1, limit)
+            self._sync_blocks()
+            job.cut_at = limit
+
+    def _replace(self, job: _Job, limit: int, spliced: Spliced | None) -> None:
+        """Leaves, size and generations of one file, all in one change set."""
+        stores, state = self._stores, job.state
+        valid = {index: block_id for index, block_id in job.ids.items() if index * stores.block_size < limit}
+        set_blocks(stores.tree, state.ino, valid)
+        stores.tree.keep(job.hold)
+        job.is_spliced = True
+        publish_size(stores, self._table.row(state.ino), state, job.stamp, job.size_bytes, job.low_water)
+        state.unwatch(job.low_water)
+        frozen = {generation.number for generation in job.frozen}
+        self._table.drop_generations(state, [one for one in state.generations if one.number in frozen])
+        if spliced is not None:
+            spliced(state, min(job.size_bytes, limit))
+        self._table.settle(state)
+
+
+def _runs(indices: list[int], most: int) -> Iterator[tuple[int, int]]:
+    """Runs of adjacent numbers as (first, count), of at most `most` each."""
+    at = 0
+    while at < len(indices):
+        count = 1
+        while count < most and at + count < len(indices) and indices[at + count] == indices[at] + count:
+            count += 1
+        yield indices[at], count
+        at += count

@@ -1,0 +1,1 @@
+"""Names and inodes: what a POSIX filesystem does with directories, links and attributes."""

@@ -1,0 +1,157 @@
+"""Extended attributes: names, limits and flags as setxattr(2) has them; POSIX ACLs, which are tied to the mode."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import Final
+
+from blockfs.engine.names.acl import ACCESS, DEFAULT, PERMISSION_BITS, Acl
+from blockfs.engine.names.attributes import S_ISGID, XattrFlags
+from blockfs.engine.names.inodes import Nodes
+from blockfs.errors import FsError
+from blockfs.runtime.output import shown
+from blockfs.tree.schema import NAME_MAX, XATTR_VALUE_MAX, Inode, Kind
+
+_NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
+_ACLS: Final = (ACCESS, DEFAULT)  # all that there is of system.*
+_LIST_MAX: Final = 65536  # XATTR_LIST_MAX: listxattr(2) cannot return more
+
+
+def get_xattr(nodes: Nodes, ino: int, name: bytes) -> bytes:
+    """Value of an attribute.
+
+    Raises:
+        FsError: ENOENT; ENODATA; EOPNOTSUPP and ERANGE as `check_xattr_name`.
+    """
+    nodes.inode(ino)
+    check_xattr_name(name)
+    value = nodes.tree.xattr(ino, name)
+    if value is None:
+        raise FsError(errno.ENODATA, f"{shown(name)} of inode {ino}")
+    return value
+
+
+def list_xattrs(nodes: Nodes, ino: int) -> list[bytes]:
+    """Names of all attributes of an inode, in byte order.
+
+    Raises:
+        FsError: ENOENT.
+    """
+    nodes.inode(ino)
+    return [name for name, _ in nodes.tree.xattrs(ino)]
+
+
+def set_xattr(
+    nodes: Nodes, ino: int, name: bytes, value: bytes, flags: XattrFlags, *, keeps_setgid: bool = True
+) -> None:
+    """Set an attribute. An access ACL also sets the mode; one that says no more than a mode is not stored.
+
+    Args:
+        nodes: The inodes.
+        ino: Which one.
+        name: With its namespace.
+        value: Any bytes, or an ACL.
+        flags: CREATE or REPLACE.
+        keeps_setgid: Whether the caller may set the file's setgid bit; an access ACL by anyone else clears it.
+
+    Raises:
+        FsError: ENOENT; EEXIST with CREATE; ENODATA with REPLACE; EINVAL with both; E2BIG for a value over 64 KiB;
+            ENOSPC when the names would not fit a list; EOPNOTSUPP and ERANGE as `check_xattr_name`; for an ACL EINVAL
+            if it is malformed, EOPNOTSUPP on a symlink, EACCES for a default one on anything but a directory.
+    """
+    inode = nodes.inode(ino)
+    nodes.check_changeable(inode)
+    check_xattr_name(name)
+    if len(value) > XATTR_VALUE_MAX:
+        raise FsError(errno.E2BIG, f"a value of {len(value)} bytes")
+    if flags == XattrFlags.CREATE | XattrFlags.REPLACE:
+        raise FsError(errno.EINVAL, "XATTR_CREATE with XATTR_REPLACE")
+    exists = nodes.tree.xattr(ino, name) is not None
+    if exists and XattrFlags.CREATE in flags:
+        raise FsError(errno.EEXIST, f"{shown(name)} of inode {ino}")
+    if not exists and XattrFlags.REPLACE in flags:
+        raise FsError(errno.ENODATA, f"{shown(name)} of inode {ino}")
+    if not exists and _list_size(list_xattrs(nodes, ino)) + len(name) + 1 > _LIST_MAX:
+        raise FsError(errno.ENOSPC, f"too many attributes on inode {ino}")
+    if name in _ACLS:
+        acl = _checked_acl(inode, name, value)
+        if name == ACCESS:
+            inode = replace(inode, mode=inode.mode & ~PERMISSION_BITS & ~(0 if keeps_setgid else S_ISGID) | acl.mode)
+            _store_access_acl(nodes, ino, acl)
+        else:
+            nodes.tree.set_xattr(ino, name, value)
+    else:
+        nodes.tree.set_xattr(ino, name, value)
+    nodes.put(replace(inode, ctime_ns=nodes.now_ns()))
+
+
+def remove_xattr(nodes: Nodes, ino: int, name: bytes) -> None:
+    """Remove an attribute. An ACL that is not there is removed, too.
+
+    Raises:
+        FsError: ENOENT; ENODATA; EOPNOTSUPP and ERANGE as `check_xattr_name`.
+    """
+    nodes.check_changeable(nodes.inode(ino))
+    if name in _ACLS and nodes.tree.xattr(ino, name) is None:
+        return
+    get_xattr(nodes, ino, name)
+    nodes.tree.remove_xattr(ino, name)
+    nodes.put(replace(nodes.inode(ino), ctime_ns=nodes.now_ns()))
+
+
+def follow_chmod(nodes: Nodes, inode: Inode) -> None:
+    """The mode was set: the access ACL, if there is one, says the same."""
+    value = nodes.tree.xattr(inode.ino, ACCESS)
+    if value is not None:
+        nodes.tree.set_xattr(inode.ino, ACCESS, Acl.decode(value).with_mode(inode.mode).encode())
+
+
+def inherit_acl(nodes: Nodes, directory: Inode, inode: Inode) -> Inode:
+    """Give a new inode what its directory's default ACL says, if it has one.
+
+    Returns:
+        The inode, its mode cut to what the list grants.
+    """
+    value = None if inode.kind is Kind.SYMLINK else nodes.tree.xattr(directory.ino, DEFAULT)
+    if value is None:
+        return inode
+    acl = Acl.decode(value).inherited(inode.mode)
+    _store_access_acl(nodes, inode.ino, acl)
+    if inode.kind is Kind.DIRECTORY:
+        nodes.tree.set_xattr(inode.ino, DEFAULT, value)
+    return replace(inode, mode=inode.mode & ~PERMISSION_BITS | acl.mode)
+
+
+def _checked_acl(inode: Inode, name: bytes, value: bytes) -> Acl:
+    if inode.kind is Kind.SYMLINK:
+        raise FsError(errno.EOPNOTSUPP, f"an ACL on symlink {inode.ino}")
+    if name == DEFAULT and inode.kind is not Kind.DIRECTORY:
+        raise FsError(errno.EACCES, f"a default ACL on inode {inode.ino}, which is no directory")
+    return Acl.decode(value)
+
+
+def _store_access_acl(nodes: Nodes, ino: int, acl: Acl) -> None:
+    if not acl.is_minimal:
+        nodes.tree.set_xattr(ino, ACCESS, acl.encode())
+    elif nodes.tree.xattr(ino, ACCESS) is not None:
+        nodes.tree.remove_xattr(ino, ACCESS)
+
+
+def check_xattr_name(name: bytes) -> None:
+    """Refuse names that cannot be attributes here.
+
+    Raises:
+        FsError: EOPNOTSUPP outside user., trusted., security. and POSIX ACLs; ERANGE over 255 bytes; EINVAL for a
+            bare prefix.
+    """
+    if len(name) > NAME_MAX:
+        raise FsError(errno.ERANGE, f"an attribute name of {len(name)} bytes")
+    if not name.startswith(_NAMESPACES) and name not in _ACLS:
+        raise FsError(errno.EOPNOTSUPP, f"attribute {shown(name)}")
+    if name in _NAMESPACES or b"\0" in name:
+        raise FsError(errno.EINVAL, f"attribute {shown(name)}")
+
+
+def _list_size(names: list[bytes]) -> int:
+    return sum(len(name) + 1 for name in names)

@@ -1,0 +1,1 @@
+"""How much of the host a volume may use."""

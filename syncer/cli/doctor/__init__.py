@@ -1,0 +1,1 @@
+"""`blocksync doctor`: what it looks at, and what it concludes."""

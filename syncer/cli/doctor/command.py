@@ -1,0 +1,319 @@
+"""`blocksync doctor`: is everything here as blocksync needs it? Looks only: it makes, changes and repairs nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import click
+import trio
+
+from blockfs.errors import BlockfsError
+from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
+from blockfs.runtime.mountinfo import is_below, read_mounts
+from blockfs.runtime.output import json_line, shown, tell
+from syncer.cli.doctor import diagnosis, lancheck
+from syncer.cli.doctor.diagnosis import Check, Level
+from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
+from syncer.cli.verbs.status import holder_of
+from syncer.core.model import Kind
+from syncer.core.paths import LAN_KEY, PRIVATE
+from syncer.core.planner.safety import check_container
+from syncer.engine.observe import container_identity
+from syncer.engine.root_state import Books
+from syncer.errors import (
+    AuthError,
+    CorruptionError,
+    FormatTooNewError,
+    NotAllowedError,
+    NotFoundError,
+    RemoteUnavailableError,
+    RootIdentityError,
+    SyncerError,
+)
+from syncer.local.folder.identity import verify_folder
+from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.syscalls import clone_file
+from syncer.local.volume.mount import check_mount
+from syncer.remote.client import ContainerInfo, Counters
+from syncer.remote.http.retry import RetryPolicy
+from syncer.remote.http.transport import HttpTransport, Request
+from syncer.remote.parallel import one_error
+from syncer.remote.pithos.replies import Judge
+from syncer.remote.pithos.requests import Requests
+from syncer.remote.prefix import open_remote
+from syncer.remote.url import parse_url
+from syncer.state.statedb import StateDB
+
+_ONCE = RetryPolicy(attempts=2, first_delay_s=0.2, deadline_s=20)  # who asks wants to know how it is now
+
+
+@click.command("doctor")
+@click.argument("root", type=PATH, required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per check.")
+def command(root: bytes | None, as_json: bool) -> int:
+    """Check this host, and ROOT (default: every linked root), its state and its server. Changes nothing.
+
+    Each line is ok, warn or fail, with what to do about it. Exit code 15 if stored data is damaged, 3 if another one
+    fails.
+    """
+    checks: list[Check] = []
+    for place, check in _all(root):
+        checks.append(check)
+        if as_json:
+            fields = {"subject": check.subject, "level": check.level.value, "text": check.text, "remedy": check.remedy}
+            json_line("check", {"root": place, **fields})
+        else:
+            _show(place, check)
+    if any(check.damaged for check in checks):
+        return int(ExitCode.CORRUPTION)
+    failed = diagnosis.worst(checks) is Level.FAIL
+    return int(ExitCode.PARTLY_DONE if failed else ExitCode.DONE)
+
+
+def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
+    yield None, diagnosis.kernel(os.uname().release)
+    yield None, _fuse()
+    registry = Registry(os.environ)
+    try:
+        chosen = registry.chosen(root)
+    except (PermissionError, SyncerError) as error:
+        if root is not None:
+            raise
+        by_whom = isinstance(error, PermissionError)
+        remedy = "see that you are the user who linked them; then their owner's" if by_whom else "as it says"
+        yield None, _fail("linked roots", str(error), remedy)
+        return
+    for bad in chosen.bad:
+        yield None, _bad_record(bad)
+    if not chosen.roots and not chosen.bad:
+        yield None, Check(subject="linked roots", level=Level.OK, text="none")
+    directories = 0
+    for linked in chosen.roots:
+        place = shown(linked.path)
+        for check in _local(linked):
+            yield place, check
+        state, folders = _state(linked)
+        directories += folders
+        yield place, state
+        for check in _server(linked):
+            yield place, check
+        yield place, lancheck.of_root(linked, registry, os.environ)
+    yield None, diagnosis.watches(_watch_limit(), directories)
+    for check in lancheck.of_host(registry, os.environ):
+        yield None, check
+
+
+def _bad_record(bad: BadRecord) -> Check:
+    remedies = {
+        CorruptionError: f"rm {bad.path}; then `blocksync link` that root again: it merges both sides, deletes nothing",
+        FormatTooNewError: "install the newer blocksync",
+        NotAllowedError: "run as the user who linked the root, or give the files back to that user",
+    }
+    remedy = remedies.get(type(bad.error), "as it says")
+    damaged = isinstance(bad.error, CorruptionError)
+    return Check(subject="linked roots", level=Level.FAIL, text=str(bad.error), remedy=remedy, damaged=damaged)
+
+
+def _fuse() -> Check:
+    return diagnosis.fuse(
+        device=os.access("/dev/fuse", os.R_OK | os.W_OK),
+        library=importlib.util.find_spec("pyfuse3") is not None,
+        helper=shutil.which("fusermount3") is not None,
+        root=os.geteuid() == 0,
+    )
+
+
+def _watch_limit() -> int | None:
+    try:
+        with open("/proc/sys/fs/inotify/max_user_watches", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+# --- the local side
+
+
+def _local(linked: LinkedRoot) -> Iterator[Check]:
+    try:
+        root = os.open(linked.path, DIRECTORY_FLAGS)
+    except OSError as error:
+        yield _fail("root", f"{error.strerror}", "mount it, or bring it back; `blocksync unlink` forgets it")
+        return
+    try:
+        yield _identity(linked, root)
+        yield diagnosis.exchange(_filesystem(linked.path))
+        if linked.record.folder is not None:
+            yield _reflink(root)
+        yield _case(root)
+        found = os.fstatvfs(root)
+        yield diagnosis.space("space", found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    finally:
+        os.close(root)
+
+
+def _identity(linked: LinkedRoot, root: int) -> Check:
+    record = linked.record
+    try:
+        if record.folder is not None:
+            verify_folder(root, linked.path, record.folder)
+        else:
+            check_mount(linked.path, record.volume_uuid or "")
+    except (RootIdentityError, BlockfsError) as error:
+        remedy = f"mount it; if it is meant, `blocksync link {shown(linked.path)} {record.url} --relink`"
+        return _fail("root", str(error), remedy)
+    return Check(subject="root", level=Level.OK, text="is the one that was linked")
+
+
+def _filesystem(path: bytes) -> str:
+    mounts = [mount for mount in read_mounts() if is_below(path, mount.mountpoint)]
+    return max(mounts, key=lambda mount: len(mount.mountpoint)).filesystem_type if mounts else "unknown"
+
+
+def _reflink(root: int) -> Check:
+    """Tried with two files that never get a name."""
+    try:
+        first = os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=root)
+    except OSError:
+        return Check(
+            subject="reflink", level=Level.OK, text="can't be tried here; unchanged parts are copied if need be"
+        )
+    try:
+        second = os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=root)
+        try:
+            if clone_file(first, second):
+                return Check(subject="reflink", level=Level.OK, text="replaced files share their unchanged parts")
+        except OSError:
+            pass
+        finally:
+            os.close(second)
+    finally:
+        os.close(first)
+    return Check(subject="reflink", level=Level.OK, text="none: a pull copies what did not change, and needs the room")
+
+
+def _case(root: int) -> Check:
+    """The private folder is there since the first cycle: is it found under another spelling?"""
+    try:
+        os.stat(PRIVATE.upper(), dir_fd=root, follow_symlinks=False)
+    except OSError:
+        return Check(subject="names", level=Level.OK, text="upper and lower case differ")
+    return Check(subject="names", level=Level.WARN, text="upper and lower case are one name here",
+                 remedy="names on the server that differ in case only are kept apart by renaming one")  # fmt: skip
+
+
+# --- what is remembered
+
+
+def _state(linked: LinkedRoot) -> tuple[Check, int]:
+    """The StateDB; and how many directories it knows that want a watch each."""
+    relink = f"blocksync link {shown(linked.path)} {linked.record.url} --relink"
+    try:
+        with StateDB.open(linked.state, read_only=True) as database:
+            base, last = database.load_base(), Books(database).last_cycle()
+    except NotAllowedError as error:
+        return _fail("state", str(error), "run as the user who linked the root, or give the files back to that user"), 0
+    except FormatTooNewError as error:
+        return _fail("state", str(error), "install the newer blocksync"), 0
+    except (SyncerError, OSError) as error:
+        check = _fail("state", said(error), f"{relink}: it merges both sides anew and deletes nothing")
+        return replace(check, damaged=isinstance(error, CorruptionError)), 0
+    folders = sum(1 for row in base.rows.values() if row.node.kind is Kind.DIRECTORY) + 1
+    watched = folders if linked.record.folder is not None else 0
+    token = os.path.join(linked.state, "token")
+    try:
+        if stat.S_IMODE(os.stat(token).st_mode) & 0o077:
+            return Check(subject="state", level=Level.WARN, text="others can read the token",
+                         remedy=f"chmod 600 {token}"), watched  # fmt: skip
+    except OSError:
+        return _fail("state", "the token is gone", f"blocksync link {shown(linked.path)} {linked.record.url}"), watched
+    holder = holder_of(os.path.join(linked.state, "lock"))
+    busy = "" if holder is None else f"; process {holder} is at work on it"
+    cycle = "never reconciled" if last is None else f"last cycle ended with {last.exit_code}"
+    return Check(subject="state", level=Level.OK, text=f"{len(base)} nodes, {cycle}{busy}"), watched
+
+
+# --- the server
+
+
+def _server(linked: LinkedRoot) -> Iterator[Check]:
+    try:
+        token = linked.token()
+        with one_error():
+            info, clock = trio.run(_ask, linked, token)
+    except AuthError as error:
+        yield _fail("server", str(error), "`blocksync link` again with a token of that account")
+    except RemoteUnavailableError as error:
+        yield _fail("server", str(error), "see that it runs and that nothing between here and it forbids the way")
+    except NotFoundError as error:
+        yield _fail(
+            "server", str(error), "was the container deleted? `link --relink` makes it anew and pushes everything"
+        )
+    except SyncerError as error:
+        yield _fail("server", str(error), "")
+    else:
+        yield _container(linked, info)
+        yield clock
+
+
+async def _ask(linked: LinkedRoot, token: str) -> tuple[ContainerInfo, Check]:
+    settings = linked.record.settings
+    remote = open_remote(linked.record.url, token, settings=settings, policy=_ONCE)
+    try:
+        info = await remote.container_info()
+    finally:
+        await remote.close()
+    url = parse_url(linked.record.url)
+    transport = HttpTransport(url, token, settings, Counters())
+    try:
+        sent_s = time.time()
+        reply = await transport.send(Request(method="HEAD", target=url.container_path))
+        clock = diagnosis.skew(reply.headers.get("date"), sent_s, time.time())
+        await _sample(transport, Requests(url), Judge(url.origin, str(url)))
+        return info, clock
+    finally:
+        transport.close()
+
+
+async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> None:
+    """Read the description of one object, if there is one: a server may be reachable and yet not one we understand."""
+    page = make.list_page("", whole=False, limit=2)  # the first one may be the share's key
+    rows = judge.rows(judge.demand(page, await transport.send(page), 200, 204))
+    for row in [row for row in rows if row.name.encode() != LAN_KEY][:1]:
+        look = make.head(row.name)
+        reply = judge.demand(look, await transport.send(look), 200, 404)
+        if reply.status == 200:
+            judge.state(reply)
+
+
+def _container(linked: LinkedRoot, info: ContainerInfo) -> Check:
+    try:
+        with StateDB.open(linked.state, read_only=True) as database:
+            known = Books(database).container()
+    except (SyncerError, OSError):
+        known = None
+    if known is not None:
+        try:
+            # Which version it is at only a listing tells.
+            check_container(known, container_identity(info, known.version))
+        except RootIdentityError as error:
+            return _fail("server", str(error), "is the URL still right? `link --relink` merges with another container")
+    extensions = ", ".join(sorted(info.extensions)) or "plain Pithos"
+    return Check(subject="server", level=Level.OK, text=f"reachable, the token is valid; {extensions}")
+
+
+def _fail(subject: str, text: str, remedy: str) -> Check:
+    return Check(subject=subject, level=Level.FAIL, text=text, remedy=remedy)
+
+
+def _show(place: str | None, check: Check) -> None:
+    tell(f"{check.level.value:<4}  {'' if place is None else place + ': '}{check.subject}: {check.text}")
+    if check.remedy:
+        tell(f"      -> {check.remedy}")

@@ -1,0 +1,108 @@
+"""Peers for a command without the daemon's own session: through the running daemon's, else one for as long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from syncer.cli.lan.peering import is_silent, switched_off
+from syncer.cli.registry.roots import LinkedRoot, Registry
+from syncer.cli.session.opening import key_keeper
+from syncer.errors import SyncerError
+from syncer.peer.exchange.lazily import LazySource
+
+if TYPE_CHECKING:  # imported when a block is missing: with it come ciphers
+    import trio
+
+    from syncer.peer.session.keyring import RootKey
+    from syncer.ports.blocks import BlockSource
+
+
+def peers_for(
+    root: LinkedRoot, registry: Registry, environment: Mapping[str, str], *, no_peers: bool
+) -> tuple[LazySource, ...]:
+    """A root's source of blocks from peers, if it may have one. Nothing is opened before a block is missing.
+
+    Args:
+        root: Whose.
+        registry: Says what is switched off, and where the daemon is.
+        environment: Of this process.
+        no_peers: The command line says so.
+
+    Raises:
+        UsageError, NotAllowedError: The environment or config.toml can't be understood.
+    """
+    if is_silent(environment) or no_peers or switched_off(root, registry, environment):
+        return ()
+    return (LazySource(partial(_opened, root, registry, environment)),)
+
+
+@asynccontextmanager
+async def _opened(
+    root: LinkedRoot, registry: Registry, environment: Mapping[str, str]
+) -> AsyncIterator[BlockSource | None]:
+    """The daemon's session; our own where it has none for this root, is of an older release, or does not run."""
+    async with AsyncExitStack() as stack:
+        source: BlockSource | None = None
+        stream = await _connected(registry.socket)
+        if stream is not None:
+            from syncer.peer.exchange.relay import relayed  # noqa: PLC0415 - see above
+            from syncer.watch.control import question  # noqa: PLC0415 - see above
+
+            asking = relayed(stream, question("blocks", root.record.uuid))
+            source = await stack.enter_async_context(asking)
+        if source is None:
+            source = await stack.enter_async_context(_own(root, environment))
+        yield source
+
+
+async def _connected(path: str) -> trio.SocketStream | None:
+    """The daemon's socket; None: there is no daemon."""
+    import trio  # noqa: PLC0415 - see above
+
+    from syncer.watch.control import short  # noqa: PLC0415 - see above
+
+    connection = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+    try:
+        with short(path) as address:
+            await connection.connect(address)
+    except OSError:
+        connection.close()
+        return None
+    return trio.SocketStream(connection)
+
+
+@asynccontextmanager
+async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterator[BlockSource | None]:
+    """A session that asks and gives nothing, without a daemon; None: the share has no key to use."""
+    import trio  # noqa: PLC0415 - see above
+
+    await trio.to_thread.run_sync(_load)
+    from syncer.cli.registry.config import read_settings  # noqa: PLC0415 - see above
+    from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
+    from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
+    from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above
+
+    keys: tuple[RootKey, ...] = ()
+    with suppress(SyncerError, OSError):  # `status` says so; the server has all that peers have
+        keys = key_keeper(root).keys_now()
+    if not keys:
+        yield None
+        return
+    settings, uuid = read_settings(environment).peers, root.record.uuid
+    with opened(settings) as sockets:
+        exchange = Exchange(settings, Links(settings, sockets.sockets, environment=environment))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(exchange.run)
+            exchange.share(uuid, keys, None)
+            yield exchange.source(uuid)
+            nursery.cancel_scope.cancel()
+
+
+def _load() -> None:
+    """Load what talks with peers, 30 ms, while the server sends its first window."""
+    import syncer.peer.exchange.exchange  # noqa: PLC0415 - see above
+    import syncer.peer.links.links  # noqa: PLC0415 - see above
+    import syncer.peer.links.opening  # noqa: F401, PLC0415 - see above

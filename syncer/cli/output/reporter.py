@@ -1,0 +1,164 @@
+"""What `reconcile` prints: tables and JSON lines on stdout, failures and progress on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from blockfs.runtime.failures import said
+from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
+from blockfs.runtime.units import format_size
+from syncer.cli.output import columns
+from syncer.cli.output.progress import Hashing, Progress
+from syncer.core.model import Action, Plan, RelPath
+from syncer.engine.report import Failure, Report
+from syncer.remote.client import Counters
+
+if TYPE_CHECKING:  # imported where somebody looks: 25 ms
+    from rich.text import Text
+
+_FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
+_DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
+
+
+class _Line:
+    """What the terminal shows, made anew each time it is drawn."""
+
+    def __init__(self, teller: Teller) -> None:
+        self._teller = teller
+
+    def __rich__(self) -> Text:
+        from rich.text import Text  # noqa: PLC0415 - see above
+
+        return Text(printable(self._teller.line()), no_wrap=True, overflow="ellipsis")
+
+
+class Teller:
+    """`engine.report.Listener` for one root on the command line."""
+
+    def __init__(self, root: bytes, *, as_json: bool, dry_run: bool) -> None:
+        self._root = shown(root)
+        self._json = as_json
+        self._dry_run = dry_run
+        self._progress: Progress | None = None
+        self._latest = ""
+        self._told_s = 0.0
+        self._broken_off = False
+
+    @contextmanager
+    def working(self, counters: Counters, hashing: Hashing | None = None) -> Iterator[None]:
+        """Show progress on stderr while the block runs, if a person is looking."""
+        self._progress = Progress(counters=counters, hashing=hashing)
+        if not sys.stderr.isatty():
+            yield
+            return
+        from rich.console import Console  # noqa: PLC0415 - see above
+
+        with Console(stderr=True, highlight=False, markup=False).status(_Line(self)):
+            yield
+
+    async def tick(self) -> None:
+        """Tell about once a second how far it is, until cancelled: one large file takes long, too."""
+        while True:
+            await trio.sleep(1)
+            if self._json and self._progress is not None:
+                if self._progress.files:
+                    self._line("progress", self._progress.figures(time.monotonic()))
+                else:
+                    self._line("looking", self._progress.looking())
+
+    def line(self) -> str:
+        """How far it is, for a terminal."""
+        if self._progress is None:
+            return f"{self._root}: looking at both sides"
+        if not self._progress.files:
+            return f"{self._root}: {self._progress.looking_line()} …"
+        return f"{self._root}: {self._progress.line(time.monotonic())} · {self._latest}"
+
+    def planned(self, plan: Plan) -> None:
+        """Tell a dry run's actions; count for the progress."""
+        if self._progress is not None:
+            self._progress.planned(plan, time.monotonic())
+        if self._dry_run:
+            for action in (*plan.remote, *plan.local):
+                self._action(action, action.path)
+
+    def done(self, action: Action, path: RelPath) -> None:
+        """Tell one action."""
+        if self._progress is not None:
+            self._progress.done(action)
+        self._latest = shown(path)
+        self._action(action, path)
+
+    def failed(self, failure: Failure) -> None:
+        """Name what is not synced."""
+        if self._json:
+            self._line("failure", {"path": shown(failure.path), "reason": failure.reason})
+        else:
+            note(f"blocksync: not synced: {shown(failure.path)}: {failure.reason}")
+
+    def noted(self, path: bytes, text: str) -> None:
+        """Pass a remark on."""
+        if self._json:
+            self._line("note", {"path": shown(path), "text": text})
+        else:
+            note(f"{shown(path)}: {text}")
+
+    def stale(self, path: str, reason: str) -> None:
+        """Name an action of a saved plan that does not hold any more."""
+        if self._json:
+            self._line("stale", {"path": path, "reason": reason})
+        else:
+            note(f"does not hold any more: {path}: {reason}")
+
+    def broken_off(self, error: Exception, code: int) -> None:
+        """Say in the JSON stream that this root's cycle did not go through; stderr gets its line from the caller."""
+        self._broken_off = True
+        if self._json:
+            self._line("error", {"exit_code": code, "message": said(error)})
+
+    def summary(self, report: Report) -> None:
+        """The last words on this root."""
+        counts = report.counts()
+        if self._json:
+            more: dict[str, JsonValue] = {"failures": len(report.failures), "dry_run": report.dry_run}
+            self._line("summary", {**counts, **more})
+            return
+        if self._broken_off and not any(counts[name] for name in (*_DONE, "mutating_requests")):
+            return  # the message says all
+        title = f"{self._root} (dry run: nothing was changed)" if report.dry_run else self._root
+        columns.pairs(title, list(_rows(report, counts)), numbers=True)
+
+    def _action(self, action: Action, path: RelPath) -> None:
+        kind = type(action).__name__.lower()
+        if self._json:
+            # Ten thousand small files come in a second or two: not a system call for each.
+            now_s = time.monotonic()
+            due = now_s - self._told_s > _FLUSH_S
+            self._told_s = now_s if due else self._told_s
+            self._line("action", {"side": action.side.value, "action": kind, "path": shown(path)}, flush=due)
+        elif self._dry_run:
+            note(f"{action.side.value}: {kind} {shown(path)}")
+
+    def _line(self, kind: str, fields: Mapping[str, JsonValue], *, flush: bool = True) -> None:
+        json_line(kind, {"root": self._root, **fields}, flush=flush)
+
+
+def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, str]]:
+    for name in _DONE:
+        yield name, str(counts[name])
+    if report.failures:
+        yield "not synced", str(len(report.failures))
+    yield "sent", f"{format_size(int(counts['bytes_sent']))}, {counts['blocks_sent']} blocks"
+    yield "received", f"{format_size(int(counts['bytes_received']))}, {counts['blocks_received']} blocks"
+    if counts["blocks_from_peers"]:
+        yield "from peers", f"{format_size(int(counts['bytes_from_peers']))}, {counts['blocks_from_peers']} blocks"
+    if counts["blocks_from_roots"]:
+        yield "from other roots", f"{counts['blocks_from_roots']} blocks"
+    yield "read locally", format_size(report.bytes_read_local)
+    yield "time", f"{report.seconds:.1f} s, {counts['requests']} requests"

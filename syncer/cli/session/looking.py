@@ -1,0 +1,146 @@
+"""Look at a root and its container as a cycle would, and change nothing: for `plan`, `explain` and `verify`.
+
+It takes no lock, so it works beside a cycle or a daemon. What these are just changing then looks half done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from syncer.cli.output.reporter import Teller
+from syncer.cli.registry.roots import LinkedRoot
+from syncer.cli.session.opening import open_local, policy_now
+from syncer.core.model import Action, Content, LocalTag, Nid, Plan, RelPath
+from syncer.core.planner.base import BaseIndex
+from syncer.core.planner.identify import Fresh
+from syncer.core.planner.merge import Policy
+from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.overwrites import Overwrite
+from syncer.core.planner.safety import ContainerIdentity
+from syncer.engine.cycle import Cycle, Look, Options
+from syncer.engine.report import Failure
+from syncer.engine.root_state import Books
+from syncer.local.folder.root import LocalDirectory
+from syncer.local.root import LocalRoot
+from syncer.remote.client import CloudClient
+from syncer.remote.prefix import open_remote
+from syncer.state.statedb import StateDB
+
+_FIRST_FRESH: Final = 1 << 62  # numbers of what is new, for this look only; StateDBs do not get that far
+
+
+class _Unwritten:
+    """A State and ContentMemory that reads a StateDB and keeps nothing."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+
+    def load_base(self) -> BaseIndex:
+        return self._books.load_base()
+
+    def allocator(self) -> Fresh:
+        numbers = count(_FIRST_FRESH)
+        return lambda: Nid(next(numbers))
+
+    def record(self, changes: Sequence[BaseChange]) -> None:  # noqa: ARG002 - see State
+        raise AssertionError("who only looks records nothing")
+
+    def overwrites(self) -> Sequence[Overwrite]:
+        return ()
+
+    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:  # noqa: ARG002 - see State
+        raise AssertionError("who only looks writes nothing")
+
+    def container(self) -> ContainerIdentity | None:
+        return self._books.container()
+
+    def set_container(self, found: ContainerIdentity) -> None:  # noqa: ARG002 - see State
+        raise AssertionError("who only looks remembers nothing")
+
+    def checkpoint(self) -> bytes | None:
+        return self._books.checkpoint()
+
+    def set_checkpoint(self, checkpoint: bytes) -> None:  # noqa: ARG002 - see State
+        raise AssertionError("who only looks remembers nothing")
+
+    def known(self, tag: LocalTag) -> Content | None:
+        return self._books.known(tag)
+
+    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+        pass
+
+    def keep_only(self, tags: Iterable[LocalTag]) -> None:
+        pass
+
+
+class _Silence:
+    """A listener for cycles that do nothing."""
+
+    def planned(self, plan: Plan) -> None:
+        pass
+
+    def done(self, action: Action, path: RelPath) -> None:
+        pass
+
+    def failed(self, failure: Failure) -> None:
+        pass
+
+    def noted(self, path: bytes, text: str) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """A root, its container and its state, open for looking.
+
+    Attributes:
+        local: The local side.
+        remote: The remote side.
+        books: What is remembered; read-only.
+        policy: What conflict copies would be called after.
+        path: The root's, for who watches.
+    """
+
+    local: LocalRoot
+    remote: CloudClient
+    books: Books
+    policy: Policy
+    path: bytes
+
+    async def plan(self) -> tuple[Plan, Look]:
+        """What the next cycle would do, and what it would see.
+
+        Raises:
+            RootIdentityError: It is another root or container.
+            SyncerError: A side can't be looked at.
+        """
+        options = Options(policy=self.policy, dry_run=True)
+        hashing = self.local.reading if isinstance(self.local, LocalDirectory) else None
+        with Teller(self.path, as_json=False, dry_run=True).working(self.remote.counters, hashing):
+            return await Cycle(self.local, self.remote, _Unwritten(self.books), _Silence(), options).look()
+
+
+@asynccontextmanager
+async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
+    """Open a root for looking.
+
+    Raises:
+        RootIdentityError: It is not there, or is not the one that was linked.
+        NotFoundError: There is no state.
+    """
+    policy = policy_now()
+    with StateDB.open(linked.state, read_only=True) as database:
+        books = Books(database, linked.record.parts)
+        local = open_local(linked, policy, _Unwritten(books), only_looking=True)
+        try:
+            remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
+            try:
+                yield Sight(local=local, remote=remote, books=books, policy=policy, path=linked.path)
+            finally:
+                await remote.close()
+        finally:
+            await local.close()

@@ -1,0 +1,157 @@
+"""From a linked root to what the daemon watches and runs: `watch.work.RootPorts`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import trio
+
+from blockfs.errors import BlockfsError
+from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
+from blockfs.runtime.logs import Log
+from blockfs.runtime.output import shown
+from syncer.cli.failures import code_of
+from syncer.cli.lan.attending import Attendance
+from syncer.cli.lan.peering import switched_off
+from syncer.cli.registry.roots import LinkedRoot, Registry
+from syncer.cli.session.opening import key_keeper, open_local, other_roots, policy_now, share_keeper
+from syncer.core.model import Action, Plan, RelPath
+from syncer.engine.cycle import Cycle, Options, no_key
+from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.report import Failure, Report
+from syncer.engine.root_state import Books
+from syncer.errors import SyncerError
+from syncer.local.folder.root import LocalDirectory
+from syncer.local.volume.root import BlockfsRoot
+from syncer.remote.client import CloudClient
+from syncer.remote.parallel import one_error
+from syncer.remote.prefix import open_remote
+from syncer.state.statedb import StateDB
+from syncer.watch.dirt import EVERYTHING
+from syncer.watch.feeds import ServerFeed
+from syncer.watch.inotify_source import InotifySource
+from syncer.watch.portable_source import PortableSource
+from syncer.watch.source import DirtySource
+from syncer.watch.volume_source import VolumeSource, drop_snapshot, has_writers
+from syncer.watch.work import RemoteFeed, Work
+
+log = Log()
+
+Watcher = Literal["auto", "inotify", "watchdog"]
+
+
+class Ports:
+    """See `RootPorts`."""
+
+    def __init__(self, linked: LinkedRoot, watcher: Watcher, on_lan: Attendance | None = None) -> None:
+        self.record = linked.record
+        self.uuid = linked.record.uuid
+        self.path = linked.path
+        interval_s = linked.record.open_files_interval_s
+        self.open_files_interval_s = interval_s or None
+        self._linked = linked
+        self._watcher = watcher
+        self._on_lan = on_lan
+
+    def source(self) -> DirtySource:
+        """See RootPorts."""
+        if self._linked.record.folder is None:
+            return VolumeSource(self.path)
+        if self._watcher == "inotify" or (self._watcher == "auto" and sys.platform == "linux"):
+            return InotifySource(self.path)
+        return PortableSource(self.path, tells_closing=sys.platform == "linux")
+
+    def connect(self) -> CloudClient:
+        """See RootPorts."""
+        record = self._linked.record
+        return open_remote(record.url, self._linked.token(), settings=record.settings)
+
+    def feed(self, remote: CloudClient) -> RemoteFeed:
+        """See RootPorts."""
+        return ServerFeed(remote)
+
+    async def open_files(self) -> Work:
+        """See RootPorts. Who writes to a folder can't be asked: it is looked at, by the evidence of its entries."""
+        if self._linked.record.folder is not None:
+            return Work(local=EVERYTHING)
+        writers = await trio.to_thread.run_sync(has_writers, self.path)
+        return Work(from_snapshot=writers)
+
+    async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
+        """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
+        report = Report()
+        with StateDB.open(self._linked.state) as database:
+            books = Books(database, self._linked.record.parts)
+            error: str | None = None
+            code = int(ExitCode.UNEXPECTED)
+            try:
+                with one_error():
+                    await self._run(remote, books, report, work, moving)
+                code = report.exit_code
+            except (SyncerError, BlockfsError, OSError) as failure:
+                error, code = said(failure), code_of(failure)
+                raise
+            finally:
+                if self._on_lan is not None:
+                    report.blocks_to_peers, report.bytes_to_peers = self._on_lan.given(self._linked)
+                books.keep_result(report, code, error)
+                if self._on_lan is not None:
+                    self._on_lan.attend(self._linked)  # the share may have another key now
+        return report
+
+    async def _run(
+        self, remote: CloudClient, books: Books, report: Report, work: Work, moving: Callable[[str], None]
+    ) -> None:
+        policy = policy_now()
+        await trio.to_thread.run_sync(books.take_part)
+        local = open_local(self._linked, policy, books, from_snapshot=work.from_snapshot)
+        try:
+            if isinstance(local, BlockfsRoot) and work.local.everything and not work.from_snapshot:
+                await trio.to_thread.run_sync(drop_snapshot, self.path)
+            scoping = Scoping(local=local, state=books, brief=not work.local.everything)
+            if isinstance(local, LocalDirectory) and not work.local.everything:
+                scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
+            off = switched_off(self._linked, Registry(os.environ), os.environ)
+            peers = () if self._on_lan is None else self._on_lan.sources(self._linked)
+            options = Options(
+                policy=policy,
+                scoping=scoping,
+                root=shlex.quote(shown(self.path)),
+                attend_key=no_key if off else key_keeper(self._linked).attend,
+                sources=(other_roots(self._linked), *peers),
+                recent=None if self._on_lan is None else self._on_lan.recent(self._linked),
+            )
+            async with share_keeper(self._linked, books, local).following():
+                await Cycle(local, remote, books, _Ears(moving), options, report).run()
+        finally:
+            with trio.CancelScope(shield=True):
+                await local.close()
+
+
+class _Ears:
+    """`engine.report.Listener` of the daemon: failures to the log, the rest to who follows."""
+
+    def __init__(self, moving: Callable[[str], None]) -> None:
+        self._moving = moving
+
+    def planned(self, plan: Plan) -> None:
+        """See Listener."""
+
+    def done(self, action: Action, path: RelPath) -> None:
+        """See Listener."""
+        self._moving(shown(path))
+        log.debug("watch.done", action=type(action).__name__.lower(), side=action.side.value, path=path)
+
+    def failed(self, failure: Failure) -> None:
+        """See Listener."""
+        log.info("watch.not_synced", path=failure.path, reason=failure.reason)
+
+    def noted(self, path: bytes, text: str) -> None:
+        """See Listener."""
+        log.debug("watch.note", path=path, text=text)

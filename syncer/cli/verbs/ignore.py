@@ -1,0 +1,129 @@
+"""`blocksync ignore`: what of a root is not synced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
+from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
+from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict, folders_above, objection
+from syncer.core.model import RelPath
+from syncer.core.paths import join, rel_path
+from syncer.errors import LocalChangedError, UsageError
+from syncer.local.rules import read_rules
+from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory
+
+
+@click.command("ignore")
+@click.argument("root", type=PATH)
+@click.argument("what", type=click.Choice(["add", "rm", "ls", "check"]), default="ls")
+@click.argument("arguments", type=PATH, nargs=-1, metavar="[PATTERN|PATH]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pattern or path.")
+def command(root: bytes, what: str, arguments: tuple[bytes, ...], as_json: bool) -> None:
+    """Choose what of ROOT is not synced, by patterns as in .gitignore.
+
+    `add` and `rm` change ROOT's own patterns, on this computer only; `ls` shows them; `check` says for paths whether
+    they are ignored, and by which pattern. Patterns for all computers belong in a file .blocksyncignore, in ROOT or in
+    any folder of it. A change never deletes anything: what becomes ignored stays on both sides.
+    """
+    linked = Registry(os.environ).get(root)
+    if what != "ls" and not arguments:
+        raise UsageError(
+            f"`blocksync ignore ROOT {what}` needs at least one {'path' if what == 'check' else 'pattern'}"
+        )
+    if what == "check":
+        _check(linked, arguments, as_json=as_json)
+        return
+    if what == "add":
+        _add(linked, arguments)
+    elif what == "rm":
+        _remove(linked, arguments)
+    elif arguments:
+        raise UsageError("`blocksync ignore ROOT ls` takes no pattern")
+    _show(linked, as_json=as_json)
+
+
+def _add(linked: LinkedRoot, patterns: Sequence[bytes]) -> None:
+    known = linked.ignore_patterns()
+    for pattern in patterns:
+        reason = objection(pattern)
+        if reason is not None:
+            raise UsageError(f"{shown(pattern)} is no pattern: {reason}")
+    linked.set_ignore_patterns([*known, *dict.fromkeys(pattern for pattern in patterns if pattern not in known)])
+
+
+def _remove(linked: LinkedRoot, patterns: Sequence[bytes]) -> None:
+    known = linked.ignore_patterns()
+    for pattern in patterns:
+        if pattern not in known:
+            raise UsageError(f"{shown(pattern)} is not among the patterns of {shown(linked.path)}; `ls` shows them")
+    linked.set_ignore_patterns([pattern for pattern in known if pattern not in patterns])
+
+
+def _show(linked: LinkedRoot, *, as_json: bool) -> None:
+    patterns = linked.ignore_patterns()
+    for pattern in patterns:
+        if as_json:
+            json_line("ignore-pattern", {"root": shown(linked.path), "pattern": shown(pattern)})
+        else:
+            tell(shown(pattern))
+    if not patterns:
+        note(f"{shown(linked.path)} has no ignore patterns of its own; {IGNORE_FILE.decode()} files in it count, too")
+
+
+def _check(linked: LinkedRoot, paths: Sequence[bytes], *, as_json: bool) -> None:
+    try:
+        descriptor = os.open(linked.path, DIRECTORY_FLAGS)
+    except OSError as error:
+        raise UsageError(f"{shown(linked.path)} can't be looked at ({error.strerror}): is it mounted?") from error
+    try:
+        for raw in paths:
+            path = _inside(linked, raw)
+            directory = raw.endswith(b"/") or os.path.isdir(os.path.join(linked.path, path))
+            rules = _rules_for(linked, descriptor, path)
+            ignored = rules.hides(path, directory=directory)
+            _tell(raw, ignored, rules.deciding(path, directory=directory), as_json=as_json)
+    finally:
+        os.close(descriptor)
+
+
+def _inside(linked: LinkedRoot, raw: bytes) -> RelPath:
+    """A path as given (absolute, or relative to ROOT) below ROOT; it need not exist."""
+    above, name = os.path.split(os.path.join(linked.path, raw).rstrip(b"/"))
+    whole = os.path.join(os.path.realpath(above), name)  # the last segment may be a symlink of the root
+    if not whole.startswith(linked.path.rstrip(b"/") + b"/"):
+        raise UsageError(f"{shown(raw)} is not in {shown(linked.path)}")
+    return rel_path(whole[len(linked.path.rstrip(b"/")) + 1 :])
+
+
+def _rules_for(linked: LinkedRoot, root: int, path: RelPath) -> IgnoreRules:
+    rules = IgnoreRules(linked.ignore_patterns())
+    for folder in folders_above(path):
+        try:
+            descriptor = open_directory(root, folder)
+        except LocalChangedError:
+            break
+        try:
+            rules.add(folder, read_rules(descriptor, folder))
+        finally:
+            os.close(descriptor)
+    return rules
+
+
+def _tell(raw: bytes, ignored: bool, verdict: Verdict | None, *, as_json: bool) -> None:
+    file = None
+    if verdict is not None and verdict.source is not None:
+        file = shown(join(verdict.source, IGNORE_FILE))
+    if as_json:
+        line = None if verdict is None else verdict.line
+        pattern = None if verdict is None else shown(verdict.pattern)
+        fields: dict[str, JsonValue] = {"path": shown(raw), "ignored": ignored, "file": file}
+        json_line("ignore-check", {**fields, "line": line, "pattern": pattern})
+        return
+    text = "ignored" if ignored else "synced"
+    if verdict is not None:
+        text += f"  ({file or 'pattern of the root'}, line {verdict.line}: {shown(verdict.pattern)})"
+    tell(f"{shown(raw)}: {text}")

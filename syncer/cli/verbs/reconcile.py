@@ -1,0 +1,188 @@
+"""`blocksync reconcile`: one cycle of one root, or of all."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+import trio
+
+from blockfs.errors import BlockfsError
+from blockfs.runtime.exitcodes import ExitCode
+from blockfs.runtime.failures import said
+from blockfs.runtime.garbage import look_rarely
+from blockfs.runtime.output import note, shown
+from syncer.cli.failures import ToldError, code_of
+from syncer.cli.lan.lanlink import peers_for
+from syncer.cli.lan.peering import switched_off
+from syncer.cli.limits import NO_LIMITS, Limits, limit_options
+from syncer.cli.output.reporter import Teller
+from syncer.cli.registry.roots import PATH, Linked, LinkedRoot, Registry
+from syncer.cli.session.many_roots import tell_bad, worst
+from syncer.cli.session.opening import key_keeper, open_local, open_state, other_roots, policy_now, share_keeper
+from syncer.core.planner.merge import Policy
+from syncer.engine.cycle import Cycle, Options, no_key
+from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.report import Report
+from syncer.engine.root_state import Books
+from syncer.errors import PlanChangedError, SyncerError
+from syncer.local.folder.root import LocalDirectory
+from syncer.remote.parallel import one_error
+from syncer.remote.prefix import open_remote
+
+if TYPE_CHECKING:  # imported where there is one: 25 ms
+    from syncer.cli.session.savedplan import SavedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Request:
+    """What the command line asks for.
+
+    Attributes:
+        dry_run: Change nothing.
+        consent: Digest of the plan whose deletions are agreed to.
+        from_snapshot: Push everything as of one instant.
+        plan: Do exactly this, or nothing.
+        limits: Of bandwidth.
+        no_peers: Ask no device on the network.
+    """
+
+    dry_run: bool
+    consent: str | None
+    from_snapshot: bool
+    plan: SavedPlan | None
+    limits: Limits = NO_LIMITS
+    no_peers: bool = False
+
+
+@click.command("reconcile")
+@click.argument("root", type=PATH, required=False)
+@click.option("--dry-run", is_flag=True, help="Show what would be done; change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines; the last one per root is a summary.")
+@click.option("--snapshot", is_flag=True, help="Push all files as of one instant, also those open for writing.")
+@click.option("--allow-deletes", metavar="PLAN", help="Agree to the deletions of exactly this plan.")
+@click.option("--plan", "plan_file", metavar="FILE", help="Do what `plan --json` saved in FILE, if it still holds.")
+@click.option("--no-peers", is_flag=True, help="Ask no device on the network for blocks.")
+@limit_options
+def command(
+    *,
+    root: bytes | None,
+    dry_run: bool,
+    as_json: bool,
+    snapshot: bool,
+    allow_deletes: str | None,
+    plan_file: str | None,
+    no_peers: bool,
+    limit_up: str | None,
+    limit_down: str | None,
+) -> int:
+    """Bring ROOT (default: every linked root) and its container to the same state, once."""
+    plan = None
+    if plan_file is not None:
+        from syncer.cli.session.savedplan import read_plan  # noqa: PLC0415 - see above
+
+        plan = read_plan(plan_file)
+    request = _Request(dry_run=dry_run, consent=allow_deletes, from_snapshot=snapshot, plan=plan, no_peers=no_peers)
+    look_rarely()
+    registry = Registry(os.environ)
+    if plan is None:
+        chosen = registry.chosen(root)
+    else:
+        found = registry.by_uuid(plan.root_uuid) if root is None else registry.get(root)
+        chosen = Linked(roots=[found], bad=[])
+    if not chosen.roots and not chosen.bad:
+        note("nothing is linked; `blocksync link ROOT URL` links a folder")
+    codes = []
+    for linked in chosen.roots:
+        teller = Teller(linked.path, as_json=as_json, dry_run=dry_run)
+        try:
+            limits = linked.record.limits.overridden(limit_up, limit_down)
+            codes.append(_reconcile(linked, teller, replace(request, limits=limits)))
+        except (SyncerError, BlockfsError, OSError) as error:
+            if root is not None or plan is not None:
+                raise (ToldError() if as_json else error) from error
+            note(f"blocksync: {shown(linked.path)}: {said(error)}")
+            codes.append(code_of(error))
+    return worst([*codes, *tell_bad(chosen.bad, as_json=as_json)])
+
+
+def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
+    """One root; its summary is printed whatever happens: to a person, if anything did."""
+    report = Report(dry_run=request.dry_run)
+    try:
+        report = _run(linked, teller, report, request)
+    except (SyncerError, BlockfsError, OSError) as error:
+        teller.broken_off(error, code_of(error))
+        if isinstance(error, PlanChangedError):
+            for path, reason in error.stale:
+                teller.stale(path, reason)
+        raise
+    finally:
+        teller.summary(report)
+    return report.exit_code
+
+
+def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) -> Report:
+    with open_state(linked) as database, one_error():
+        books = Books(database, linked.record.parts)
+        error: str | None = None
+        code = int(ExitCode.UNEXPECTED)
+        keep = not request.dry_run
+        try:
+            trio.run(_cycle, linked, teller, books, report, request)
+            code = report.exit_code
+        except (SyncerError, BlockfsError, OSError) as failure:
+            error, code = said(failure), code_of(failure)
+            # Nothing was tried: what is pending is as it was.
+            keep &= not (isinstance(failure, PlanChangedError) or code == ExitCode.USAGE)
+            raise
+        finally:
+            if keep:
+                books.keep_result(report, code, error)
+    return report
+
+
+async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Report, request: _Request) -> None:
+    # A saved plan names its conflict copies after the time at which it was made.
+    policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
+    await trio.to_thread.run_sync(books.take_part)
+    local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
+    try:
+        settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
+        remote = open_remote(linked.record.url, linked.token(), settings=settings)
+        try:
+            scoping = Scoping(local=local, state=books)
+            registry = Registry(os.environ)
+            off = switched_off(linked, registry, os.environ)
+            peers = peers_for(linked, registry, os.environ, no_peers=request.no_peers)
+            options = Options(
+                policy=policy,
+                dry_run=request.dry_run,
+                consent=request.consent,
+                scoping=scoping,
+                root=shlex.quote(shown(linked.path)),
+                attend_key=no_key if off else key_keeper(linked).attend,
+                sources=(other_roots(linked), *peers),
+            )
+            if request.plan is not None:
+                from syncer.cli.session.savedplan import selection  # noqa: PLC0415 - see above
+
+                options = replace(options, select=selection(request.plan, linked))
+            hashing = local.reading if isinstance(local, LocalDirectory) else None
+            with teller.working(remote.counters, hashing), one_error():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(teller.tick)
+                    cycle = Cycle(local, remote, books, teller, options, report)
+                    if request.dry_run:
+                        await cycle.run()
+                    else:
+                        async with share_keeper(linked, books, local).following():
+                            await cycle.run()
+                    nursery.cancel_scope.cancel()
+        finally:
+            await remote.close()
+    finally:
+        await local.close()

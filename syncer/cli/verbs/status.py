@@ -1,0 +1,264 @@
+"""`blocksync status`: what is linked, how the last cycle went, what is pending."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+from blockfs.errors import BlockfsError
+from blockfs.runtime.failures import said
+from blockfs.runtime.output import JsonValue, json_line, note, shown
+from syncer.cli.lan.peering import switched_off
+from syncer.cli.output import columns
+from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
+from syncer.cli.session.many_roots import for_each
+from syncer.core.conflict import CONFLICT_MARK
+from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
+from syncer.core.model import RelPath
+from syncer.core.paths import join
+from syncer.engine.root_state import SHARED, Books, LastCycle
+from syncer.errors import RootIdentityError, SyncerError
+from syncer.local.folder.identity import open_folder
+from syncer.state.keyfile import KeyFile
+from syncer.state.schema import Problem
+from syncer.state.statedb import StateDB
+from syncer.watch import control
+from syncer.watch.live import RootLive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootStatus:
+    """What is known of one root without asking the server.
+
+    Attributes:
+        condition: "ok"; "running"; "never" reconciled; "degraded": the last cycle left something undone or broke off;
+            "away": the folder or mount that was linked is not there.
+        detail: Why it is degraded or away.
+        shared: The last cycle in which blocks came from elsewhere than the server, or went to peers.
+        conflicts: Paths of conflict copies that nobody has dealt with.
+        live: What the daemon says of it; None: it is not watched.
+        lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
+        lan_passphrase: Their key is made from a passphrase, not the one on the server.
+    """
+
+    root: LinkedRoot
+    condition: str
+    detail: str
+    last: LastCycle | None
+    shared: LastCycle | None
+    problems: list[Problem]
+    conflicts: list[RelPath]
+    live: RootLive | None
+    lan_off: str = ""
+    lan_passphrase: bool = False
+
+
+@click.command("status")
+@click.argument("root", type=PATH, required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per root.")
+@click.option("--follow", is_flag=True, help="Show how `blocksync watch` stands, live, until Ctrl-C.")
+def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
+    """Show ROOT's (default: every linked root's) link, last cycle, what is pending, and conflict copies."""
+    registry = Registry(os.environ)
+    chosen = registry.chosen(root)
+    if not chosen.roots and not chosen.bad:
+        note("nothing is linked; `blocksync link ROOT URL` links a folder")
+    if follow:
+        from syncer.cli.output.live import follow as show_live  # noqa: PLC0415 - with all that draws tables
+
+        show_live(registry.socket, set() if root is None else {chosen.roots[0].record.uuid}, as_json=as_json)
+        return None
+    daemon = control.live(registry.socket)
+    live = {} if daemon is None else {each.uuid: each for each in daemon.roots}
+
+    def work(linked: LinkedRoot) -> None:
+        status = look(linked, live.get(linked.record.uuid), switched_off(linked, registry, os.environ))
+        if as_json:
+            json_line("status", _fields(status))
+        else:
+            _show(status)
+
+    code = for_each(chosen, work, alone=root is not None, as_json=as_json)
+    for bad in [] if as_json else chosen.bad:
+        _show_bad(bad, watched=bad.uuid in live)
+    return code
+
+
+def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> RootStatus:
+    """Gather a root's status.
+
+    Args:
+        linked: The root.
+        live: What the daemon says of it.
+        off: By whom the LAN was switched off for it; empty: it was not.
+    """
+    with StateDB.open(linked.state, read_only=True) as database:
+        books = Books(database)
+        last, shared, raw_rules = books.last_cycle(), books.last_shared(), books.rules()
+        problems = database.problems()
+        paths = database.load_base().paths.values()
+        conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
+    key = KeyFile(linked.lan_key).told()
+    condition, detail = _condition(linked, last)
+    if condition == "ok" and not paths and raw_rules is not None:
+        detail = _ignoring(IgnoreRules.load(raw_rules).ignoring_everything())
+    return RootStatus(
+        root=linked,
+        condition=condition,
+        detail=detail,
+        last=last,
+        shared=shared,
+        problems=problems,
+        conflicts=conflicts,
+        live=live,
+        lan_off=off or key.off,
+        lan_passphrase=key.passphrase,
+    )
+
+
+def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
+    holder = holder_of(os.path.join(linked.state, "lock"))
+    if holder is not None:
+        return "running", f"process {holder}"
+    try:
+        _look_for(linked)
+    except RootIdentityError as error:
+        return "away", str(error)
+    except (SyncerError, BlockfsError, OSError) as error:
+        return "degraded", said(error)
+    if last is None:
+        return "never", "it was never reconciled"
+    if last.exit_code in {0, 4}:
+        return "ok", ""
+    return "degraded", last.error or "the last cycle left something undone"
+
+
+def _ignoring(verdict: Verdict | None) -> str:
+    """What to say where nothing at all is synced because of a pattern."""
+    if verdict is None:
+        return ""
+    where = "a pattern of the root" if verdict.source is None else shown(join(verdict.source, IGNORE_FILE))
+    return f"everything is ignored: {where}, line {verdict.line}: {shown(verdict.pattern)}"
+
+
+def holder_of(path: str) -> int | None:
+    """The process that holds a flock on a file, as the kernel lists it. Looking must not take the lock itself.
+
+    Lines of /proc/locks: `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5308512 0 EOF`.
+    """
+    try:
+        ino = os.stat(path).st_ino
+        with open("/proc/locks", encoding="ascii") as file:
+            rows = [line.split() for line in file]
+    except OSError:
+        return None
+    for row in rows:
+        if len(row) >= 6 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == str(ino):
+            return int(row[4])
+    return None
+
+
+def _look_for(linked: LinkedRoot) -> None:
+    """Make sure that the root is there; nothing is made in it, and nothing waits.
+
+    Raises:
+        RootIdentityError: It is not, or it is another one.
+    """
+    record = linked.record
+    if record.folder is not None:
+        os.close(open_folder(linked.path, record.folder))
+        return
+    from syncer.local.volume.mount import check_mount  # noqa: PLC0415 - what talks to a mount, for who has one
+
+    assert record.volume_uuid is not None
+    check_mount(linked.path, record.volume_uuid)
+
+
+def _fields(status: RootStatus) -> dict[str, JsonValue]:
+    record, last = status.root.record, status.last
+    cycle: JsonValue = None
+    if last is not None:
+        cycle = {"ended": _time(last.ended_ns), "exit_code": last.exit_code, "error": last.error, **last.counts}
+    return {
+        "root": shown(status.root.path),
+        "url": record.url,
+        "kind": "volume" if record.folder is None else "folder",
+        "block_size": record.block_size,
+        "condition": status.condition,
+        "detail": status.detail,
+        "last_cycle": cycle,
+        "last_shared": None
+        if status.shared is None
+        else {"ended": _time(status.shared.ended_ns), **_shared(status.shared)},
+        "pending": [
+            {"path": shown(problem.path), "kind": problem.kind, "text": problem.text, "since": _time(problem.since_ns)}
+            for problem in status.problems
+        ],
+        "conflicts": [shown(path) for path in status.conflicts],
+        "paused": status.root.paused,
+        "lan_off": status.lan_off or None,
+        "lan_passphrase": status.lan_passphrase,
+        "watch": None if status.live is None else msgspec.to_builtins(status.live),
+    }
+
+
+def _show(status: RootStatus) -> None:
+    record, last = status.root.record, status.last
+    rows = [
+        ("linked to", record.url),
+        ("condition", f"{status.condition}: {status.detail}" if status.detail else status.condition),
+        ("watched", _watched(status)),
+    ]
+    if last is not None:
+        done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
+        rows.append(("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}"))
+    if status.shared is not None:
+        rows.append(("blocks", f"{_time(status.shared.ended_ns)}: {_blocks(status.shared.counts)}"))
+    if status.lan_off:
+        rows.append(("LAN", f"off: {status.lan_off}"))
+    elif status.lan_passphrase:
+        rows.append(("LAN", "by passphrase: devices without it, or with another one, are no peers"))
+    rows += [
+        ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
+        for problem in status.problems
+    ]
+    rows += [("conflict copy", shown(path)) for path in status.conflicts]
+    columns.pairs(shown(status.root.path), rows)
+
+
+def _shared(cycle: LastCycle) -> dict[str, JsonValue]:
+    return {key: cycle.counts.get(key, 0) for key in ("blocks_received", *SHARED)}
+
+
+def _blocks(counts: Mapping[str, int | float]) -> str:
+    """Where blocks came from, and how many went to other devices."""
+    words = {
+        "received": "from the server",
+        "from_peers": "from peers",
+        "from_roots": "from other roots",
+        "to_peers": "to peers",
+    }
+    return ", ".join(f"{counts.get(f'blocks_{key}', 0)} {text}" for key, text in words.items())
+
+
+def _show_bad(bad: BadRecord, *, watched: bool) -> None:
+    """A root of which nothing is known, not even where it is."""
+    told = "no: the daemon waits for the record" if watched else "no"
+    columns.pairs(bad.path, [("condition", f"damaged: {bad.error}"), ("watched", told)])
+
+
+def _watched(status: RootStatus) -> str:
+    live = status.live
+    if live is None:
+        return "no: paused" if status.root.paused else "no: `blocksync watch` is not running"
+    how = f"{live.phase}, by {live.watching}; the server by {live.following}"
+    return "; ".join([how, *(text for text in (live.detail, *live.degraded) if text)])
+
+
+def _time(ns: int) -> str:
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,104 @@
+"""What `?changes` asks for: the answer, or a wait for the first change that holds no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+
+import anyio
+from starlette.requests import ClientDisconnect
+
+from syncer.protocol.extensions import changes
+from syncer.protocol.extensions.changes import ChangesPage
+from syncer.protocol.pithos import headers
+from syncer.server.calls.call import Call
+from syncer.server.catalogue.change_feed import MAX_PAGE_BYTES, ChangesOrder
+from syncer.server.errors import BadRequest
+
+
+async def wanted_changes(call: Call) -> ChangesPage:
+    """What GET /account/container?changes&since=V&wait=S asks for."""
+    order, wait_s = _order(call), _wait_s(call)
+    if wait_s == 0:
+        return (await _look(call, order))[1]
+    return await _unless_gone(call, _changed(call, order, wait_s))
+
+
+async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -> ChangesPage:
+    """Wait for the answer only as long as somebody waits for it."""
+
+    async def gone() -> None:
+        while (await call.request.receive())["type"] != "http.disconnect":
+            pass  # a GET has no body: nothing but the client's going can arrive
+
+    tasks = asyncio.ensure_future(answer), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            return tasks[0].result()
+        raise ClientDisconnect
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _look(call: Call, order: ChangesOrder) -> tuple[int, ChangesPage]:
+    await call.reserve(MAX_PAGE_BYTES)
+    found = await call.run(call.store.changes, call.target.account, call.target.container, order)
+    if not _tells(found[1]):
+        call.purse.keep(0)  # it may wait for minutes
+    return found
+
+
+async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPage:
+    """What changed, as soon as anything has, or nothing after the time."""
+    bell = call.store.bell
+    container_id, page = await _look(call, order)
+    if _tells(page):
+        return page
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(woken.set)
+
+    deadline = time.monotonic() + wait_s
+    with bell.listening(container_id, wake):
+        while True:
+            # After the listening has begun: what was committed before is seen, all else rings.
+            _, page = await _look(call, order)
+            if _tells(page) or bell.closed:
+                return page
+            with anyio.move_on_after(deadline - time.monotonic()) as scope:
+                await woken.wait()
+            if scope.cancelled_caught:
+                return page
+            woken.clear()
+
+
+def _tells(page: ChangesPage) -> bool:
+    return bool(page.objects or page.deleted or page.moves)
+
+
+def _order(call: Call) -> ChangesOrder:
+    parameters = call.target.parameters
+    if "since" not in parameters:
+        raise BadRequest("changes: expected since=VERSION, 0 for all that there is")
+    _, _, limit = call.page()
+    timestamp = parameters.get("timestamp")
+    return ChangesOrder(
+        since=headers.parse_decimal("since", parameters["since"]),
+        modified_us=None if timestamp is None else headers.parse_timestamp(timestamp),
+        identity=parameters.get("identity"),
+        limit=limit,
+        moves="moves" in parameters,
+        without=changes.decode_ranges(parameters["without"]) if "without" in parameters else (),
+    )
+
+
+def _wait_s(call: Call) -> float:
+    wanted = headers.parse_decimal("wait", call.target.parameters.get("wait", "0"))
+    return float(min(wanted, changes.MAX_WAIT_S))

@@ -1,0 +1,1 @@
+"""The server's database: what a transaction reads and writes."""

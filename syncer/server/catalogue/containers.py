@@ -1,0 +1,143 @@
+"""Accounts and containers: what a transaction reads and writes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from syncer.protocol.pithos.listing import ContainerRow
+from syncer.server.catalogue.catalogue import Change, Reading
+from syncer.server.catalogue.schema import ID, SERIAL, ContainerRecord, Settings, container_settings_key
+from syncer.server.errors import Conflict, NotFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountSummary:
+    """What HEAD of an account tells."""
+
+    containers: int
+    objects: int
+    bytes_used: int
+    modified_us: int
+    settings: Settings
+
+
+def existing(view: Reading, account: str, container: str) -> tuple[int, ContainerRecord]:
+    """An account's id and one of its containers.
+
+    Raises:
+        NotFound: There is no such container.
+    """
+    account_id = view.account(account)
+    record = None if account_id is None else view.container(account_id, container)
+    if account_id is None or record is None:
+        raise NotFound("Container does not exist")
+    return account_id, record
+
+
+def exists(view: Reading, account: str, container: str) -> bool:
+    """Whether there is such a container."""
+    account_id = view.account(account)
+    return account_id is not None and view.container(account_id, container) is not None
+
+
+def all_of(view: Reading, account: str, after: str = "", prefix: str = "") -> Iterator[ContainerRow]:
+    """An account's containers in byte order of their names."""
+    account_id = view.account(account)
+    if account_id is None:
+        return
+    head = ID.pack(account_id)
+    start = head + (after.encode("utf-8") + b"\0" if after else b"")
+    for key, raw in view.rows("containers", head + prefix.encode("utf-8"), start):
+        record = ContainerRecord.decode(raw)
+        yield ContainerRow(
+            name=key[ID.size :].decode("utf-8"),
+            count=record.object_count,
+            size_bytes=record.bytes_used,
+            modified_us=record.modified_us,
+        )
+
+
+def summary(view: Reading, account: str) -> AccountSummary:
+    """Sums over an account's containers."""
+    rows = list(all_of(view, account))
+    return AccountSummary(
+        containers=len(rows),
+        objects=sum(row.count for row in rows),
+        bytes_used=sum(row.size_bytes for row in rows),
+        modified_us=max((row.modified_us for row in rows), default=0),
+        settings=view.account_settings(view.account(account)),
+    )
+
+
+def bytes_used(view: Reading, account: int) -> int:
+    """Sum of the sizes of an account's current objects."""
+    return sum(ContainerRecord.decode(raw).bytes_used for _, raw in view.rows("containers", ID.pack(account)))
+
+
+def create(change: Change, account: str, container: str, uuid: bytes) -> bool:
+    """Make a container.
+
+    Args:
+        change: The transaction.
+        account: Whose.
+        container: Its name.
+        uuid: Its identity, if it is made.
+
+    Returns:
+        False if it exists already.
+    """
+    account_id = change.account(account)
+    if account_id is not None and change.container(account_id, container) is not None:
+        return False
+    now_us = change.stamp_us()
+    record = ContainerRecord(
+        container_id=change.next_node(),
+        uuid=uuid,
+        object_count=0,
+        bytes_used=0,
+        version=0,
+        modified_us=now_us,
+        created_us=now_us,
+    )
+    change.put_container(change.make_account(account), container, record)
+    return True
+
+
+def delete(change: Change, account: str, container: str) -> None:
+    """Delete an empty container and its history. Its rows are removed later, by the sweep.
+
+    Raises:
+        NotFound: There is no such container.
+        Conflict: It has objects.
+    """
+    account_id, record = existing(change, account, container)
+    if record.object_count:
+        raise Conflict("Container is not empty")
+    change.delete_container(account_id, container)
+    change.touched.add(record.container_id)
+    change.put_settings(container_settings_key(record.container_id), None)
+    change.put("doomed", SERIAL.pack(record.container_id), b"")
+
+
+def record_change(
+    record: ContainerRecord, *, objects: int, size_bytes: int, version: int, modified_us: int
+) -> ContainerRecord:
+    """A container after a change of one of its objects.
+
+    Args:
+        record: Before.
+        objects: How many more there are.
+        size_bytes: How many more bytes they have.
+        version: Serial of the change.
+        modified_us: Its time.
+    """
+    return ContainerRecord(  # not `replace`, which takes four times as long, for each object of a bulk
+        container_id=record.container_id,
+        uuid=record.uuid,
+        object_count=record.object_count + objects,
+        bytes_used=record.bytes_used + size_bytes,
+        version=version,
+        modified_us=modified_us,
+        created_us=record.created_us,
+    )

@@ -1,0 +1,136 @@
+"""Which names of a container a listing shows: by marker, prefix and delimiter, of one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
+from typing import Final
+
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
+from syncer.protocol.pithos.metafilter import NO_FILTER, MetaFilter
+from syncer.protocol.pithos.sharing import sharing_value
+from syncer.server.catalogue import grants, objects
+from syncer.server.catalogue.catalogue import Reading
+from syncer.server.catalogue.schema import ContainerRecord, NameRecord
+from syncer.server.errors import Refusal
+from syncer.server.store.purge import version_at
+
+_ROW_BYTES: Final = 1024
+_ITEM_BYTES: Final = 200  # two strings and their places in a dict
+_COPIES: Final = 3  # of a text on its way: as it is, in JSON, in the reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What a listing is to show, in byte order of the names (UTF-8).
+
+    Attributes:
+        marker: Only what is behind this name, which need not exist.
+        prefix: Only names that begin so.
+        delimiter: Names that have it behind the prefix are grouped: one row stands for all that agree up to and with
+            the first one. "" groups nothing.
+        hides_groups: Leave the rows of groups out: what lies directly in a directory.
+        limit: At most so many rows.
+        visible: Whether a name may be shown at all.
+        only_shared: Only what is shared with others, by itself or with a directory above it.
+        until_us: What there was at this moment; None: what there is.
+        meta: What the metadata must be.
+    """
+
+    marker: str = ""
+    prefix: str = ""
+    delimiter: str = ""
+    hides_groups: bool = False
+    limit: int = MAX_ROWS
+    visible: Callable[[str], bool] | None = None
+    only_shared: bool = False
+    until_us: int | None = None
+    meta: MetaFilter = NO_FILTER
+
+
+class Heavy(Refusal):
+    """The rows need more memory than was said. Never leaves the server: list again with more of it."""
+
+
+def weight(state: ObjectState) -> int:
+    """Bytes that a row takes at the most, with its text: what has no metadata takes 1 KiB."""
+    meta = state.meta or {}
+    return _ROW_BYTES + sum(_ITEM_BYTES + _COPIES * (len(key) + len(value)) for key, value in meta.items())
+
+
+def select(
+    view: Reading, container: ContainerRecord, wanted: Selection, most_bytes: int | None = None
+) -> list[ObjectRow | SubdirectoryRow]:
+    """The rows of one listing.
+
+    Raises:
+        Heavy: They take more than `most_bytes`.
+    """
+    if wanted.only_shared and wanted.visible is None:
+        wanted = replace(wanted, visible=lambda name: any(grants.granted_by(view, container.container_id, name)))
+    found: list[ObjectRow | SubdirectoryRow] = []
+    size_bytes = 0
+    for row in islice(_rows(view, container, wanted), wanted.limit):
+        size_bytes += weight(row.state) if isinstance(row, ObjectRow) else _ROW_BYTES
+        if most_bytes is not None and size_bytes > most_bytes:
+            raise Heavy("too much metadata")
+        found.append(row)
+    return found
+
+
+def names(view: Reading, container: ContainerRecord, wanted: Selection) -> list[NameRecord]:
+    """The rows of existing names, by prefix alone."""
+    head = wanted.prefix.encode("utf-8")
+    found = takewhile(lambda row: row[0].startswith(head), view.names(container.container_id, head))
+    return list(islice((row for _, row in found if not row.deleted), wanted.limit))
+
+
+def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Iterator[ObjectRow | SubdirectoryRow]:
+    head, marker = wanted.prefix.encode("utf-8"), wanted.marker.encode("utf-8")
+    start: bytes | None = max(head, marker + b"\0" if marker else b"")
+    while start is not None:
+        group = None
+        for name, row in view.names(container.container_id, start):
+            if not name.startswith(head):
+                return
+            state = _state(view, name, row, wanted)
+            if state is None:
+                continue
+            group = _group(name, len(head), wanted.delimiter.encode("utf-8"))
+            if group is not None:
+                break
+            yield _object(view, name, row, state)
+        # A group is looked at once: a directory of a million objects costs its listing one row.
+        start = None if group is None else _behind(group)
+        if group is not None and group > marker and not wanted.hides_groups:
+            yield SubdirectoryRow(name=group.decode("utf-8"))
+
+
+def _group(name: bytes, skip: int, delimiter: bytes) -> bytes | None:
+    """The part of a name that stands for its group, if it has more behind the delimiter."""
+    at = name.find(delimiter, skip) if delimiter else -1
+    end = at + len(delimiter)
+    return name[:end] if at >= 0 and end < len(name) else None
+
+
+def _behind(group: bytes) -> bytes:
+    """The least name greater than all that begin with `group`. UTF-8 has no byte 0xff."""
+    return group[:-1] + bytes([group[-1] + 1])
+
+
+def _state(view: Reading, name: bytes, row: NameRecord, wanted: Selection) -> ObjectState | None:
+    """The version of a name that is wanted, if one is."""
+    if wanted.until_us is None:
+        found = None if row.deleted else (row.newest, view.existing_version(row.newest))
+    else:
+        found = version_at(view, row, wanted.until_us)
+    if found is None or not (wanted.visible is None or wanted.visible(name.decode("utf-8"))):
+        return None
+    return objects.state_of(*found) if wanted.meta.matches(found[1].meta) else None
+
+
+def _object(view: Reading, name: bytes, row: NameRecord, state: ObjectState) -> ObjectRow:
+    readers = grants.readers(view, row.slot) if view.count("grants") else []
+    return ObjectRow(name=name.decode("utf-8"), state=state, sharing=sharing_value(readers) if readers else "")

@@ -1,0 +1,1 @@
+"""HTTP that is safe against whoever connects, and the application behind it."""

@@ -1,0 +1,124 @@
+"""Requests with `?delimiter=`: an object together with all whose names begin with its name and the delimiter.
+
+Each is one transaction: all of it, or nothing. The object itself need not exist, if something below it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.names import object_name_problem
+from syncer.server.catalogue import objects
+from syncer.server.catalogue.catalogue import Change
+from syncer.server.catalogue.containers import existing
+from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.errors import BadRequest, NotFound
+from syncer.server.store.conditions import Conditions
+
+Transfer = Callable[[Place, Place, TransferOrder], ObjectState]
+
+
+def delete(change: Change, place: Place, delimiter: str, conditions: Conditions) -> int:
+    """Delete an object and all below it.
+
+    Args:
+        change: The transaction.
+        place: Which one.
+        delimiter: What separates it from those below.
+        conditions: On the object itself.
+
+    Returns:
+        Serial of the last deletion marker.
+
+    Raises:
+        NotFound: No such container, or nothing there.
+        PreconditionFailed: A condition doesn't hold.
+    """
+    found = objects.look(change, place)
+    objects.require(conditions, found)
+    places = _existing_below(change, place, delimiter) + ([place] if found.version is not None else [])
+    if not places:
+        raise NotFound("Object does not exist")
+    return [objects.delete(change, one, Conditions()) for one in places][-1]
+
+
+def empty(change: Change, account: str, container: str) -> None:
+    """Delete all objects of a container.
+
+    Raises:
+        NotFound: There is no such container.
+    """
+    for place in _existing_below(change, Place(account=account, container=container, name=""), ""):
+        objects.delete(change, place, Conditions())
+
+
+def transfer(
+    change: Change,
+    source: Place,
+    destination: Place,
+    delimiter: str,
+    order: TransferOrder,
+    act: Transfer,
+    *,
+    moves: bool,
+) -> ObjectState:
+    """Move or copy an object and all below it; those below keep their metadata.
+
+    Args:
+        change: The transaction.
+        source: Which one.
+        destination: Its new name; not below the source.
+        delimiter: What separates it from those below.
+        order: For the object itself.
+        act: Moves or copies one object.
+        moves: Which of them.
+
+    Returns:
+        The object's new version, or that of the last one below it if it doesn't exist.
+
+    Raises:
+        NotFound: No such container, or nothing there.
+        PreconditionFailed: A condition doesn't hold.
+        OverQuota: There is no room for all of it.
+        BadRequest: The destination lies below the source, or a name would become too long.
+    """
+    inside = destination.container == source.container and destination.name.startswith(source.name + delimiter)
+    if inside or source == destination:
+        raise BadRequest("The destination is, or lies below, the source")
+    found, target = objects.look(change, source), objects.look(change, destination)
+    below = [
+        (one, replace(destination, name=destination.name + one.name[len(source.name) :]))
+        for one in _existing_below(change, source, delimiter)
+    ]
+    for _, new in below:
+        problem = object_name_problem(new.name)
+        if problem is not None:
+            raise BadRequest(f"Unsafe object name {new.name[:100]!r}: {problem}")
+    objects.require(order.source, found)
+    objects.require(order.destination, target)
+    if found.version is None and not below:
+        raise NotFound("Object does not exist")
+    pairs = [(objects.look(change, old), objects.look(change, new)) for old, new in below]
+    objects.require_room_for_transfers(change, [(found, target), *pairs], moves=moves)
+    plain = TransferOrder(has_room=True)
+    if found.version is None:
+        return [act(old, new, plain) for old, new in below][-1]
+    state = act(source, destination, replace(order, has_room=True))
+    for old, new in below:
+        act(old, new, plain)
+    return state
+
+
+def _existing_below(change: Change, place: Place, delimiter: str) -> list[Place]:
+    """The objects below a place, by name."""
+    _, container = existing(change, place.account, place.container)
+    head = (place.name + delimiter).encode("utf-8")
+    places = []
+    for name, row in change.names(container.container_id, head):
+        if not name.startswith(head):
+            break
+        if not row.deleted:
+            places.append(replace(place, name=name.decode("utf-8")))
+    return places

@@ -1,0 +1,64 @@
+"""Content on its way in: blocks are stored as a body comes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Self
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.directory import BlockDirectory
+from syncer.server.store.spool import IdSpool
+
+
+class Incoming:
+    """Content on its way in: blocks are stored as they fill, so that memory holds one block and one piece.
+
+    Attributes:
+        size_bytes: Taken so far.
+        md5: Of that, if it was asked for.
+    """
+
+    def __init__(self, blocks: BlockDirectory, *, md5: bool, folder: str) -> None:
+        self._blocks = blocks
+        self._hold = blocks.hold()
+        self._rest = bytearray()
+        self._ids = IdSpool(folder)
+        self.size_bytes = 0
+        self.md5 = hashlib.md5(usedforsecurity=False) if md5 else None
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes; may wait for the disk."""
+        self.size_bytes += len(data)
+        if self.md5 is not None:
+            self.md5.update(data)
+        if self._rest:
+            self._rest += data
+            data = bytes(self._rest)
+            self._rest.clear()
+        size = self._blocks.block_size
+        whole = len(data) // size * size
+        self._ids.append(b"".join([self._blocks.put(data[at : at + size], self._hold) for at in range(0, whole, size)]))
+        self._rest += data[whole:]
+
+    def finish(self) -> IdSpool:
+        """All of it, as the ids of its blocks, which stay until `close`. The blocks are not durable yet."""
+        if self._rest:
+            self._ids.append(self._blocks.put(bytes(self._rest), self._hold))
+            self._rest.clear()
+        return self._ids
+
+    def block_list(self) -> BlockList:
+        """All of it after `finish`, if it is not long."""
+        ids = self._ids.ids(0, len(self._ids))
+        return BlockList(block_size=self._blocks.block_size, size_bytes=self.size_bytes, ids=ids)
+
+    def close(self) -> None:
+        """Let go of the blocks: after the commit, or when there will be none."""
+        self._hold.release()
+        self._ids.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

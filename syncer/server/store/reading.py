@@ -1,0 +1,223 @@
+"""Reading objects: versions, their block lists and their bytes, on snapshots. Thread-safe, synchronous."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.extents import block_count, spans
+from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.errors import BlockfsError
+from syncer.protocol.extensions.hashmap_delta import Splice
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import VersionRow
+from syncer.server.catalogue import containers, contents, listings, objects
+from syncer.server.catalogue.catalogue import Catalogue, Reading
+from syncer.server.catalogue.listings import Selection
+from syncer.server.catalogue.objects import Place
+from syncer.server.catalogue.schema import VersionRecord, uuid_text
+from syncer.server.errors import NotModified, PreconditionFailed, Refusal
+from syncer.server.store import deltas
+from syncer.server.store.conditions import UNCONDITIONAL, Conditions, Verdict, judge_read
+
+_READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectView:
+    """One version, open for reading. Its block list is immutable.
+
+    Attributes:
+        state: What replies tell; of a joined object, its size is that of all segments together.
+        record: Its row. Leaves are looked up when they are read: a HEAD needs none, and a manifest may name thousands.
+        manifest: Where its segments are, "" for an ordinary object.
+        segments: Of a joined object: what its content is made of, in order.
+    """
+
+    state: ObjectState
+    record: VersionRecord
+    manifest: str = ""
+    segments: tuple[ObjectView, ...] = ()
+
+
+class ObjectReader:
+    """What a store does without writing.
+
+    Attributes:
+        block_size: Bytes.
+    """
+
+    def __init__(self, catalogue: Catalogue, blocks: BlockDirectory) -> None:
+        self._catalogue = catalogue
+        self._blocks = blocks
+        self.block_size: Final = blocks.block_size
+
+    def open_object(
+        self, place: Place, *, version: int | None, conditions: Conditions, joins: bool = False
+    ) -> ObjectView:
+        """A version of an object, the current one for None.
+
+        Args:
+            place: Which.
+            version: Its serial.
+            conditions: On it.
+            joins: An object with a manifest has the content of its segments, as they are now.
+
+        Raises:
+            NotFound: No such container, object or version.
+            PreconditionFailed: A condition doesn't hold.
+            NotModified: The client has it already.
+        """
+        with self._catalogue.reading() as view:
+            serial, record = objects.read_version(view, place, version)
+            state = objects.state_of(serial, record)
+            if joins and record.manifest:  # its time says nothing of its segments
+                conditions = replace(conditions, if_modified_since=None)
+            verdict = judge_read(conditions, state)
+            if verdict is Verdict.FAILED:
+                raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
+            if verdict is Verdict.NOT_MODIFIED:
+                raise NotModified("Not modified", {"ETag": f'"{conditions.tag_of(state)}"'})
+            opened = _view(serial, record)
+            return self._joined(view, place.account, opened) if joins and opened.manifest else opened
+
+    def leaf_keys(self, opened: ObjectView) -> bytes:
+        """Concatenated keys of an object's leaves."""
+        with self._catalogue.reading() as view:
+            return contents.leaf_keys(view, opened.record, self.block_size)
+
+    def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
+        """An object with its segments; none if their container is gone."""
+        container, _, prefix = opened.manifest.partition("/")
+        if not containers.exists(view, account, container):
+            return opened
+        _, record = containers.existing(view, account, container)
+        rows = listings.names(view, record, Selection(prefix=prefix))
+        # Of a segment nothing is told but its bytes: thousands of them with their metadata would be some 100 MB.
+        segments = tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
+        size = sum(segment.state.size_bytes for segment in segments)
+        return replace(opened, state=replace(opened.state, size_bytes=size, md5=None), segments=segments)
+
+    def history(self, place: Place, most: int | None = None) -> list[VersionRow]:
+        """Versions of a name, ascending: the last so many, or all."""
+        with self._catalogue.reading() as view:
+            return objects.history(view, place, most)
+
+    def ids(self, opened: ObjectView, first: int, count: int) -> bytes:
+        """Some of an object's block ids, concatenated.
+
+        Args:
+            opened: The object.
+            first: Index of the first.
+            count: How many, within the object.
+        """
+        first_leaf, skip = divmod(first, LEAF_IDS)
+        last_leaf = -(-(first + count) // LEAF_IDS)
+        with self._catalogue.reading() as view:
+            keys = contents.leaf_keys(view, opened.record, self.block_size)[first_leaf * ID_SIZE : last_leaf * ID_SIZE]
+            run = b"".join(contents.read_leaves(view, keys))
+        return run[skip * ID_SIZE : (skip + count) * ID_SIZE]
+
+    def id_runs(self, opened: ObjectView) -> Iterator[bytes]:
+        """All of an object's ids, in runs; each `next` may wait for the disk."""
+        total = block_count(opened.state.size_bytes, self.block_size)
+        step = 16 * LEAF_IDS
+        for first in range(0, total, step):
+            yield self.ids(opened, first, min(step, total - first))
+
+    def filled(self, opened: ObjectView) -> Iterator[Splice]:
+        """An object's block list without its holes; each `next` may wait for the disk."""
+        return deltas.splices(b"", self.leaf_keys(opened), self._leaf)
+
+    def splices(self, opened: ObjectView, place: Place, since: int) -> Iterator[Splice] | None:
+        """What differs from an older version of the object; each `next` may wait for the disk.
+
+        Returns:
+            None when that version is not known as one of this object, by name or by uuid.
+        """
+        with self._catalogue.reading() as view:
+            row, older = objects.look(view, place).row, view.version(since)
+            if older is None or older.deleted:
+                return None
+            if uuid_text(older.uuid) != opened.state.uuid and (row is None or row.slot != older.slot):
+                return None
+            old_keys = contents.leaf_keys(view, older, self.block_size)
+            new_keys = contents.leaf_keys(view, opened.record, self.block_size)
+
+        return deltas.splices(old_keys, new_keys, self._leaf)
+
+    def _leaf(self, key: bytes) -> bytes:
+        with self._catalogue.reading() as view:
+            return contents.leaf_row(view, key)[ID_SIZE:]
+
+    def content(self, opened: ObjectView, start: int, length: int) -> Iterator[bytes]:
+        """A byte range of an object, in pieces of about 1 MiB; each `next` may wait for the disk.
+
+        Raises:
+            CorruptBlockError: While iterating: a block is not readable. What was yielded before is right.
+        """
+        if opened.manifest and opened.segments:
+            for segment in opened.segments:
+                size = segment.state.size_bytes
+                first, last = max(0, start), min(size, start + length)
+                if first < last:
+                    yield from self.content(segment, first, last - first)
+                start -= size
+            return
+        step = max(1, _READ_STEP_BYTES // self.block_size) * self.block_size
+        end = start + length
+        while start < end:
+            piece_end = min(end, (start // step + 1) * step)
+            yield self._piece(opened, start, piece_end - start)
+            start = piece_end
+
+    def _piece(self, opened: ObjectView, start: int, length: int) -> bytes:
+        """Some bytes, within a few blocks."""
+        parts = list(spans(start, length, self.block_size))
+        first = parts[0].index
+        ids = self.ids(opened, first, len(parts))
+        pieces = []
+        for at, span in enumerate(parts):
+            block_id = BlockId(ids[at * ID_SIZE : (at + 1) * ID_SIZE])
+            pieces.append(self._blocks.read(block_id, span.start, span.length))
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def small_contents(self, at: Place, wanted: Sequence[tuple[str, int]], most_bytes: int) -> list[bytes | None]:
+        """Contents of at most a block each.
+
+        Args:
+            at: The container.
+            wanted: Names and versions.
+            most_bytes: In all (one may exceed it, if it is the first).
+
+        Returns:
+            In the order of `wanted`; None for what is not there, longer, not readable, or beyond `most_bytes`.
+        """
+        found: list[bytes | None] = []
+        left = most_bytes
+        for name, version in wanted:
+            data = self._small_content(replace(at, name=name), version) if left > 0 else None
+            left -= len(data or b"")
+            found.append(data)
+        return found
+
+    def _small_content(self, place: Place, version: int) -> bytes | None:
+        try:
+            opened = self.open_object(place, version=version, conditions=UNCONDITIONAL)
+            size = opened.state.size_bytes
+            return b"".join(self.content(opened, 0, size)) if size <= self.block_size else None
+        except (Refusal, BlockfsError):  # a request for it alone says what is wrong
+            return None
+
+    def block_list(self, opened: ObjectView) -> BlockList:
+        """An object's block list as a whole."""
+        ids = b"".join(self.id_runs(opened))
+        return BlockList(block_size=self.block_size, size_bytes=opened.state.size_bytes, ids=ids)
+
+
+def _view(serial: int, record: VersionRecord) -> ObjectView:
+    return ObjectView(state=objects.state_of(serial, record), record=record, manifest=record.manifest)

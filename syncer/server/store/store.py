@@ -1,0 +1,317 @@
+"""The object store: what requests ask for, on a catalogue and a block directory. Thread-safe, synchronous.
+
+Durability order of every write: blocks appended → synced (`BlockDirectory.sync`) → catalogue commit that names them →
+reply. An epoch hold spans from the first block to the commit, so the collector leaves them alone. A crash leaves blocks
+that nobody names (collected later), never a name without its blocks.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import uuid as uuids
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Final, Self
+
+from blockfs.blocks import gc
+from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.gc import GcResult
+from blockfs.blocks.ids import ID_SIZE
+from syncer.core.partial.subtrees import Guard
+from syncer.protocol.extensions.bulk import Operation, Result
+from syncer.protocol.extensions.changes import ChangesPage
+from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
+from syncer.server.catalogue import change_feed as history
+from syncer.server.catalogue import containers, listings, objects, settings, sweep
+from syncer.server.catalogue.catalogue import Catalogue, Change
+from syncer.server.catalogue.change_feed import ChangesOrder
+from syncer.server.catalogue.commits import Commits
+from syncer.server.catalogue.containers import AccountSummary
+from syncer.server.catalogue.contents import Prepared
+from syncer.server.catalogue.listings import Selection
+from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.schema import ContainerRecord, Settings, uuid_text
+from syncer.server.catalogue.settings import NO_SETTINGS, SettingsOrder
+from syncer.server.catalogue.sweep import SweepResult
+from syncer.server.errors import NotModified
+from syncer.server.folder import ServerFolder
+from syncer.server.notifier import Bell
+from syncer.server.store import bulk, purge
+from syncer.server.store import delimiter_ops as subtrees
+from syncer.server.store import subtree_move as whole_moves
+from syncer.server.store.conditions import (
+    Conditions,
+    listing_is_unchanged,
+    settled_time,
+)
+from syncer.server.store.subtree_move import Moved
+from syncer.server.store.writing import ObjectWriter
+
+GRACE_US: Final = 24 * 3600 * 1_000_000
+"""How long an uploaded block stays without a version that names it: an upload of 1 TiB takes a day at 100 Mbit/s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerView:
+    """What replies about a container tell.
+
+    Attributes:
+        record: Its row.
+        settings: What was set for it.
+        settled_us: Its time of change, for Last-Modified; see `conditions.settled_time`.
+    """
+
+    record: ContainerRecord
+    settings: Settings
+    settled_us: int
+
+    @property
+    def identity(self) -> str:
+        """UUID text of the container's life."""
+        return uuid_text(self.record.uuid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What a garbage collection did."""
+
+    catalogue: SweepResult
+    blocks: GcResult
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+class Store(ObjectWriter):
+    """One open store. Closed by `close`; one process at a time (the folder's lock)."""
+
+    def __init__(self, folder: ServerFolder, *, clock_us: Callable[[], int] = _clock_us) -> None:
+        """Open the store in a locked folder, or make it there.
+
+        Args:
+            folder: Made and locked by `ServerFolder.open`; closed with the store.
+            clock_us: Microseconds since the epoch.
+        """
+        self._folder = folder
+        self._clock_us = clock_us
+        blocks = BlockDirectory.open(folder.blocks)
+        try:
+            catalogue = Catalogue.open(folder.catalogue)
+        except BaseException:
+            blocks.close()
+            raise
+        self.bell: Final = Bell()
+        super().__init__(catalogue, blocks, Commits(catalogue, clock_us, self.bell.ring), folder.path)
+        # LMDB lets go of Python's lock for each row: two bulks that hand it to and fro take longer than one by one.
+        self._bulk_turn: Final = threading.Lock()  # not held while the disk is waited for
+        self.token_file: Final = folder.token
+
+    def close(self) -> None:
+        """Finish what is queued and close everything."""
+        self.bell.close()
+        self._commits.close()
+        self._catalogue.close()
+        self._blocks.close()
+        self._folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- accounts and containers
+
+    def account(self, account: str) -> AccountSummary:
+        """Sums over an account."""
+        with self._catalogue.reading() as view:
+            return containers.summary(view, account)
+
+    def containers(self, account: str, *, marker: str, prefix: str, limit: int) -> list[ContainerRow]:
+        """An account's containers behind `marker`, by name."""
+        with self._catalogue.reading() as view:
+            return list(islice(containers.all_of(view, account, marker, prefix), limit))
+
+    def create_container(self, account: str, container: str, order: SettingsOrder = NO_SETTINGS) -> bool:
+        """Make a container; False if it exists. Its settings are changed either way."""
+        fresh = uuids.uuid4().bytes
+
+        def act(change: Change) -> bool:
+            order.applied_to(Settings())  # refuses before anything is written
+            if containers.exists(change, account, container):
+                settings.set_for_container(change, account, container, order)
+                return False
+            containers.create(change, account, container, fresh)
+            settings.set_for_container(change, account, container, order)
+            return True
+
+        return self._commits.run(act)
+
+    def set_container(self, account: str, container: str, order: SettingsOrder) -> None:
+        """Change a container's settings."""
+        self._commits.run(lambda change: settings.set_for_container(change, account, container, order))
+
+    def set_quotas(self, quotas: Mapping[str, int]) -> None:
+        """Set the quotas of accounts, bytes by name; 0 for none. Those not named keep theirs: nobody can use them."""
+        self._commits.run(lambda change: settings.set_quotas(change, quotas))
+
+    def set_account(self, account: str, order: SettingsOrder) -> None:
+        """Change an account's settings."""
+        self._commits.run(lambda change: settings.set_for_account(change, account, order))
+
+    def delete_container(self, account: str, container: str) -> None:
+        """Delete an empty container and, later, its history."""
+        self._commits.run(lambda change: containers.delete(change, account, container))
+
+    def container(self, account: str, container: str) -> ContainerView:
+        """What a container is now."""
+        floor_us = self._commits.floor_us()  # before the snapshot
+        with self._catalogue.reading() as view:
+            _, record = containers.existing(view, account, container)
+            found = view.container_settings(record.container_id)
+        return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us))
+
+    def listing(
+        self,
+        account: str,
+        container: str,
+        wanted: Selection,
+        *,
+        since: int | None = None,
+        most_bytes: int | None = None,
+    ) -> tuple[ContainerView, list[ObjectRow | SubdirectoryRow]]:
+        """A container and what is wanted of its objects, by name, of one moment.
+
+        Raises:
+            Heavy: The rows take more than `most_bytes`.
+            NotFound: There is no such container.
+            NotModified: It has not changed since `since` (seconds since the epoch).
+        """
+        floor_us = self._commits.floor_us()  # before the snapshot
+        with self._catalogue.reading() as view:
+            _, record = containers.existing(view, account, container)
+            if listing_is_unchanged(since, record.modified_us):
+                raise NotModified("Not modified")
+            rows = listings.select(view, record, wanted, most_bytes)
+            found = view.container_settings(record.container_id)
+        return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us)), rows
+
+    def changes(self, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
+        """A container's id (for `bell`) and what changed in it since a version; see `history.changes`."""
+        with self._catalogue.reading() as view:
+            return history.changes(view, account, container, order)
+
+    # --- changing objects
+
+    def bulk(self, at: Place, operations: Sequence[Operation]) -> list[Result]:
+        """Do several small changes of one container in one durable transaction; each succeeds or fails on its own.
+
+        Raises:
+            NotFound: There is no such container.
+        """
+        results: list[Result] = []
+        with self._blocks.hold() as hold:
+            with self._bulk_turn:
+                lists = bulk.store_blocks(operations, self._blocks, hold)
+            self._blocks.sync()  # before the commit that names them
+            while len(results) < len(operations):  # again only for contents whose leaf was swept meanwhile
+                with self._bulk_turn, self._catalogue.reading() as view:
+                    account, _ = containers.existing(view, at.account, at.container)
+                    prepared = bulk.prepare(view, account, lists[len(results) :])
+                done = self._commits.run(partial(self._carry_out, at, operations[len(results) :], prepared))
+                results += [done[index] for index in range(len(done))]
+        return results
+
+    def _carry_out(
+        self, at: Place, operations: Sequence[Operation], prepared: Sequence[Prepared | None], change: Change
+    ) -> dict[int, Result]:
+        with self._bulk_turn:
+            return bulk.carry_out(change, at, operations, prepared)
+
+    def set_meta(self, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool) -> ObjectState:
+        """Change metadata; see `objects.set_meta`."""
+        return self._commits.run(lambda change: objects.set_meta(change, place, meta, conditions, update=update))
+
+    def delete(self, place: Place, conditions: Conditions, *, delimiter: str = "") -> int:
+        """Delete an object; with a delimiter, all below it as well. See `objects.delete`, `subtrees.delete`."""
+        if delimiter:
+            return self._commits.run(lambda change: subtrees.delete(change, place, delimiter, conditions))
+        return self._commits.run(lambda change: objects.delete(change, place, conditions))
+
+    def purge_object(self, place: Place, until_us: int) -> None:
+        """Forget an object's versions up to a moment, but for the current one; see `purge.purge_object`."""
+        self._commits.run(lambda change: purge.purge_object(change, place, until_us))
+
+    def purge(self, account: str, container: str, until_us: int) -> None:
+        """The same for all names of a container, deleted ones too; not in one transaction."""
+        start: bytes | None = b""
+        while start is not None:
+            act = partial(purge.purge_some, account=account, container=container, start=start, until_us=until_us)
+            start = self._commits.run(act)
+
+    def empty_container(self, account: str, container: str) -> None:
+        """Delete all objects of a container; see `subtrees.empty`."""
+        self._commits.run(lambda change: subtrees.empty(change, account, container))
+
+    def move(self, source: Place, destination: Place, order: TransferOrder, *, delimiter: str = "") -> ObjectState:
+        """Move an object; with a delimiter, all below it as well. See `objects.move`, `subtrees.transfer`."""
+
+        def act(change: Change) -> ObjectState:
+            one = partial(objects.move, change)
+            if delimiter:
+                return subtrees.transfer(change, source, destination, delimiter, order, one, moves=True)
+            return one(source, destination, order)
+
+        return self._commits.run(act)
+
+    def move_whole(self, source: Place, destination: Place, guard: Guard) -> Moved:
+        """Move a subtree that is exactly what a guard says; see `whole_moves.move`."""
+        return self._commits.run(lambda change: whole_moves.move(change, source, destination, guard))
+
+    def copy(
+        self,
+        source: Place,
+        destination: Place,
+        order: TransferOrder,
+        *,
+        version: int | None = None,
+        delimiter: str = "",
+    ) -> ObjectState:
+        """Copy an object, or an old version of it; with a delimiter, all below it as they are now.
+
+        See `objects.copy`, `subtrees.transfer`.
+        """
+
+        def act(change: Change) -> ObjectState:
+            def one(old: Place, new: Place, how: TransferOrder) -> ObjectState:
+                wanted = version if old == source else None
+                fresh = uuids.uuid4().bytes
+                return objects.copy(change, old, new, how, version=wanted, fresh_uuid=fresh, block_size=self.block_size)
+
+            if delimiter:
+                return subtrees.transfer(change, source, destination, delimiter, order, one, moves=False)
+            return one(source, destination, order)
+
+        return self._commits.run(act)
+
+    # --- keeping house
+
+    def collect_garbage(self, *, stop: Callable[[], bool] = lambda: False) -> Collected:
+        """Remove what no version names and nobody has uploaded within the last 24 h. Requests go on meanwhile.
+
+        Order: rows of the catalogue, durably → blocks that no remaining row names.
+
+        Args:
+            stop: Asked now and then; True ends the run early (CollectionStopped).
+        """
+        offset = secrets.randbelow(ID_SIZE - 8)
+        before_us = self._clock_us() - GRACE_US
+        swept = sweep.sweep(self._catalogue, self._commits, uploaded_before_us=before_us, offset=offset)
+        collected = gc.collect(self._blocks, lambda: sweep.live_blocks(self._catalogue), stop=stop)
+        return Collected(catalogue=swept, blocks=collected)
