@@ -1,6 +1,6 @@
 """Errors of blockfs: one root, typed fields, an exit code for the command line and an errno for the kernel.
 
-Only `fuse/errnos.py` turns them into errno values and only `cli/` turns them into exit codes; everybody else raises.
+Only `service/errnos.py` turns them into errno values and only `cli/` turns them into exit codes; everybody else raises.
 Messages name the thing, what was expected and what to do.
 """
 
@@ -153,3 +153,7 @@ class WouldBlock(BlockfsError):  # noqa: N818 - a control-flow signal of the fas
     """The fast path can't finish without waiting for a disk: call again in a thread with `may_block=True`."""
 
     errno = _errno.EAGAIN
+
+
+class MountError(BlockfsError):
+    """The kernel or fusermount3 refused to mount or unmount."""

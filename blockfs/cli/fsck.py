@@ -9,9 +9,9 @@ import click
 from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
 from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
-from blockfs.fuse import repair as offline_repair
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
+from blockfs.service import repair as offline_repair
 
 
 @click.command("fsck")

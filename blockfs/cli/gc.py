@@ -6,9 +6,9 @@ import click
 
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import GcReply
-from blockfs.fuse import offline
 from blockfs.runtime.output import json_line
 from blockfs.runtime.units import format_size
+from blockfs.service import offline
 
 
 @click.command("gc")

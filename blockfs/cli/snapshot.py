@@ -11,11 +11,11 @@ from blockfs.cli.groups import Verbs
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.errors import UsageError
-from blockfs.fuse import offline
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount, is_below
 from blockfs.runtime.output import JsonValue, json_line, shown, table, tell
 from blockfs.runtime.units import format_size
+from blockfs.service import offline
 
 
 class _Verbs(Verbs):

@@ -12,9 +12,9 @@ import click
 from blockfs.cli.parameters import PATH, json_option
 from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError, RequestError
 from blockfs.errors import BlockfsError, NotFoundError
-from blockfs.fuse.dying import end_dying
-from blockfs.fuse.holders import Holder, holders_of
-from blockfs.fuse.mountpoints import mount_at, unmount
+from blockfs.mount.abort import end_dying
+from blockfs.mount.holders import Holder, holders_of
+from blockfs.mount.mountpoints import mount_at, unmount
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount

@@ -1,1 +1,1 @@
-"""FUSE front-ends and the mount process. The only importer of pyfuse3."""
+"""The kernel's protocol: its requests become calls of the engine. The only importer of pyfuse3."""

@@ -30,17 +30,16 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.acl import ACCESS
 from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.names.listing import Listing
-from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
-from blockfs.fuse.counters import Counters
-from blockfs.fuse.errnos import EXPECTED, errno_of
+from blockfs.errors import BlockfsError, FsError, MountError, NoSpaceError, WouldBlock
+from blockfs.fuse.fairness import Hurry, Limit
 from blockfs.fuse.handles import OpenFile, reads_for_a_user
-from blockfs.fuse.hurry import Hurry, Limit
-from blockfs.fuse.mountpoints import MountError
-from blockfs.fuse.requests import ACTIVITY, KERNEL, Effect
-from blockfs.fuse.upkeep import paths_of
 from blockfs.fuse.writeback import take_pages
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
+from blockfs.service.counters import Counters
+from blockfs.service.errnos import EXPECTED, errno_of
+from blockfs.service.maintenance import paths_of
+from blockfs.service.requests import ACTIVITY, KERNEL, Effect
 from blockfs.tree.schema import Kind
 
 CACHE_S: Final = 86400.0

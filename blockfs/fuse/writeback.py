@@ -11,11 +11,11 @@ import os
 from typing import Final
 
 from blockfs.engine.filesystem import Filesystem
-from blockfs.fuse.upkeep import paths_of
 from blockfs.runtime.atomic import space_errors
 from blockfs.runtime.linux import write_back_all
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
+from blockfs.service.maintenance import paths_of
 from blockfs.tree.schema import ROOT_INO
 
 _TRIES: Final = 4  # a name may go, and another come, between the look and the open

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from blockfs.engine.names.inodes import Nodes
-from blockfs.fuse.process import MountOptions, run_daemon
+from blockfs.mount.process import MountOptions, run_daemon
 from blockfs.runtime.notify import ServiceManager
 from blockfs.tree.store import Tree
 

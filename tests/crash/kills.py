@@ -104,7 +104,7 @@ class Victim:
             assert load.stdout.readline(), "the load did not begin"
             self.tally.moments[trigger.wait()] += 1
             if not self.machines.kill_mount("victim", patience_s=10):
-                self.tally.undying += 1  # blockfs/fuse/dying.py: the load waits, too, until somebody ends it
+                self.tally.undying += 1  # blockfs/mount/abort.py: the load waits, too, until somebody ends it
                 self.machines.run("umount", self.mount)
             load.wait()
         assert load.returncode == 0

@@ -17,7 +17,7 @@ from typing import Protocol
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FsError
-from blockfs.fuse import upkeep
+from blockfs.service import maintenance as upkeep
 from tests.power.disk import SIZE_BYTES, MountedImage, RecordedDisk
 from tests.power.load import Log, run_load
 from tests.power.promises import BrokenPromiseError

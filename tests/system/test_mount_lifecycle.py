@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.fuse.queue import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND
+from blockfs.mount.connection_limits import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
 from tests.conftest import Mounted

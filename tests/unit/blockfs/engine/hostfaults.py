@@ -29,9 +29,9 @@ from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import BlockfsError
-from blockfs.fuse import upkeep
-from blockfs.fuse.errnos import errno_of
 from blockfs.runtime.atomic import space_errors
+from blockfs.service import maintenance as upkeep
+from blockfs.service.errnos import errno_of
 from blockfs.tree.findings import Problem
 from blockfs.tree.overlay import ChangeSet, OverlayStore
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO

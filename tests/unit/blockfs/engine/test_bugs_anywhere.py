@@ -25,7 +25,7 @@ from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import AbandonedError, BlockfsError
-from blockfs.fuse import upkeep
+from blockfs.service import maintenance as upkeep
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 from tests.unit.blockfs.engine.volumes import USER, make

@@ -15,8 +15,8 @@ from blockfs.engine.copies.apply import Apply, RefusedError
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FormatTooNewError, FsError
-from blockfs.fuse import upkeep
-from blockfs.fuse.changes import sealed_file
+from blockfs.service import maintenance as upkeep
+from blockfs.service.changes import sealed_file
 from blockfs.tree import upgrade
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import META_FORMAT, PLAIN_FORMAT, ROOT_INO, SNAPSHOTS_INO, Table, decode_format

@@ -18,7 +18,7 @@ import pytest
 from blockfs.blocks import directory
 from blockfs.blocks.scrub import scrub
 from blockfs.engine.filesystem import Filesystem
-from blockfs.fuse import upkeep
+from blockfs.service import maintenance as upkeep
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.blocks.disks import Died as DiskDied
 from tests.unit.blockfs.blocks.disks import PowerCutDisk, memory_folder

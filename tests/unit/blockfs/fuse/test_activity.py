@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from blockfs.fuse.activity import Activity
+from blockfs.service.activity import Activity
 
 LONG_S = 600.0
 

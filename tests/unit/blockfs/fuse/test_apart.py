@@ -12,7 +12,7 @@ import pytest
 from blockfs.control.protocol import GcReply
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError
-from blockfs.fuse.apart import apart
+from blockfs.service.child import apart
 from tests.unit.blockfs.engine.volumes import config, make
 
 DONE = GcReply(blocks_removed=1, bytes_freed=2)

@@ -14,10 +14,10 @@ from blockfs.blocks import gc
 from blockfs.engine import volume as volumes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
-from blockfs.fuse import collector as collectors
-from blockfs.fuse import upkeep
-from blockfs.fuse.collector import Collector
-from blockfs.fuse.counters import Counters
+from blockfs.service import collector as collectors
+from blockfs.service import maintenance as upkeep
+from blockfs.service.collector import Collector
+from blockfs.service.counters import Counters
 
 
 @pytest.fixture

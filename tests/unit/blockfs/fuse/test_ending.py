@@ -18,8 +18,8 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.copies.portions import StoppedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
-from blockfs.fuse.counters import Counters
-from blockfs.fuse.handler import MountHandler, MountSession
+from blockfs.service.counters import Counters
+from blockfs.service.handler import MountHandler, MountSession
 from blockfs.tree.schema import ROOT_INO
 
 

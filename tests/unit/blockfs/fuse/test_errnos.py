@@ -15,7 +15,7 @@ from blockfs.errors import (
     NoSpaceError,
     UsageError,
 )
-from blockfs.fuse.errnos import errno_of
+from blockfs.service.errnos import errno_of
 
 
 @pytest.mark.parametrize(

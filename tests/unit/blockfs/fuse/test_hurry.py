@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from blockfs.fuse.hurry import Hurry
+from blockfs.fuse.fairness import Hurry
 
 STREAM, DATABASE = 2, 3
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.errors import NotFoundError, UsageError
-from blockfs.fuse import mountpoints
-from blockfs.fuse.mountpoints import MountBusyError, MountError
+from blockfs.errors import MountError, NotFoundError, UsageError
+from blockfs.mount import mountpoints
+from blockfs.mount.mountpoints import MountBusyError
 from blockfs.runtime import mountinfo
 
 

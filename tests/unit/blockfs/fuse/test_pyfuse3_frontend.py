@@ -21,8 +21,8 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import CorruptBlockError, NoSpaceError, WouldBlock
 from blockfs.fuse import pyfuse3_frontend as frontends
-from blockfs.fuse.counters import Counters
 from blockfs.fuse.pyfuse3_frontend import Operations
+from blockfs.service.counters import Counters
 
 ROOT = 1
 

@@ -20,7 +20,7 @@ from blockfs.blocks.pins import Pins
 from blockfs.control.protocol import FsckReply
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
-from blockfs.fuse.repair import fsck
+from blockfs.service.repair import fsck
 from blockfs.tree.environment import open_tables, open_tree_environment
 from blockfs.tree.repair import TreeRepair
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Kind, Table, ino_key, parent_key

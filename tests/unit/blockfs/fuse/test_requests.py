@@ -22,10 +22,10 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import AbandonedError
 from blockfs.fuse import pyfuse3_frontend as frontends
-from blockfs.fuse.counters import Counters
-from blockfs.fuse.handler import BugError, MountHandler
 from blockfs.fuse.pyfuse3_frontend import Operations
-from blockfs.fuse.requests import KERNEL, LOOKING, Effect
+from blockfs.service.counters import Counters
+from blockfs.service.handler import BugError, MountHandler
+from blockfs.service.requests import KERNEL, LOOKING, Effect
 
 ALL_CONTROL: list[type[msgspec.Struct]] = sorted(typing.get_args(protocol.Request), key=lambda one: one.__name__)
 

@@ -10,7 +10,7 @@ import pytest
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.engine.filesystem import Filesystem
-from blockfs.fuse import upkeep
+from blockfs.service import maintenance as upkeep
 from tests.unit.blockfs.engine.volumes import config, create, make
 
 DATA = b"x" * 4096

@@ -9,7 +9,7 @@ import stat
 import subprocess
 from typing import Final
 
-from blockfs.errors import BlockfsError, NotFoundError, UsageError
+from blockfs.errors import BlockfsError, MountError, NotFoundError, UsageError
 from blockfs.runtime.linux import MNT_DETACH, umount2
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE, Mount, is_below, read_mounts
@@ -32,10 +32,6 @@ class MountBusyError(BlockfsError):
             f"{shown(mountpoint)} is busy: an open file or a working directory is on it "
             f"(`fuser -vm {shown(mountpoint)}` lists who); close them and try again"
         )
-
-
-class MountError(BlockfsError):
-    """The kernel or fusermount3 refused to mount or unmount."""
 
 
 def check_places(volume: bytes, mountpoint: bytes) -> None:

@@ -34,15 +34,16 @@ from blockfs.errors import (
     ReadOnlyError,
     UsageError,
 )
-from blockfs.fuse import changes, upkeep
-from blockfs.fuse.counters import Counters
-from blockfs.fuse.errnos import EXPECTED
-from blockfs.fuse.figures import figures_of
-from blockfs.fuse.requests import LOOKING
-from blockfs.fuse.snapshot_changes import SnapshotListing, frozen_file
-from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, errors_of_restore, snapshots_reply
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
+from blockfs.service import changes
+from blockfs.service import maintenance as upkeep
+from blockfs.service.counters import Counters
+from blockfs.service.errnos import EXPECTED
+from blockfs.service.figures import figures_of
+from blockfs.service.requests import LOOKING
+from blockfs.service.snapshot_changes import SnapshotListing, frozen_file
+from blockfs.service.snapshots import errors_of_create, errors_of_lookup, errors_of_restore, snapshots_reply
 from blockfs.tree.schema import SNAPSHOTS_INO
 
 log = Log()

@@ -10,10 +10,10 @@ from typing import Final
 from blockfs.blocks.gc import CollectionStopped, is_due, unreferenced_bytes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
-from blockfs.fuse import upkeep
-from blockfs.fuse.counters import Counters
 from blockfs.runtime.logs import Log
 from blockfs.runtime.space import host_space
+from blockfs.service import maintenance as upkeep
+from blockfs.service.counters import Counters
 
 LOOK_S: Final = 10.0  # between two looks whether a collection is due …
 LOOK_SHARE: Final = 100  # … or this many times as long as a look takes: it reads a row for each leaf

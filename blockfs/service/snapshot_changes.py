@@ -10,8 +10,8 @@ import msgspec
 
 from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
 from blockfs.errors import NotFoundError
-from blockfs.fuse.changes import Writers, node_row
 from blockfs.runtime.output import shown
+from blockfs.service.changes import Writers, node_row
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.schema import SNAPSHOTS_INO, Cursor, Inode, Kind, SnapshotRow
 

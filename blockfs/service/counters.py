@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict
 
 from blockfs.control.protocol import GcReply
-from blockfs.fuse.activity import Activity
+from blockfs.service.activity import Activity
 
 
 class Counters:

@@ -13,7 +13,7 @@ import select
 from typing import Final
 
 from blockfs.engine.volume import lock_holder
-from blockfs.fuse.mountpoints import MountError
+from blockfs.errors import MountError
 from blockfs.runtime.linux import MNT_DETACH, MNT_FORCE, umount2
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume

@@ -15,10 +15,10 @@ from blockfs.engine.copies.snapshots import snapshots_of
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.space.ballast import Ballast
 from blockfs.engine.volume import Volume, VolumeLock
-from blockfs.fuse import upkeep
-from blockfs.fuse.apart import apart
-from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
-from blockfs.fuse.snapshots import errors_of_create, errors_of_lookup, snapshots_reply
+from blockfs.service import maintenance as upkeep
+from blockfs.service.child import apart
+from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
+from blockfs.service.snapshots import errors_of_create, errors_of_lookup, snapshots_reply
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 

@@ -30,17 +30,12 @@ from blockfs.control.server import ControlServer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import BlockfsError, LockedError
-from blockfs.fuse import mountpoints
-from blockfs.fuse.apart import killed
-from blockfs.fuse.collector import Collector
-from blockfs.fuse.counters import Counters
-from blockfs.fuse.dying import end_dying
-from blockfs.fuse.errnos import EXPECTED
+from blockfs.errors import BlockfsError, LockedError, MountError
 from blockfs.fuse.forgetting import Forgetter
-from blockfs.fuse.handler import MountHandler
-from blockfs.fuse.queue import Queue
 from blockfs.fuse.writeback import take_pages_below
+from blockfs.mount import mountpoints
+from blockfs.mount.abort import end_dying
+from blockfs.mount.connection_limits import Queue
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import syncfs_descriptor
@@ -48,6 +43,11 @@ from blockfs.runtime.logs import Log, log_to, open_log
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import shown
+from blockfs.service.child import killed
+from blockfs.service.collector import Collector
+from blockfs.service.counters import Counters
+from blockfs.service.errnos import EXPECTED
+from blockfs.service.handler import MountHandler
 
 if TYPE_CHECKING:
     from blockfs.fuse.pyfuse3_frontend import Pyfuse3Frontend
@@ -332,7 +332,7 @@ def _frontend_module() -> ModuleType:
     try:
         return importlib.import_module("blockfs.fuse.pyfuse3_frontend")
     except ModuleNotFoundError as error:
-        raise mountpoints.MountError(
+        raise MountError(
             f"{error.name} is not installed: install blocksync with its `fuse` extra (needs libfuse3-dev, a compiler)"
         ) from None
 
@@ -387,7 +387,7 @@ class _Ending:
         """Unmount; if somebody uses it, take what the kernel holds and cut it off: open files fail with ENOTCONN."""
         try:
             self.unmount()
-        except mountpoints.MountError as error:
+        except MountError as error:
             # Someone detached it lazily before us: it lives only for files that are still open.
             log.warning("mount.not_unmounted", reason=str(error))
             self._frontend.terminate()

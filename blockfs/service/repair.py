@@ -23,10 +23,10 @@ from blockfs.engine.content.staging import Key, encode_name
 from blockfs.engine.durable.staging_check import staged_files
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
-from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
-from blockfs.fuse.upkeep import fsck_reply, segment_findings
 from blockfs.runtime.atomic import sync_directory
 from blockfs.runtime.volumes import is_volume
+from blockfs.service.maintenance import fsck_reply, segment_findings
+from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.tree.draft import StagedFile, World
 from blockfs.tree.findings import Problem
 from blockfs.tree.repair import TreeRepair, bring_up_to_date

@@ -11,10 +11,10 @@ import msgspec
 
 from blockfs.engine.volume import Volume
 from blockfs.errors import BlockfsError
-from blockfs.fuse.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import die_with_parent
+from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
 
 Result = TypeVar("Result")
 
