@@ -19,11 +19,11 @@ from blockfs.control import snapshots as messages
 from blockfs.control.protocol import ChangedReply, CursorMsg, Done, Reply
 from blockfs.engine.content.staging import HostIoError
 from blockfs.engine.copies.apply import Applied, Expectation, Place, RefusedError
-from blockfs.engine.copies.portions import pause_of
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
+from blockfs.engine.portions import pause_of
 from blockfs.errors import (
     BlockfsError,
     ChangesLostError,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import Action, FileStat, Kind, Move, Nid, Park, RelPath, RemoteStat
 from syncer.core.paths import ancestors, is_private, join, split
-from syncer.core.planner.base import BaseIndex
 
 if TYPE_CHECKING:  # imported where there is a pattern: most roots have none, and it is a tenth of a command's start
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern

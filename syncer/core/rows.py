@@ -1,6 +1,6 @@
 """The base rows as those ask for them who look at a part of the tree: one by one, never all at once.
 
-`core.planner.base.BaseIndex` is the other way to have them: all, in memory.
+`core.base.BaseIndex` is the other way to have them: all, in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import Protocol
 
 from syncer.core.model import BaseRow, LocalTag, Nid, RelPath, RemoteTag
-from syncer.core.partial.subtrees import Subtree
+from syncer.core.subtrees import Subtree
 
 
 class BaseRows(Protocol):

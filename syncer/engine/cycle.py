@@ -17,6 +17,7 @@ import trio
 
 from syncer.blocks.board import Blocks
 from syncer.blocks.recent import Recent
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     Action,
     Content,
@@ -31,7 +32,6 @@ from syncer.core.model import (
     Side,
     Update,
 )
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Blind, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import Forgotten, Ledger

@@ -9,8 +9,8 @@ from typing import Final
 
 from blockfs.blocks.hashing import block_id
 from blockfs.runtime.exitcodes import ExitCode
+from syncer.core.base import BaseIndex
 from syncer.core.model import FileStat, Kind, RemoteStat
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Failure
 from syncer.errors import ConflictOnRemoteError, CorruptionError

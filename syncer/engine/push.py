@@ -32,9 +32,9 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.partial.subtrees import Retagged, Subtree
 from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.core.planner.overwrites import Overwrite
+from syncer.core.subtrees import Retagged, Subtree
 from syncer.core.xattrs import XattrError
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.engine.foreign import Unseen

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 import trio
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Kind
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.safety import ContainerIdentity

@@ -10,13 +10,13 @@ from typing import Final
 
 import msgspec
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
-from syncer.core.partial.subtrees import Retagged
 from syncer.core.parts import NO_PARTS, Parts
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
+from syncer.core.subtrees import Retagged
 from syncer.engine.report import Report
 from syncer.local.root import Origin
 from syncer.local.survey.digests import Digests

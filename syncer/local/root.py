@@ -20,10 +20,10 @@ import msgspec
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
+from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
-from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError, SyncerError
 from syncer.ports.blocks import BlockSource, Receive
 

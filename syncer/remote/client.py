@@ -22,8 +22,8 @@ import msgspec
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.partial.subtrees import Guard, SubtreeMove
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]

@@ -17,9 +17,9 @@ from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
-from syncer.core.partial.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT

@@ -14,9 +14,9 @@ from dataclasses import replace
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.partial.subtrees import Guard, SubtreeMove
 from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
 from syncer.remote.client import (
     Changes,

@@ -20,7 +20,7 @@ from blockfs.blocks.gc import CollectionStopped
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.errors import LockedError, SyncerError, UsageError
-from syncer.server.http.app import App
+from syncer.server.app import App
 from syncer.server.http.bounded_protocol import BoundedProtocol, Reception
 from syncer.server.http.guests import Bounds, Guests
 from syncer.server.http.tls import Certificates, TlsDoor

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 import lmdb
 
 from syncer.core.model import ROOT, BaseRow, Content, LocalTag, Nid, RelPath, RemoteTag
-from syncer.core.partial.subtrees import Subtree
+from syncer.core.subtrees import Subtree
 from syncer.state.schema import (
     NID_KEY,
     STAMP_KEY,

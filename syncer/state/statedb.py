@@ -21,11 +21,11 @@ import lmdb
 from blockfs import errors as blockfs_errors
 from blockfs.blocks.environment import close_environment, lmdb_errors, open_environment
 from blockfs.runtime.atomic import sync_directory
+from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
-from syncer.core.partial.subtrees import Retagged, version_of
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
+from syncer.core.subtrees import Retagged, version_of
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.rows import RowReader
 from syncer.state.schema import (

@@ -11,8 +11,8 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
+from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, RemoteStat
-from syncer.core.planner.base import BaseIndex
 from syncer.engine.fetch import fetch_small, serving
 from syncer.engine.observe import resolve_changed
 from syncer.errors import ConflictOnRemoteError

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from syncer.core.model import Kind, RemoteStat
-from syncer.core.partial.subtrees import Guard, guard_of
+from syncer.core.subtrees import Guard, guard_of
 from syncer.errors import UnsafeNameError
 from syncer.remote.client import CloudClient
 from syncer.remote.pithos.client import open_pithos

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from syncer.core.model import Kind, RelPath, RemoteStat
-from syncer.core.partial.subtrees import Guard, guard_of, version_of
+from syncer.core.subtrees import Guard, guard_of, version_of
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
 from syncer.protocol.pithos.headers import EXTENSION_SUBTREES
 from syncer.remote.client import Changes, CloudClient, Cursor

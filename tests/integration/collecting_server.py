@@ -12,8 +12,8 @@ import structlog
 
 from blockfs.runtime import logs
 from syncer.server import process
+from syncer.server.app import App
 from syncer.server.folder import ServerFolder
-from syncer.server.http.app import App
 from syncer.server.process import Collector, Server
 from syncer.server.store import store
 from syncer.server.store.store import Store

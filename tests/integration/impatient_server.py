@@ -12,10 +12,10 @@ import structlog
 
 from blockfs.runtime import logs
 from syncer.server import process
+from syncer.server.app import App
 from syncer.server.budget import Budgets
 from syncer.server.folder import ServerFolder
 from syncer.server.http import arriving
-from syncer.server.http.app import App
 from syncer.server.http.bounded_protocol import Patience, Reception
 from syncer.server.http.guests import Bounds, Guests
 from syncer.server.process import Server

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from syncer.server import process
+from syncer.server.app import App
 from syncer.server.folder import ServerFolder
-from syncer.server.http.app import App
 from syncer.server.store.store import Store
 from syncer.server.tokens import parse_tokens
 

@@ -92,7 +92,7 @@ def test_history_up_to_a_moment_is_forgotten_and_the_present_stays(served: Serve
 
 
 def test_purging_many_names_goes_on_behind_each_batch(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syncer.server.store.purge.BATCH", 3)
+    monkeypatch.setattr("syncer.server.catalogue.purge.BATCH", 3)
     for _ in range(2):
         for number in range(10):
             served.alice("PUT", f"/c/{number}", b"x")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath, RemoteTag
-from syncer.core.partial.subtrees import Member, Subtree
 from syncer.core.paths import path_in
+from syncer.core.subtrees import Member, Subtree
 
 
 class MemoryRows:

@@ -25,9 +25,9 @@ from blockfs.blocks.ids import BlockId
 from blockfs.control.client import ControlClient
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.runtime.linux import syncfs
+from syncer.core.base import BaseIndex
 from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
-from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError
 from syncer.local.root import Staged, Wanted, content_of
 from syncer.local.safe_open import parent_directory

@@ -13,10 +13,10 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
-from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError
 from syncer.local.folder.held import Spill
 from syncer.local.root import OWN, Applied, FetchAll, Holders, Observation, Staged, Wanted, content_of

@@ -17,14 +17,14 @@ from typing import Any
 import trio
 from trio.testing import MockClock
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import Action, BaseRow, Meta, Nid, Plan, RelPath, Side
-from syncer.core.partial.subtrees import Retagged, version_of
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
+from syncer.core.subtrees import Retagged, version_of
 from syncer.engine import cycle as cycle_module
 from syncer.engine.report import Failure
 from syncer.errors import (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import count
 
+from syncer.core.base import BaseIndex
 from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.model import (
     PARK,
@@ -32,7 +33,6 @@ from syncer.core.model import (
 )
 from syncer.core.paths import paths_of
 from syncer.core.planner import merge as merge_module
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import Ledger
 from syncer.core.planner.safety import objection

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 
+from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import (
@@ -33,7 +34,6 @@ from syncer.core.paths import ancestors, remote_objection, split
 from syncer.core.planner import identify as identify_module
 from syncer.core.planner import outcome as ledger_module
 from syncer.core.planner import plan as plan_module
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.merge import Policy
 from tests.simulation import invariants
 from tests.simulation.invariants import require

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, Content, FileStat, Kind, Nid, RelPath
 from syncer.core.partial.affected import Rows, UnscopableError, is_unchanged
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
-from syncer.core.planner.base import BaseIndex
 from syncer.engine.partial.partial_look import BaseRows, PartialState, Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin

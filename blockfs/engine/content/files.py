@@ -18,10 +18,10 @@ from blockfs.engine.content.pagemap import PAGE, PageMap
 from blockfs.engine.content.reader import Reader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
-from blockfs.engine.copies.portions import Stop, never
 from blockfs.engine.durable.failing import FlushFailedError, check_readable, check_sound, failure_of, tell
 from blockfs.engine.durable.flush import Publisher
 from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.room import Room
 from blockfs.errors import BlockfsError, FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock
 from blockfs.tree.schema import Inode

@@ -23,9 +23,9 @@ from blockfs.engine.clock import Clock
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.content.pagemap import PAGE, Layer, PageMap
 from blockfs.engine.content.staging import StagingDirectory, StagingFile
-from blockfs.engine.copies.gate import WriteGate
 from blockfs.engine.durable.failures import Failures
 from blockfs.engine.fatal import Fatal
+from blockfs.engine.gate import WriteGate
 from blockfs.engine.priority import Urgency
 from blockfs.errors import FsError
 from blockfs.tree.schema import NO_LIMIT, Generation, Inode, Kind

@@ -16,12 +16,12 @@ from typing import Final
 
 from blockfs.engine.content.filestate import FileState, FileTable, Stores
 from blockfs.engine.content.pagemap import PAGE
-from blockfs.engine.copies.portions import Stop, never, pause_of
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import check_sound
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.names.inodes import Nodes
 from blockfs.engine.names.rename import is_below
+from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.errors import BlockfsError
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.waiting import held

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from blockfs.engine.content.filestate import Stores
 from blockfs.engine.copies.freeze import Instants
-from blockfs.engine.copies.portions import Stop, StoppedError, never, pause_of, work_through
 from blockfs.engine.copies.subtree_copy import SubtreeCopy, unfinished_name
 from blockfs.engine.copies.subtree_delete import SubtreeRemoval
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.names.namespace import Namespace
+from blockfs.engine.portions import Stop, StoppedError, never, pause_of, work_through
 from blockfs.errors import BlockfsError, FsError
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.reader import TreeReader

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from blockfs.blocks.ids import LeafKey
 from blockfs.engine.content.filestate import Stores
-from blockfs.engine.copies.portions import LEAVES_PER_STEP
 from blockfs.engine.names.newnames import LEAF_BYTES, NAME_BYTES
+from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.errors import CorruptionError
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.schema import SNAPSHOTS_INO, UNFINISHED_PREFIX, Inode, Kind

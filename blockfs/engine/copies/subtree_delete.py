@@ -12,8 +12,8 @@ from itertools import islice
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.engine.content.filestate import Stores
-from blockfs.engine.copies.portions import LEAVES_PER_STEP
 from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.tree.schema import SNAPSHOTS_INO, Inode, Kind
 
 

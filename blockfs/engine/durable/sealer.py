@@ -23,10 +23,10 @@ from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.content.pagemap import PageMap, staged_blocks
 from blockfs.engine.content.reader import Reader
 from blockfs.engine.content.staging import translated
-from blockfs.engine.copies.portions import Stop, never, pause_of
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, write_down
 from blockfs.engine.durable.flush import publish_size
+from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
 
 _READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's best size, and bounded memory

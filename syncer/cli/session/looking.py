@@ -14,8 +14,8 @@ from typing import Final
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import LinkedRoot
 from syncer.cli.session.opening import open_local, policy_now
+from syncer.core.base import BaseIndex
 from syncer.core.model import Action, Content, LocalTag, Nid, Plan, RelPath
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import BaseChange

@@ -11,8 +11,8 @@ from blockfs.runtime.units import format_size
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
+from syncer.core.base import BaseIndex
 from syncer.core.conflict import parse_conflict_name
-from syncer.core.planner.base import BaseIndex
 from syncer.local.verbs.conflict_copies import ConflictCopy, Desk, Version, walk
 from syncer.state.statedb import StateDB
 

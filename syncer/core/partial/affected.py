@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from syncer.core import xattrs
+from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import join, split
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import evidence
 from syncer.core.rows import BaseRows
 

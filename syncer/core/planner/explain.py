@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Final
 
 from syncer.core import xattrs
+from syncer.core.base import BaseIndex
 from syncer.core.model import Action, Identified, Nid, Node, NoteKind, Plan, RelPath, Tag, Tree
 from syncer.core.paths import path_in
-from syncer.core.planner.base import BaseIndex
 
 
 class Change(Enum):

@@ -19,6 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from syncer.core.base import BaseIndex
 from syncer.core.folding import Fold
 from syncer.core.model import (
     NO_META,
@@ -40,7 +41,6 @@ from syncer.core.model import (
     Tag,
 )
 from syncer.core.paths import PARK_FOLDER, ancestors, is_private, parse_park_name, shown, split
-from syncer.core.planner.base import BaseIndex
 
 Fresh = Callable[[], Nid]
 """Gives numbers that were never used: `StateDB.allocator()`, or a counter in tests."""

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from syncer.core import xattrs
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     PARK,
     ROOT,
@@ -37,10 +38,9 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.partial.subtrees import Retagged
 from syncer.core.paths import join, path_in, split
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import evidence, synced_meta
+from syncer.core.subtrees import Retagged
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):

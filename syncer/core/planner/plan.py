@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     Action,
     Adopt,
@@ -28,7 +29,6 @@ from syncer.core.model import (
     Tree,
 )
 from syncer.core.paths import path_in
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.diff import DiffContext, diff
 from syncer.core.planner.hold_back import Targets, freeze
 from syncer.core.planner.identify import Fresh, relabel

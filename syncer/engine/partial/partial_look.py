@@ -17,12 +17,12 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.partial.affected import Scope, Scoped, UnscopableError
 from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import split
-from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
 from syncer.engine.partial.subtree_moves import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
 from syncer.errors import LocalChangedError

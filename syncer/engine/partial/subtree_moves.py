@@ -14,9 +14,9 @@ import msgspec
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
 from syncer.core.partial.affected import Scope, UnscopableError, is_unchanged
-from syncer.core.partial.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.core.paths import is_private, rel_path, split
 from syncer.core.rows import BaseRows
+from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
 from syncer.local.survey.digests import Digests, Survey
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, disjoint

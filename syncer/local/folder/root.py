@@ -22,10 +22,10 @@ from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.blocks.near import OwnBlocks
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import NO_PARTS, Parts
-from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from syncer.core.base import BaseIndex
 from syncer.core.conflict import ConflictName, parse_conflict_name, plain_name
 from syncer.core.model import Content, RelPath
 from syncer.core.paths import PRIVATE, join, split
-from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError, NotFoundError, UsageError
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, open_file, parent_directory
 from syncer.local.syscalls import Status, rename_exchange, rename_noreplace, status

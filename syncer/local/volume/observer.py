@@ -18,11 +18,11 @@ from blockfs.control.client import ControlClient, RequestError
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, split
-from syncer.core.planner.base import BaseIndex
 from syncer.core.xattrs import MAX_BYTES, too_large
 from syncer.local.folder.xattrs import reason_left_out
 from syncer.local.root import MAX_BLOCKS, Observation, Patterns, Problem, no_patterns

@@ -23,10 +23,10 @@ from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import BlockfsError, MissingBlockError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.blocks.near import OwnBlocks
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import Parts
-from syncer.core.planner.base import BaseIndex
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from blockfs.control.protocol import NodeRow
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, FileStat, Kind, LocalTag, Meta, RelPath, meta_of
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PRIVATE, join
-from syncer.core.planner.base import BaseIndex
 
 ROOT_INO = 1
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.core.partial.subtrees import SubtreeMove
+from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.extensions.subtree import SubtreeError, checked_move
 from syncer.protocol.jsontext import MALFORMED
 from syncer.protocol.pithos.headers import HeaderError, parse_decimal, parse_timestamp, timestamp_text

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from syncer.core.partial.subtrees import Guard, SubtreeMove
+from syncer.core.subtrees import Guard, SubtreeMove
 
 MAX_OBJECTS: Final = 1 << 18  # of one move: what others have to wait for, some seconds
 

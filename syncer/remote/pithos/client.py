@@ -15,9 +15,9 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.partial.subtrees import Guard, SubtreeMove
 from syncer.core.paths import LAN_KEY
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
 from syncer.protocol.extensions.changes import ChangesPage
 from syncer.protocol.pithos import headers as wire

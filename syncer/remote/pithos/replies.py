@@ -13,9 +13,9 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.partial.subtrees import Guard as SubtreeGuard
-from syncer.core.partial.subtrees import SubtreeMove
 from syncer.core.paths import LAN_KEY, is_hidden, rel_path
+from syncer.core.subtrees import Guard as SubtreeGuard
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
     AuthError,
     CorruptionError,

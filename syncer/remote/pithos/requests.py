@@ -14,8 +14,8 @@ from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
-from syncer.core.partial.subtrees import Guard as SubtreeGuard
 from syncer.core.paths import is_reserved, rel_path
+from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import Operation, encode_operations

@@ -20,9 +20,9 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
-from syncer.core.partial.subtrees import Guard as SubtreeGuard
-from syncer.core.partial.subtrees import SubtreeMove
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.core.subtrees import Guard as SubtreeGuard
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,

@@ -16,12 +16,12 @@ from syncer.protocol.pithos import headers
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server.budget import Purse
+from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.objects import Place
 from syncer.server.catalogue.settings import merged_meta
 from syncer.server.errors import BadRequest
 from syncer.server.http.arriving import arriving, read_body, refuse_announced
 from syncer.server.http.urls import Target
-from syncer.server.store.conditions import Conditions
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.store import Store
 

@@ -19,6 +19,7 @@ from syncer.protocol.pithos.byteranges import RangeError
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.server.calls.blocklists import put_block_list
 from syncer.server.calls.call import JSON, Call, reply
+from syncer.server.catalogue.conditions import Conditions, range_fits
 from syncer.server.catalogue.objects import Place, Source, TransferOrder
 from syncer.server.errors import (
     BadRequest,
@@ -28,7 +29,6 @@ from syncer.server.errors import (
     Unprocessable,
 )
 from syncer.server.http.urls import parse_reference
-from syncer.server.store.conditions import Conditions, range_fits
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.reading import ObjectView
 from syncer.server.store.updates import UpdateOrder

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from syncer.protocol import swift
 from syncer.server.calls.call import JSON, TEXT, Call, reply
+from syncer.server.catalogue.conditions import UNCONDITIONAL
 from syncer.server.catalogue.objects import Place
 from syncer.server.errors import Conflict, NotAllowed, NotFound, Refusal
 from syncer.server.http.urls import parse_reference
-from syncer.server.store.conditions import UNCONDITIONAL
 
 PARAMETER: Final = "bulk-delete"
 _MAX_BODY_BYTES: Final = 16 << 20

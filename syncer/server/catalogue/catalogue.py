@@ -14,7 +14,7 @@ import lmdb
 
 from blockfs.blocks.environment import close_environment, lmdb_errors, open_databases, open_environment
 from blockfs.runtime.atomic import sync_directory
-from syncer.core.partial.subtrees import SubtreeMove
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import CorruptionError, FormatTooNewError
 from syncer.server.catalogue import nameindex
 from syncer.server.catalogue.schema import (

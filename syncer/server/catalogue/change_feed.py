@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from syncer.core.partial.subtrees import SubtreeMove
+from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.extensions.changes import ChangesPage, is_in
 from syncer.protocol.pithos.listing import ObjectRow
 from syncer.server.catalogue import containers, objects

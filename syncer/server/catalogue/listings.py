@@ -13,9 +13,9 @@ from syncer.protocol.pithos.metafilter import NO_FILTER, MetaFilter
 from syncer.protocol.pithos.sharing import sharing_value
 from syncer.server.catalogue import grants, objects
 from syncer.server.catalogue.catalogue import Reading
+from syncer.server.catalogue.purge import version_at
 from syncer.server.catalogue.schema import ContainerRecord, NameRecord
 from syncer.server.errors import Refusal
-from syncer.server.store.purge import version_at
 
 _ROW_BYTES: Final = 1024
 _ITEM_BYTES: Final = 200  # two strings and their places in a dict

@@ -14,13 +14,13 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import VersionRow
 from syncer.server.catalogue import containers, contents, grants
 from syncer.server.catalogue.catalogue import Change, Reading
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
 from syncer.server.catalogue.contents import NO_CONTENT, Prepared
 from syncer.server.catalogue.grants import SharedName
+from syncer.server.catalogue.quotas import require_room, require_room_in
 from syncer.server.catalogue.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord, uuid_text
 from syncer.server.catalogue.settings import merged_meta
 from syncer.server.errors import BadRequest, Forbidden, NotFound, PreconditionFailed, Refusal
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
-from syncer.server.store.quotas import require_room, require_room_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

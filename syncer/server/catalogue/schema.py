@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from blockfs.blocks.ids import ObjectHash
-from syncer.core.partial.subtrees import Guard, SubtreeMove
+from syncer.core.subtrees import Guard, SubtreeMove
 
 FORMAT: Final = 3
 ID: Final = struct.Struct(">I")

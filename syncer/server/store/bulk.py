@@ -14,10 +14,10 @@ from syncer.protocol.extensions.bulk import Delete, Move, Operation, Put, Result
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue import contents, objects
 from syncer.server.catalogue.catalogue import Change, Reading
+from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.contents import LeafVanished, Prepared
 from syncer.server.catalogue.objects import Draft, Place, TransferOrder
 from syncer.server.errors import Refusal
-from syncer.server.store.conditions import Conditions
 
 
 def store_blocks(operations: Sequence[Operation], blocks: BlockDirectory, hold: EpochHold) -> list[BlockList | None]:

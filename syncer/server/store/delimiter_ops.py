@@ -12,10 +12,10 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.names import object_name_problem
 from syncer.server.catalogue import objects
 from syncer.server.catalogue.catalogue import Change
+from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.containers import existing
 from syncer.server.catalogue.objects import Place, TransferOrder
 from syncer.server.errors import BadRequest, NotFound
-from syncer.server.store.conditions import Conditions
 
 Transfer = Callable[[Place, Place, TransferOrder], ObjectState]
 

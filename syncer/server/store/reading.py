@@ -17,12 +17,12 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import VersionRow
 from syncer.server.catalogue import containers, contents, listings, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions, Verdict, judge_read
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import Place
 from syncer.server.catalogue.schema import VersionRecord, uuid_text
 from syncer.server.errors import NotModified, PreconditionFailed, Refusal
 from syncer.server.store import deltas
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions, Verdict, judge_read
 
 _READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
 

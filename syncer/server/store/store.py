@@ -21,16 +21,21 @@ from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import GcResult
 from blockfs.blocks.ids import ID_SIZE
-from syncer.core.partial.subtrees import Guard
+from syncer.core.subtrees import Guard
 from syncer.protocol.extensions.bulk import Operation, Result
 from syncer.protocol.extensions.changes import ChangesPage
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.server.catalogue import change_feed as history
-from syncer.server.catalogue import containers, listings, objects, settings, sweep
+from syncer.server.catalogue import containers, listings, objects, purge, settings, sweep
 from syncer.server.catalogue.catalogue import Catalogue, Change
 from syncer.server.catalogue.change_feed import ChangesOrder
 from syncer.server.catalogue.commits import Commits
+from syncer.server.catalogue.conditions import (
+    Conditions,
+    listing_is_unchanged,
+    settled_time,
+)
 from syncer.server.catalogue.containers import AccountSummary
 from syncer.server.catalogue.contents import Prepared
 from syncer.server.catalogue.listings import Selection
@@ -41,14 +46,9 @@ from syncer.server.catalogue.sweep import SweepResult
 from syncer.server.errors import NotModified
 from syncer.server.folder import ServerFolder
 from syncer.server.notifier import Bell
-from syncer.server.store import bulk, purge
+from syncer.server.store import bulk
 from syncer.server.store import delimiter_ops as subtrees
 from syncer.server.store import subtree_move as whole_moves
-from syncer.server.store.conditions import (
-    Conditions,
-    listing_is_unchanged,
-    settled_time,
-)
 from syncer.server.store.subtree_move import Moved
 from syncer.server.store.writing import ObjectWriter
 

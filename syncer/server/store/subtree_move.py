@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
-from syncer.core.partial.subtrees import Guard, SubtreeMove, guard_of
+from syncer.core.subtrees import Guard, SubtreeMove, guard_of
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, inside
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.names import object_name_problem

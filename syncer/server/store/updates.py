@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.errors import BadRequest, RangeNotSatisfiable
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,12 +25,12 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue import contents, objects
 from syncer.server.catalogue.catalogue import Catalogue, Change
 from syncer.server.catalogue.commits import Commits
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.contents import LeafVanished, Prepared
 from syncer.server.catalogue.objects import Draft, Overtaken, Place, Source
 from syncer.server.catalogue.settings import merged_meta
 from syncer.server.errors import PreconditionFailed, TooLarge, Unprocessable
 from syncer.server.store import deltas
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.long_lists import LongList
 from syncer.server.store.reading import ObjectReader, ObjectView

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from blockfs.blocks.gc import collect
-from blockfs.engine.copies.portions import StoppedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
+from blockfs.engine.portions import StoppedError
 from blockfs.errors import FsError, NoSpaceError, WouldBlock
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME, UNFINISHED_PREFIX, Kind
 from tests.unit.blockfs.engine import volumes
@@ -456,8 +456,8 @@ def test_a_snapshot_that_is_not_there_cannot_be_deleted(fs: Filesystem, name: by
 def test_a_mount_that_ends_leaves_the_rest_of_a_removal_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blockfs.engine.copies.portions._STEPS_PER_HOLD", 1)
-    monkeypatch.setattr("blockfs.engine.copies.portions._HOLDS_PER_COMMIT", 1)
+    monkeypatch.setattr("blockfs.engine.portions._STEPS_PER_HOLD", 1)
+    monkeypatch.setattr("blockfs.engine.portions._HOLDS_PER_COMMIT", 1)
     volume = volumes.make(tmp_path / "v")
     fs = Filesystem.open(volume, config())
     fs.snapshots.create(furnish(fs), b"s")
@@ -560,8 +560,8 @@ def test_a_crash_at_any_step_leaves_all_or_nothing(
     tmp_path: Path, action: Callable[[Filesystem], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small portions, so that there are many commits to die between."""
-    monkeypatch.setattr("blockfs.engine.copies.portions._STEPS_PER_HOLD", 2)
-    monkeypatch.setattr("blockfs.engine.copies.portions._HOLDS_PER_COMMIT", 1)
+    monkeypatch.setattr("blockfs.engine.portions._STEPS_PER_HOLD", 2)
+    monkeypatch.setattr("blockfs.engine.portions._HOLDS_PER_COMMIT", 1)
     template = volumes.make(tmp_path / "template")
     fs = Filesystem.open(template, config())
     scene(fs)

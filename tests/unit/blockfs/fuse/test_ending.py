@@ -15,9 +15,9 @@ from blockfs.blocks.scrub import ScrubStopped
 from blockfs.control import protocol, snapshots
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
-from blockfs.engine.copies.portions import StoppedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
+from blockfs.engine.portions import StoppedError
 from blockfs.service.counters import Counters
 from blockfs.service.handler import MountHandler, MountSession
 from blockfs.tree.schema import ROOT_INO

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Identified, Nid, RelPath, Tree
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.explain import RULES, Change, explain
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     PARK,
     ROOT,
@@ -18,7 +19,6 @@ from syncer.core.model import (
     RemoteStat,
 )
 from syncer.core.paths import path_in
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Blind, evidence, identify_local, identify_remote, synced_meta
 from tests.unit.syncer.core.trees import (
     Nodes,

@@ -9,6 +9,7 @@ from contextlib import nullcontext
 
 import pytest
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     Action,
     BaseRow,
@@ -24,12 +25,11 @@ from syncer.core.model import (
 )
 from syncer.core.partial.affected import Calm, Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.partial.listing_diff import Sieve
-from syncer.core.partial.subtrees import touches
 from syncer.core.paths import PARK_FOLDER, path_in, split
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Fresh, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan
+from syncer.core.subtrees import touches
 from syncer.core.xattrs import Xattrs
 from tests import effort
 from tests.kit.rows import MemoryRows

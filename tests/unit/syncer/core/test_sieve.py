@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.partial.listing_diff import Numbers, Sieve
-from syncer.core.planner.base import BaseIndex
 from tests.kit.rows import MemoryRows
 from tests.unit.syncer.core.test_scope import wide_tree
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import count
 
 from blockfs.blocks.ids import ObjectHash
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     BaseRow,
     Content,
@@ -24,7 +25,6 @@ from syncer.core.model import (
     meta_of,
 )
 from syncer.core.paths import paths_of
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import evidence
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan

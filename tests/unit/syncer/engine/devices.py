@@ -12,14 +12,14 @@ from pathlib import Path
 import trio
 
 from syncer.blocks.recent import Recent
+from syncer.core.base import BaseIndex
 from syncer.core.model import Action, BaseRow, Content, Nid, Plan, RelPath
-from syncer.core.partial.subtrees import Retagged, version_of
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import BaseChange, Forgotten
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
+from syncer.core.subtrees import Retagged, version_of
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Failure, Report

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import Meta, Update, meta_of
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.outcome import Ledger
 from syncer.engine.push import RemoteWorker
 from syncer.local.folder.held import Spill

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import RelPath
-from syncer.core.planner.base import BaseIndex
 from syncer.errors import RemoteUnavailableError
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Device, devices

@@ -11,9 +11,9 @@ from pathlib import Path
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
+from syncer.core.base import BaseIndex
 from syncer.core.conflict import conflict_name
 from syncer.core.model import Content, FileStat, Kind, Meta, Nid, Node, RelPath
-from syncer.core.planner.base import BaseIndex
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.identity import Folder, look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder

@@ -14,9 +14,9 @@ import trio
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
+from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath
 from syncer.core.parts import Parts
-from syncer.core.planner.base import BaseIndex
 from syncer.errors import LocalChangedError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.root import LocalDirectory

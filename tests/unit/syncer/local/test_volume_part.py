@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 
 from blockfs.control.protocol import NodeRow
+from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, FileStat, Kind, LocalTag, Nid, RelPath
 from syncer.core.partial.affected import Scoped, UnscopableError
 from syncer.core.paths import split
-from syncer.core.planner.base import BaseIndex
 from syncer.core.planner.identify import evidence
 from syncer.engine.partial.partial_look import Scoping, _scope
 from syncer.errors import LocalChangedError

@@ -8,8 +8,8 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
 from blockfs.control.protocol import NodeRow
+from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, Kind, LocalTag, Nid, Node, RelPath
-from syncer.core.planner.base import BaseIndex
 from syncer.local.volume.changes import changed_runs
 from syncer.local.volume.tree import UnresolvedError, from_base, overlaid, paths_by_inode, stat_of
 

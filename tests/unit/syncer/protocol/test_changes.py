@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
-from syncer.core.partial.subtrees import Guard, SubtreeMove
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.protocol.extensions.changes import (
     MAX_RANGES,
     ChangesPage,

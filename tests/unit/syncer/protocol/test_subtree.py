@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.partial.subtrees import Guard, guard_of
+from syncer.core.subtrees import Guard, guard_of
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, SubtreeError, disjoint, inside, parse_guard
 
 ENTRIES = st.lists(st.tuples(st.binary(max_size=8), st.integers(0, (1 << 64) - 1)), max_size=6)

@@ -11,10 +11,10 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.protocol.extensions.hashmap_delta import delta_of
 from syncer.protocol.pithos.headers import ObjectState
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import Place
 from syncer.server.folder import ServerFolder
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.store import Store
 
 BLOCK = 4096

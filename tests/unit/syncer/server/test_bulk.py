@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.extensions.bulk import Delete, Move, Operation, Put
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.objects import TransferOrder
 from syncer.server.errors import NotFound, Refusal
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import HOUR_US, Clock, at, names, open_store, put, read

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.protocol.pithos.headers import parse_etags
-from syncer.server.store.conditions import (
+from syncer.server.catalogue.conditions import (
     UNCONDITIONAL,
     Conditions,
     Verdict,

@@ -14,9 +14,9 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
 from syncer.protocol.extensions.hashmap_delta import Delta, apply_delta, delta_between
 from syncer.protocol.pithos.headers import ObjectState
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.objects import Place, TransferOrder
 from syncer.server.errors import BadRequest, MissingBlocks, PreconditionFailed, Unprocessable
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import BLOCK, HOUR_US, Clock, at, letter, letter_id, open_store, put_ids, upload

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syncer.server.catalogue.conditions import UNCONDITIONAL
 from syncer.server.catalogue.objects import TransferOrder
 from syncer.server.errors import BadRequest, Forbidden, NotFound
-from syncer.server.store.conditions import UNCONDITIONAL
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, open_store

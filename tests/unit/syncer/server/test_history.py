@@ -12,10 +12,10 @@ from syncer.protocol.extensions.changes import ChangesPage
 from syncer.server.catalogue import change_feed as history
 from syncer.server.catalogue.catalogue import Change
 from syncer.server.catalogue.change_feed import ChangesOrder
+from syncer.server.catalogue.conditions import UNCONDITIONAL
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import TransferOrder
 from syncer.server.errors import Gone, NotFound
-from syncer.server.store.conditions import UNCONDITIONAL
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, names, open_store, put

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.pithos.listing import SubdirectoryRow
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.listings import Heavy, Selection, weight
 from syncer.server.catalogue.objects import TransferOrder
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import MEMORY, Clock, at, names, open_store, put, read

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import LEAF_IDS, object_hash
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import Source
 from syncer.server.errors import MissingBlocks, PreconditionFailed
 from syncer.server.store import writing
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.spool import IdSpool
 from syncer.server.store.store import Store

@@ -14,11 +14,11 @@ from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.pithos.headers import parse_etags
 from syncer.server.catalogue import contents
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import TransferOrder
 from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
 from syncer.server.store import deltas
-from syncer.server.store.conditions import UNCONDITIONAL, Conditions
 from syncer.server.store.store import Store
 from tests.unit.syncer.server.stores import (
     BLOCK,

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import Place, TransferOrder
 from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, PreconditionFailed, Refusal
-from syncer.server.store.conditions import Conditions
 from syncer.server.store.store import GRACE_US
 from tests import effort
 from tests.unit.syncer.server.stores import (

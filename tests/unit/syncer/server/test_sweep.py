@@ -11,10 +11,10 @@ import pytest
 from blockfs.blocks.gc import CollectionStopped
 from blockfs.blocks.hashing import LEAF_IDS
 from syncer.server.catalogue import sweep
+from syncer.server.catalogue.conditions import UNCONDITIONAL
 from syncer.server.catalogue.objects import TransferOrder
 from syncer.server.catalogue.settings import SettingsOrder
 from syncer.server.errors import MissingBlocks
-from syncer.server.store.conditions import UNCONDITIONAL
 from syncer.server.store.store import Store
 from tests.unit.syncer.server.stores import (
     HOUR_US,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import block_id
+from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.objects import Source
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable
-from syncer.server.store.conditions import Conditions
 from syncer.server.store.store import Store
 from syncer.server.store.updates import Edit, UpdateOrder
 from tests import effort

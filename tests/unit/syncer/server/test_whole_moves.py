@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.core.partial.subtrees import Guard, guard_of
+from syncer.core.subtrees import Guard, guard_of
 from syncer.protocol.extensions.changes import ChangesPage, decode_changes, encode_changes
 from syncer.server.catalogue.change_feed import ChangesOrder
+from syncer.server.catalogue.conditions import UNCONDITIONAL
 from syncer.server.catalogue.listings import Selection
 from syncer.server.catalogue.objects import Place, TransferOrder
 from syncer.server.catalogue.schema import ID
 from syncer.server.catalogue.settings import SettingsOrder
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
-from syncer.server.store.conditions import UNCONDITIONAL
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import Clock, at, open_store, put

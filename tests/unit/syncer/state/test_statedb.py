@@ -12,9 +12,9 @@ import lmdb
 import pytest
 
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath
-from syncer.core.partial.subtrees import Retagged
 from syncer.core.planner.outcome import Forgotten
 from syncer.core.planner.overwrites import Overwrite
+from syncer.core.subtrees import Retagged
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
 from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import NIDS_AT_ONCE, StateDB
