@@ -424,7 +424,7 @@ class Tree(TreeReader):
             ino: A regular file.
             index: Leaf number.
             key: Of the leaf.
-            ids: Tells the leaf's ids if it has gone meanwhile. Their blocks are stored still: see `copying`.
+            ids: Tells the leaf's ids if it has gone meanwhile. Their blocks are stored still: see `subtree_copy`.
         """
         gone = self._store.get(Table.LEAF_REFS, key) is None
         self._set_leaf_key(ino, index, key, ids() if gone else None)

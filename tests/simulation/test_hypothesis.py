@@ -17,6 +17,7 @@ from tests.simulation.world import trees
 EXAMPLES = effort.count("ring R1")
 
 
+@pytest.mark.timeout(1800)  # 20,000 examples, beside other workers
 @settings(
     max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
 )  # the blob is this ring's seed: with it, the failing example runs again exactly

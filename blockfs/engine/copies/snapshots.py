@@ -1,6 +1,6 @@
 """Snapshots: read-only copies of a subtree as it was at one instant, sharing all blocks.
 
-Order of a creation: fix the instant (`instant`) → copy the rows of that state in portions, under a name nobody can look
+Order of a creation: fix the instant (`freeze`) → copy the rows of that state in portions, under a name nobody can look
 up → the snapshot's name and its row, in one change set → commit. Of a deletion: take the name away → commit → remove
 the inodes in portions. A crash before the first commit that names it leaves no snapshot, one after it a whole one; what
 was half made or half removed goes at the next mount.

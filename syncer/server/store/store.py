@@ -203,7 +203,7 @@ class Store(ObjectWriter):
         return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us)), rows
 
     def changes(self, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
-        """A container's id (for `bell`) and what changed in it since a version; see `history.changes`."""
+        """A container's id (for `notifier`) and what changed in it since a version; see `change_feed.changes`."""
         with self._catalogue.reading() as view:
             return history.changes(view, account, container, order)
 
