@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
-from syncer.cli.commands import reconcile
+from msgspec.structs import replace
+
 from syncer.cli.main import run
+from syncer.cli.verbs import reconcile
 from syncer.remote.pithos.client import open_pithos
 
 if __name__ == "__main__":

@@ -9,15 +9,16 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict
 
 QUIET_LOAD = 2.5
 RESULTS = Path(__file__).parent / "results"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(msgspec.Struct, frozen=True, kw_only=True):
     """One measured row.
 
     Attributes:
@@ -32,7 +33,7 @@ class Result:
     subject: str
     unit: str
     values: list[float]
-    notes: dict[str, float] = field(default_factory=dict)
+    notes: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def median(self) -> float:

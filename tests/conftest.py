@@ -7,9 +7,9 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import settings
 
@@ -31,8 +31,7 @@ settings.register_profile("effort", max_examples=effort.count("properties"), dea
 settings.load_profile("effort")
 
 
-@dataclass(frozen=True, slots=True)
-class Mounted:
+class Mounted(msgspec.Struct, frozen=True):
     """A mounted volume."""
 
     machines: Machines

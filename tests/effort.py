@@ -12,10 +12,11 @@ docs/dev/testing.md shows the table; `python -m tests.effort` writes it anew, an
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 VARIABLE: Final = "EFFORT"
 SCALE: Final = "EFFORT_SCALE"
@@ -31,8 +32,7 @@ class Effort(StrEnum):
     SOAK = "soak"
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(msgspec.Struct, frozen=True):
     """One row of the table.
 
     Attributes:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from benchmarks.harness import QUIET_LOAD, machine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One figure.
 
     Attributes:
@@ -35,8 +36,8 @@ class Row:
     limit: float | None = None
     least: bool = False
     beside: str = ""
-    beside_values: list[float] = field(default_factory=list)
-    notes: dict[str, float] = field(default_factory=dict)
+    beside_values: list[float] = msgspec.field(default_factory=list)
+    notes: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
     def median(self) -> float:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Counts, and bytes.
 
     Attributes:

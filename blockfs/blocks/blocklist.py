@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, object_hash
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, ObjectHash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockList:
+class BlockList(msgspec.Struct, frozen=True, kw_only=True):
     """Block size, size in bytes, ordered ids.
 
     Attributes:

@@ -9,9 +9,10 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
@@ -50,8 +51,7 @@ class CollectionStopped(BlockfsError):  # noqa: N818 - an answer to the caller's
     """The caller's `stop` said so. Nothing is half-done: the next run starts over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GcResult:
+class GcResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a collection did.
 
     Attributes:

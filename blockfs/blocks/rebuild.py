@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from typing import Final
 
+import msgspec
+
 from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import structural_damage
@@ -37,8 +39,7 @@ _OLD: Final = ".old"
 _EPOCH: Final = 1  # of rebuilt rows: nobody holds anything, so they are as old as any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildResult:
+class RebuildResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a rebuild found.
 
     Attributes:

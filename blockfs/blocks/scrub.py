@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import BlockId
@@ -27,8 +29,7 @@ class ScrubStopped(BlockfsError):  # noqa: N818 - an answer to the caller's own 
     """The caller's `stop` said so. What was found so far is quarantined."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScrubResult:
+class ScrubResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a scrub found.
 
     Attributes:

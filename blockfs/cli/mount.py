@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 
 import click
+from msgspec.structs import replace
 
 from blockfs.cli import mountoptions
 from blockfs.cli.parameters import PATH, json_option

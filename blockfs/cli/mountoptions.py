@@ -5,8 +5,9 @@ An option that we do not know is refused: ignoring, say, a misspelt `ro` would m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from blockfs.errors import UsageError
 
@@ -59,8 +60,7 @@ _ADVICE: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a list of options asks for.
 
     Attributes:

@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import click
+import msgspec
 
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import NotFoundError
@@ -23,8 +23,7 @@ PATH: Final = click.Path(path_type=bytes)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """What a path means to us.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.engine.space.ballast import BALLAST_BYTES
 
@@ -12,8 +13,7 @@ def no_checkpoint(step: str) -> None:
     """Do nothing: the default of `EngineConfig.checkpoint`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one mount.
 
     Attributes:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.background import Background

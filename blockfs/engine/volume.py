@@ -19,8 +19,9 @@ import re
 import shutil
 import tomllib
 import uuid as uuids
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
@@ -47,8 +48,7 @@ _UNFINISHED: Final = frozenset({_LOCK, b"blocks", b"tree", b"staging", b"volume.
 _PID_WIDTH: Final = 19  # a line of 20 bytes: any pid fits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """What volume.toml says, and where it lies.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
+class OpenFile(msgspec.Struct, frozen=True):
     """What a file handle stands for.
 
     Attributes:

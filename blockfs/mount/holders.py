@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE, Mount, parse, read_mounts
 from blockfs.runtime.output import shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """A place where the filesystem is still mounted.
 
     Attributes:

@@ -19,7 +19,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final
 
@@ -62,8 +61,7 @@ log = Log()
 _GIL_INTERVAL_S: Final = 0.0001  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountOptions:
+class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to mount where, and how.
 
     Attributes:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 from uuid import UUID
+
+import msgspec
 
 # linux/btrfs.h: _IOR(0x94, 31, struct btrfs_ioctl_fs_info_args), _IOWR(0x94, 18, struct btrfs_ioctl_ino_lookup_args)
 _FS_INFO: Final = 0x8400941F
@@ -29,8 +30,7 @@ _LIMITS: Final = {1 << 0: ("max_referenced", "referenced"), 1 << 1: ("max_exclus
 _RESERVED: Final = ("rsv_data", "rsv_meta_pertrans", "rsv_meta_prealloc")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Space:
+class Space(msgspec.Struct, frozen=True, kw_only=True):
     """Room of a filesystem, or of a quota if that leaves less.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import LeafKey
@@ -133,8 +134,7 @@ def sealed_file(view: CommittedView, ino: int, content_version: int) -> Inode | 
     return inode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hashed:
+class Hashed(msgspec.Struct, frozen=True, kw_only=True):
     """Object hashes in the order asked for, and roots of leaves that were worked out for them."""
 
     hashes: list[bytes | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import ZERO_BLOCK
@@ -11,8 +11,7 @@ from blockfs.tree.schema import Inode, Kind
 from blockfs.tree.waiting import Pause, asking, go_on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What the files of a volume come to.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.scrub import Step
@@ -23,8 +24,7 @@ from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _OfflineVolume:
+class _OfflineVolume(msgspec.Struct, frozen=True, kw_only=True):
     """The stores of a locked volume. The tree is for reading only: no mount was begun on it."""
 
     blocks: BlockDirectory

@@ -9,7 +9,7 @@ Memory: 9 bytes per directory, about 40 MB of counters, and the damage itself. E
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from blockfs.tree.check_failed import check_failed
 from blockfs.tree.check_leaves import adopt_strays, check_blocks, check_leaves, check_staged
@@ -23,8 +23,7 @@ from blockfs.tree.patch import PatchedRows
 from blockfs.tree.schema import Table, decode_u64, u64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examination:
+class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """What was found.
 
     Attributes:

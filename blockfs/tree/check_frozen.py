@@ -9,7 +9,8 @@ What is being restored grows in `SNAPSHOTS_INO`, too, under a name that can't be
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from blockfs.runtime.output import shown
 from blockfs.tree.draft import Draft

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 import lmdb
+import msgspec
 
 from blockfs.blocks.environment import lmdb_error, lmdb_errors
 from blockfs.blocks.hashing import leaf_key
@@ -38,8 +38,7 @@ from blockfs.tree.schema import (
 from blockfs.tree.waiting import Pause, asking
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TreeCounts:
+class TreeCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over all inodes that have a name, without those of snapshots.
 
     Attributes:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import BlockId
 from blockfs.tree.findings import Finding, Loss, Problem
@@ -43,8 +46,7 @@ StagingKey = tuple[int, int, int]
 """(ino, 1 TiB range, generation): names a staging file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StagedFile:
+class StagedFile(msgspec.Struct, frozen=True, kw_only=True):
     """A staging file.
 
     Attributes:
@@ -56,8 +58,7 @@ class StagedFile:
     identity: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class World(msgspec.Struct, frozen=True, kw_only=True):
     """What the tree has to fit to.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Problem(Enum):
@@ -55,8 +56,7 @@ class Problem(Enum):
     """The journal does not have exactly one row per inode at its version, or goes past the reserved numbers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One broken invariant.
 
     Attributes:
@@ -72,8 +72,7 @@ class Finding:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a user stored and that is gone.
 
     Attributes:

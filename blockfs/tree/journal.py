@@ -8,10 +8,10 @@ that mark, so the next mount continues at it, under a new mount generation that 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import lmdb
+from msgspec.structs import replace
 
 from blockfs.errors import CorruptionError
 from blockfs.tree.overlay import scan_snapshot

@@ -34,9 +34,10 @@ All integers are big endian, so that LMDB's byte order of keys is the order of t
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK
@@ -118,8 +119,7 @@ class Kind(Enum):
     BLOCK = 0o060000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inode:
+class Inode(msgspec.Struct, frozen=True, kw_only=True):
     """One inode row.
 
     Attributes:
@@ -163,8 +163,7 @@ class Inode:
         return self.origin != 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """A live staging file: data of one inode and 1 TiB range, written but not sealed.
 
     Attributes:
@@ -180,8 +179,7 @@ class Generation:
     valid_below: int = NO_LIMIT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedFlush:
+class FailedFlush(msgspec.Struct, frozen=True, kw_only=True):
     """What the host failed to write of a file.
 
     Attributes:
@@ -197,8 +195,7 @@ class FailedFlush:
     runs: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Cursor:
+class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A place in the change journal.
 
     Attributes:
@@ -210,8 +207,7 @@ class Cursor:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRow:
+class SnapshotRow(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a snapshot.
 
     Attributes:
@@ -231,8 +227,7 @@ class SnapshotRow:
     source: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MountRow:
+class MountRow(msgspec.Struct, frozen=True, kw_only=True):
     """The meta row `mount`: see the module's table."""
 
     generation: int
@@ -241,8 +236,7 @@ class MountRow:
     next_ino: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True, kw_only=True):
     """The meta row `reserved`: numbers up to here may have been used by a mount that did not end cleanly."""
 
     sequence: int

@@ -9,10 +9,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 import lmdb
+from msgspec.structs import replace
 
 from blockfs.blocks.environment import close_environment, lmdb_errors
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key

@@ -13,10 +13,10 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import lmdb
+from msgspec.structs import replace
 
 from blockfs.blocks.environment import lmdb_errors, open_databases
 from blockfs.errors import CorruptionError, FormatTooNewError

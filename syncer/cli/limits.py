@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+import msgspec
 
 from blockfs.runtime.units import parse_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per second; None: no limit."""
 
     up: int | None = None

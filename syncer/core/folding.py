@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 Fold = Callable[[bytes], bytes]
 """Name → key; two names with one key can't be in one directory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Folding:
+class Folding(msgspec.Struct, frozen=True, kw_only=True):
     """What a filesystem does not tell apart.
 
     Attributes:

@@ -8,9 +8,10 @@ to what is the same thing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NewType, TypeAlias
+
+import msgspec
 
 from blockfs.blocks.ids import ObjectHash
 from blockfs.runtime.carried import Carried
@@ -50,8 +51,7 @@ class Kind(Enum):
     SYMLINK = "symlink"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(msgspec.Struct, frozen=True, kw_only=True):
     """Identity of a file's bytes, given the share's one block size.
 
     Attributes:
@@ -63,8 +63,7 @@ class Content:
     object_hash: ObjectHash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meta:
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """Metadata that is synced. None means "this side has no opinion", never "reset it".
 
     Attributes:
@@ -118,8 +117,7 @@ def meta_of(
     return Meta(mode=mode & PERMISSION_BITS, special=bits, mtime_ns=mtime_ns, xattrs=xattrs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, kw_only=True):
     """State of one node on one side, or as it should be.
 
     Attributes:
@@ -156,8 +154,7 @@ Tree: TypeAlias = Mapping[Nid, Node]
 """A side's nodes by number. `ROOT` and `PARK` are not in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTag:
+class LocalTag(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a local file is unchanged: if any field differs, the file is looked at (hashed) again.
 
     Attributes:
@@ -184,8 +181,7 @@ class LocalTag:
         return (self.device, self.ino, self.btime_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteTag:
+class RemoteTag(msgspec.Struct, frozen=True, kw_only=True):
     """Which version of which remote object was seen; every mutating request carries it as its condition.
 
     Attributes:
@@ -204,8 +200,7 @@ class RemoteTag:
 Tag: TypeAlias = LocalTag | RemoteTag
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileStat:
+class FileStat(msgspec.Struct, frozen=True, kw_only=True):
     """One local observation.
 
     Attributes:
@@ -227,8 +222,7 @@ class FileStat:
     nlink: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteStat:
+class RemoteStat(msgspec.Struct, frozen=True, kw_only=True):
     """One remote observation: a row of a complete listing.
 
     Attributes:
@@ -249,11 +243,21 @@ class RemoteStat:
     content: Content | None = None
     target: bytes | None = None
     tag: RemoteTag
-    modified_us: int = field(default=0, compare=False)
+    modified_us: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same observation; how exactly the time was told does not matter."""
+        return isinstance(other, RemoteStat) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        return self.path, self.kind, self.meta, self.content, self.target, self.tag
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaseRow:
+class BaseRow(msgspec.Struct, frozen=True, kw_only=True):
     """The last state of a node on which both sides were observed to agree (StateDB rule A).
 
     Attributes:
@@ -269,8 +273,7 @@ class BaseRow:
     remote: RemoteTag | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """One step on one side. The lists of a plan are ordered; the two sides' lists are independent of each other.
 
     Attributes:
@@ -288,8 +291,7 @@ class Action:
     expected: Tag | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mkdir(Action):
+class Mkdir(Action, frozen=True, kw_only=True):
     """Make the directory `name` in `parent`.
 
     On the remote also: write the marker object of a directory that exists only because something lies below it.
@@ -300,8 +302,7 @@ class Mkdir(Action):
     meta: Meta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create(Action):
+class Create(Action, frozen=True, kw_only=True):
     """Make a file (with `content`) or symlink (with `target`) in an empty slot.
 
     Attributes:
@@ -317,8 +318,7 @@ class Create(Action):
     copy_of: Nid | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update(Action):
+class Update(Action, frozen=True, kw_only=True):
     """Replace a file's content or a symlink's target, and its metadata, where it is.
 
     Attributes:
@@ -332,15 +332,13 @@ class Update(Action):
     after: Nid | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetMeta(Action):
+class SetMeta(Action, frozen=True, kw_only=True):
     """Change metadata only; None fields stay as they are. Transfers no content."""
 
     meta: Meta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Move(Action):
+class Move(Action, frozen=True, kw_only=True):
     """Rename within the side, into an empty slot. Transfers no content.
 
     A directory takes everything below it along. On the remote, where paths are keys, the engine moves the objects
@@ -353,13 +351,11 @@ class Move(Action):
     name: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Park(Action):
+class Park(Action, frozen=True, kw_only=True):
     """Move out of the way, to `path`, which lies in `paths.PARK_FOLDER`. Its name there says which node it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trash(Action):
+class Trash(Action, frozen=True, kw_only=True):
     """Delete into the trash; a directory only when it is empty of what we don't know.
 
     Attributes:
@@ -370,8 +366,7 @@ class Trash(Action):
     absorbed_by: Nid | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides already are what the target says, and the base row is missing or older: record it. No I/O."""
 
     nid: Nid
@@ -391,8 +386,7 @@ class NoteKind(Enum):
     UNHOLDABLE = "unholdable"  # one side can't have this name: left alone (exit 3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, kw_only=True):
     """One remark on one path. `text` is complete: what, and what will happen.
 
     Attributes:
@@ -408,8 +402,7 @@ class Note:
     copy_nid: Nid | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deletions:
+class Deletions(msgspec.Struct, frozen=True, kw_only=True):
     """What the mass-delete guard judges, per side.
 
     Attributes:
@@ -425,8 +418,7 @@ class Deletions:
     deleted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identified:
+class Identified(msgspec.Struct, frozen=True, kw_only=True):
     """One side's observations as a tree.
 
     Attributes:
@@ -441,15 +433,14 @@ class Identified:
 
     tree: Tree
     tags: Mapping[Nid, Tag]
-    frozen: Mapping[Nid, str] = field(default_factory=dict)
+    frozen: Mapping[Nid, str] = msgspec.field(default_factory=dict)
     opaque: frozenset[Nid] = frozenset()
     implicit: frozenset[Nid] = frozenset()
     holding: frozenset[Nid] = frozenset()
     notes: tuple[Note, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What one cycle will do.
 
     Attributes:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from syncer.core.model import Meta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """A root's choice. What it takes no part in is neither read nor set there, and stays on the server as it is.
 
     Attributes:

@@ -9,14 +9,14 @@ therefore growing by NULs, or losing some, changes none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count, block_length
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a block that come from a block of the other grid.
 
     Attributes:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
@@ -47,8 +46,7 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.count}-{self.digest}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubtreeMove:
+class SubtreeMove(msgspec.Struct, frozen=True, kw_only=True):
     """A subtree that was moved within a container.
 
     Attributes:
@@ -112,8 +110,7 @@ class Member(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retagged:
+class Retagged(msgspec.Struct, frozen=True, kw_only=True):
     """A change of base rows: all below a directory have new versions on the server, and are as they were.
 
     Attributes:

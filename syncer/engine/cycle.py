@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from syncer.blocks.board import Blocks
 from syncer.blocks.recent import Recent
@@ -79,8 +79,7 @@ async def no_key(remote: CloudClient, sign: KeySign) -> Sequence[int]:  # noqa: 
     return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """How a cycle is run.
 
     Attributes:
@@ -99,11 +98,11 @@ class Options:
     policy: Policy
     dry_run: bool = False
     consent: str | None = None
-    select: Callable[[Plan], Plan] = field(default=_all_of_it)
-    step: Callable[[str], None] = field(default=_no_step)
+    select: Callable[[Plan], Plan] = msgspec.field(default=_all_of_it)
+    step: Callable[[str], None] = msgspec.field(default=_no_step)
     scoping: Scoping | None = None
     root: str = "ROOT"
-    attend_key: AttendKey = field(default=no_key)
+    attend_key: AttendKey = msgspec.field(default=no_key)
     sources: Sequence[BlockSource] = ()
     recent: Recent | None = None
 

@@ -7,10 +7,10 @@ has a name of its own. What a cycle leaves in the book, because it was ended, th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id

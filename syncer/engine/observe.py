@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import block_id
 from blockfs.runtime.exitcodes import ExitCode

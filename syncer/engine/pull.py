@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
@@ -60,8 +60,7 @@ _PORTION: Final = 128  # new files made at once, an open temp file each
 _PORTION_BYTES: Final = 256 << 10  # of a file that gains by that: it takes longer to write than to name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True, kw_only=True):
     """Where a content comes from.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id

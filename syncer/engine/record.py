@@ -6,10 +6,10 @@ A group is at most 256 changes or 200 ms: two fsyncs per file would make small f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final, Protocol
 
 import trio
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Kind

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath

@@ -12,7 +12,6 @@ apply of a mount). Rules both keep:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -65,8 +64,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     partly: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """The whole local side at one time.
 
     Attributes:
@@ -86,10 +84,10 @@ class Observation:
     problems: list[Problem]
     clock_ns: int = 0
     checkpoint: bytes | None = None
-    rules: IgnoreRules = field(default_factory=IgnoreRules)
+    rules: IgnoreRules = msgspec.field(default_factory=IgnoreRules)
     holding: frozenset[RelPath] = frozenset()
     sealed: frozenset[RelPath] = frozenset()
-    folding: Folding = field(default_factory=Folding)
+    folding: Folding = msgspec.field(default_factory=Folding)
 
 
 Patterns = Callable[[], Sequence[bytes]]
@@ -115,8 +113,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     content: Content
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A file's content that is to be staged.
 
     Attributes:
@@ -145,8 +142,7 @@ class Staged(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """A change that is made.
 
     Attributes:

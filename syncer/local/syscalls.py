@@ -10,8 +10,9 @@ import errno
 import fcntl
 import os
 import struct
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -34,8 +35,7 @@ _TIME_MAX_NS: Final = (1 << 63) - 1
 _UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What statx(2) says of one entry. A symlink is described itself.
 
     Attributes:

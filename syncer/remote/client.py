@@ -14,7 +14,7 @@ Rules that every implementation keeps (the contract suite in tests/contract chec
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -92,8 +92,7 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     extensions: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusedName:
+class RefusedName(msgspec.Struct, frozen=True, kw_only=True):
     """An object that can't be synced because of what it is called or what it is. Reported, never fatal.
 
     Attributes:
@@ -107,8 +106,7 @@ class RefusedName:
     size_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cursor:
+class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     """A moment in a container's history, from which `CloudClient.changes` goes on. Keep it as it is.
 
     Attributes:
@@ -125,8 +123,7 @@ class Cursor:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """Now, in a container's history.
 
     Attributes:
@@ -141,8 +138,7 @@ class Moment:
     settled: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A complete, error-free listing of the container: the evidence that a missing object is deleted.
 
     Attributes:
@@ -160,14 +156,13 @@ class Listing:
 
     info: ContainerInfo
     objects: list[RemoteStat]
-    refused: list[RefusedName] = field(default_factory=list)
+    refused: list[RefusedName] = msgspec.field(default_factory=list)
     max_version: int = 0
     cursor: Cursor | None = None
     lan_key: RemoteTag | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that changed in a container since a cursor, as it is now. Complete, or there is none.
 
     Attributes:
@@ -192,13 +187,12 @@ class Changes:
     refused: list[RefusedName]
     object_count: int | None = None
     bytes_used: int | None = None
-    moves: list[SubtreeMove] = field(default_factory=list)
+    moves: list[SubtreeMove] = msgspec.field(default_factory=list)
     lan_key: RemoteTag | None = None
     lan_key_gone: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutResult:
+class PutResult(msgspec.Struct, frozen=True, kw_only=True):
     """A write that is done.
 
     Attributes:
@@ -246,8 +240,7 @@ class KnownBase(msgspec.Struct, frozen=True, kw_only=True):
     object_hash: ObjectHash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveOrder:
+class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One of several renames.
 
     Attributes:
@@ -273,8 +266,7 @@ class Sieve(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutOrder:
+class PutOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One of several objects to be made: see `CloudClient.put_small`.
 
     Attributes:

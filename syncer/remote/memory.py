@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
@@ -58,8 +59,7 @@ async def no_hook(operation: str, path: RelPath) -> None:
     """Does nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryVersion:
+class MemoryVersion(msgspec.Struct, frozen=True, kw_only=True):
     """One version of one object."""
 
     kind: Kind

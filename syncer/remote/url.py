@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 from syncer.core.paths import PRIVATE
 from syncer.protocol.pithos.names import container_name_problem, object_name_problem, quote_name
@@ -14,8 +16,7 @@ _SCHEMES: Final = {"pithos+http": "http", "pithos+https": "https"}
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteUrl:
+class RemoteUrl(msgspec.Struct, frozen=True, kw_only=True):
     """Where a container is.
 
     Attributes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -76,8 +75,7 @@ class KnownContent(msgspec.Struct, frozen=True, kw_only=True):
 RACY_NS: Final = 2_000_000_000  # 2 s: the coarsest time stamps we meet (FAT); ext4's tick is 4 ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Something that could not be synced, for `status`; rewritten each cycle.
 
     Attributes:

@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from blockfs.runtime.logs import Log
@@ -23,16 +23,14 @@ if TYPE_CHECKING:
 log = Log()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """One root as the registry has it now."""
 
     ports: RootPorts
     paused: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
+class Damaged(msgspec.Struct, frozen=True, kw_only=True):
     """One root whose record can't be read: it is shown, and not watched.
 
     Attributes:

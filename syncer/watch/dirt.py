@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.model import RelPath
 from syncer.core.paths import split
@@ -15,8 +16,7 @@ MAX_ENTRIES: Final = 4096
 """More dirty entries than this are told by their directories: they are mostly in few, and a list must not grow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dirt:
+class Dirt(msgspec.Struct, frozen=True, kw_only=True):
     """What may differ from what was seen last.
 
     Attributes:

@@ -10,8 +10,9 @@ import ctypes
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.model import RelPath
 
@@ -40,8 +41,7 @@ _READ_BYTES: Final = 1 << 20  # some 30,000 events: the queue's default limit is
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One event; positional, because there may be a hundred thousand of them."""
 
     wd: int

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import trio
 from msgspec import structs
 
@@ -51,8 +51,7 @@ _PHASES: Final[dict[Outcome, Phase]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What a root's task gets from outside, so that tests decide it.
 
     Attributes:

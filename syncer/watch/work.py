@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from syncer.engine.report import Report
 from syncer.remote.client import CloudClient
@@ -12,8 +13,7 @@ from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.source import DirtySource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle is to look at. What changed on the server it finds out itself, by one request.
 
     Attributes:

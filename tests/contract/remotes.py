@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import trio
 
 from blockfs.blocks.extents import block_length
@@ -159,7 +159,7 @@ class WithoutExtensions:
         if name not in reply.headers:
             return reply
         left = [token for token in reply.headers[name].split(", ") if token not in self._lacks]
-        return dataclasses.replace(reply, headers={**reply.headers, name: ", ".join(left)})
+        return msgspec.structs.replace(reply, headers={**reply.headers, name: ", ".join(left)})
 
     def close(self) -> None:
         self._inner.close()

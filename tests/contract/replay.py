@@ -7,8 +7,9 @@ import http.client
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from tests.golden.recorded import Exchange
 
@@ -22,8 +23,7 @@ _FORMATS: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """A reply."""
 
     status: int

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import ConflictOnRemoteError, SyncerError, UnsafeNameError

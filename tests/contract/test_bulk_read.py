@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId

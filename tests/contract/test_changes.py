@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.remote.client import Changes, CloudClient, Cursor

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 
+import msgspec
 import pytest
 
 from blockfs.blocks.hashing import block_id
@@ -227,7 +227,7 @@ def test_a_look_at_a_cut_symlink_writes_nothing(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         short(synnefo, 10, b"the-target/of-a-link", "application/x-symlink")
         (stat,) = (await client.list_objects()).objects
-        bare = dataclasses.replace(stat, meta=None, target=None)
+        bare = msgspec.structs.replace(stat, meta=None, target=None)
         with pytest.raises(CorruptionError):
             await client.resolve(bare)
         with pytest.raises(CorruptionError):

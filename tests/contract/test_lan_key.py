@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from syncer.core.model import Kind, RelPath, RemoteTag
 from syncer.core.partial.listing_diff import Sieve

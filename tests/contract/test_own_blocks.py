@@ -6,14 +6,16 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
@@ -32,8 +34,7 @@ _BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 _META: Final = Meta(mode=0o640, mtime_ns=1_000_000_001)
 
 
-@dataclass(kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, kw_only=True):
     """A root that is tested.
 
     Attributes:

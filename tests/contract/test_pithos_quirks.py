@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import Kind, Meta

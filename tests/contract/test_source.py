@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import BlockId

@@ -7,9 +7,11 @@ itself. Names change one after the other: a crash leaves the names of one moment
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from tests.crash.pages import PAGE, describe, make_page
 
@@ -107,8 +109,7 @@ def _is_torn(found: bytes, one: bytes, other: bytes) -> bool:
     return found[split:] == other[split:]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """What a name stands for.
 
     Attributes:
@@ -128,8 +129,7 @@ class Entry:
     mode: int = 0o755
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What a name was found to be after the crash."""
 
     kind: str

@@ -9,9 +9,10 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 Step = list[Any]
 
@@ -37,8 +38,7 @@ class Log:
         os.write(self._descriptor, json.dumps(event).encode() + b"\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """What a log says.
 
     Attributes:

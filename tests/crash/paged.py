@@ -6,9 +6,10 @@ import mmap
 import os
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from blockfs.control.client import ControlClient
 from tests.crash.histories import PagedHistory
@@ -19,8 +20,7 @@ FILE_PAGES: Final = 384
 CLONES: Final = 20  # then the oldest goes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker works: flags of open(2), and how often it does what."""
 
     flags: int = 0

@@ -13,9 +13,10 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 _MODIFY, _CREATE, _DELETE = 0x02, 0x100, 0x200  # linux/inotify.h
 _EVENT: Final = struct.Struct("iIII")
@@ -24,8 +25,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 PATIENCE_S: Final = 3.0  # for an event that does not come; then any moment is good
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(msgspec.Struct, frozen=True):
     """A write that a process is known by.
 
     Attributes:

@@ -23,7 +23,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.errors import MissingBlockError
 from syncer.cli import main
-from syncer.cli.commands import reconcile
+from syncer.cli.verbs import reconcile
 from syncer.core.planner.merge import Policy
 from syncer.local.syscalls import rename_exchange, rename_noreplace
 

@@ -10,9 +10,12 @@ import itertools
 import threading
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
+
+import msgspec
+from msgspec.structs import replace
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 META = "x-object-meta-"
@@ -55,8 +58,7 @@ def http_date(seconds: float) -> str:
     return formatdate(int(seconds), usegmt=True)
 
 
-@dataclass(frozen=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """One version of one name; `deleted` ones are markers.
 
     `hashes` may name blocks that are longer than the object: what cuts it leaves them as they were.
@@ -70,7 +72,7 @@ class Version:
     meta: dict[str, str]
     deleted: bool = False
     author: str = "alice"
-    kept: dict[str, str] = field(default_factory=dict)  # Content-Encoding and -Disposition
+    kept: dict[str, str] = msgspec.field(default_factory=dict)  # Content-Encoding and -Disposition
 
     @property
     def etag(self) -> str:

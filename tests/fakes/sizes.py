@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from blockfs.errors import WouldBlock
 from blockfs.tree.schema import Inode

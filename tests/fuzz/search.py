@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
+import msgspec
+
 _BYTES: Final = (0, 1, 2, 3, 7, 8, 9, 16, 17, 63, 64, 65, 127, 128, 179, 180, 254, 255)
 _WORDS: Final = (0, 1, 8, 179, 180, 512, 513, 1440, 32_000, 32_001, 65_535)
 _LONG_WORDS: Final = (0, 1, 16, 17, 262_139, 262_144, 262_160, 262_161, (1 << 31) - 1, (1 << 32) - 1)
@@ -22,8 +24,7 @@ _MAX_CHANGES: Final = 4
 _MAX_BYTES: Final = 4096  # longer inputs are slower and find nothing more
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What is searched.
 
     Attributes:

@@ -6,16 +6,16 @@ import hashlib
 import json
 import lzma
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 RECORD = Path(__file__).parent / "pithos-0.21.json.xz"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A request or a reply.
 
     Attributes:
@@ -33,8 +33,7 @@ class Message:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """One request and its reply.
 
     Attributes:

@@ -14,9 +14,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
+
+import msgspec
 
 from syncer.cli.main import run
 from tests.integration.syncing import Sync, content
@@ -49,8 +50,7 @@ Anew: TypeAlias = Callable[[], AbstractContextManager[tuple[Sync, Roots]]]
 _Item = TypeVar("_Item")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a user or a device does.
 
     Attributes:
@@ -274,8 +274,7 @@ class History:
         return lines
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A history that violates an invariant.
 
     Attributes:

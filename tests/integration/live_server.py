@@ -10,9 +10,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+
+import msgspec
 
 from syncer.server import process
 from syncer.server.app import App
@@ -26,8 +27,7 @@ BLOCK = 4096
 TOKENS = "token-alice alice\ntoken-bob bob\n"
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     status: int
     headers: http.client.HTTPMessage
     body: bytes

@@ -82,7 +82,7 @@ def test_bytes_that_rotted_are_damage_with_their_range(commands: Sync, tmp_path:
 
 def _rot(sync: Sync, path: Path, at: int) -> None:
     """Change a byte under the filesystem's evidence: the StateDB learns the times that the change made."""
-    from dataclasses import replace  # noqa: PLC0415
+    from msgspec.structs import replace  # noqa: PLC0415
 
     from syncer.cli.registry.roots import Registry  # noqa: PLC0415
     from syncer.local.safe_open import tag_of  # noqa: PLC0415

@@ -34,6 +34,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import msgspec
+
 INTERFACE: Final = "lan0"
 BRIDGE: Final = "br0"
 TOOLS: Final = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
@@ -283,8 +285,7 @@ class Node:
         process.wait()
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """A frame that entered the switch.
 
     Attributes:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+
 CELL = 512
 HOLE = 0
 _ABSENT = -1
@@ -136,8 +138,7 @@ def _possible(changes: list[Change], certain: int, newest: int) -> Iterator[Chan
         yield last
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """Content that a name got.
 
     Attributes:

@@ -10,9 +10,10 @@ import os
 import random
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 _HEADER = struct.Struct(">QI")
 _BARRIER_OFFSET = (1 << 64) - 1
@@ -28,8 +29,7 @@ def encode_barrier() -> bytes:
     return _HEADER.pack(_BARRIER_OFFSET, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One write or barrier.
 
     Attributes:
@@ -69,8 +69,7 @@ class Loss(Enum):
     TORN_SECTORS = "some 512-byte sectors of some are done"
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """A moment at which the power goes.
 
     Attributes:

@@ -10,9 +10,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
@@ -33,8 +34,7 @@ def blocksync(*arguments: str | Path, before: str = "") -> None:
     assert ended.returncode == 0, f"{arguments}: {ended.returncode} {ended.stderr}"
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """A recorded load.
 
     Attributes:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 PROJECT = Path(__file__).resolve().parents[2]
 KERNEL = PROJECT / ".guest"
 MODULES = ("virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_blk")
@@ -157,8 +159,7 @@ class Promises:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+class Mode(msgspec.Struct, frozen=True, kw_only=True):
     """How qemu opens the disk."""
 
     format: str

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from tests.real.guest import KERNEL, PROJECT, SYSTEM_PATH, make_initramfs
 
@@ -52,8 +53,7 @@ busybox poweroff -f
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """What a guest said on its console, and what its command ended with."""
 
     exit_code: int

@@ -6,8 +6,10 @@ A power cut undoes what no barrier made durable: names are kept as by a journal,
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length

@@ -11,10 +11,12 @@ import errno
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from syncer.core.base import BaseIndex
@@ -38,11 +40,12 @@ from syncer.protocol.pithos.headers import EXTENSION_BULK, EXTENSION_CHANGES, EX
 from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
+from tests.kit.rows import MemoryRows
 from tests.simulation import invariants
 from tests.simulation.disk import MemoryRoot, blocks_of, parts_of, payload_of, payloads
 from tests.simulation.neighbours import Neighbours, Stranger
 from tests.simulation.scenario import check_marks
-from tests.simulation.watched import MemoryRows, PartialMemoryRoot, PartialMemoryState, Watcher, scoping
+from tests.simulation.watched import PartialMemoryRoot, PartialMemoryState, Watcher, scoping
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
 
 _EXTENSIONS = {EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES}
@@ -57,8 +60,7 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-@dataclass
-class Trouble:
+class Trouble(msgspec.Struct):
     """How rough a scenario is: chance per call of each kind. Zeroed one by one to shrink a failure."""
 
     users: float = 0.03

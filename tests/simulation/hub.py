@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 AT_ONCE = 10_000  # more events at one instant than any scenario has
 
@@ -45,8 +46,7 @@ class Events:
             self.now = max(self.now, until)
 
 
-@dataclass(frozen=True, slots=True)
-class Weather:
+class Weather(msgspec.Struct, frozen=True):
     """What the wire does to frames: chances for each delivery, and times in seconds."""
 
     loss: float = 0.0
@@ -60,8 +60,7 @@ class Weather:
 CALM = Weather()
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True):
     """A frame as it was sent.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import count
+
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import CONFLICT_MARK

@@ -10,8 +10,9 @@ import importlib
 import inspect
 import itertools
 import sys
-from dataclasses import dataclass
 from types import ModuleType
+
+import msgspec
 
 from tests import effort
 from tests.simulation import engine_scenario, scenario
@@ -42,11 +43,10 @@ _ORDER = (  # importers after what they import
 )
 
 
-_WATCHED = frozenset({"scope"})  # pure, but at work only in cycles that look at a part
+_WATCHED = frozenset({"affected"})  # pure, but at work only in cycles that look at a part
 
 
-@dataclass(frozen=True)
-class Mutant:
+class Mutant(msgspec.Struct, frozen=True):
     """One change of one module's source. `old` must occur in it exactly once.
 
     Attributes:
@@ -64,12 +64,13 @@ class Mutant:
     @property
     def ring(self) -> str:
         """Who kills it: the planner alone, or the engine with its faults."""
-        return "R2" if self.package == "engine" or self.module in _WATCHED or self.in_parts else "R0"
+        return "R2" if self.place.startswith("engine.") or self.module in _WATCHED or self.in_parts else "R0"
 
     @property
-    def package(self) -> str:
-        """Where its module is."""
-        return "engine" if f"engine.{self.module}" in _ORDER else "core"
+    def place(self) -> str:
+        """Its module's name below `syncer`."""
+        (found,) = (each for each in _ORDER if each.rpartition(".")[2] == self.module)
+        return found
 
 
 MUTANTS = (
@@ -188,13 +189,13 @@ MUTANTS = (
     # --- freeze
     Mutant(
         "ancestors-are-not-frozen",
-        "freeze",
+        "hold_back",
         "self._only_there([nid]) else [kept.parent]",
         "self._only_there([nid]) else []",
     ),
     Mutant(
         "slots-of-the-frozen-are-taken",
-        "freeze",
+        "hold_back",
         "[*above, *(each for each in takers[side].get(self._key(side, kept), ()) if each != nid)]",
         "above",
     ),
@@ -228,25 +229,25 @@ MUTANTS = (
     # --- ledger
     Mutant(
         "a-row-before-both-agree",
-        "ledger",
+        "outcome",
         "                if node is None:\n                    continue\n",
         "                node = node or there\n",
     ),
     Mutant(
         "rows-are-never-removed",
-        "ledger",
+        "outcome",
         "                    yield Forgotten(nid=nid)\n",
         "                    pass\n",
     ),
     Mutant(
         "evidence-is-not-renewed",
-        "ledger",
+        "outcome",
         "            self.tags[nid] = evidence(node.kind, tag)\n\n    def _put",
         "            pass\n\n    def _put",
     ),
     Mutant(
         "meta-counts-as-agreed",
-        "ledger",
+        "outcome",
         "        if theirs is not None and ours != theirs:\n            return None\n",
         "",
     ),
@@ -263,7 +264,7 @@ MUTANTS = (
     Mutant("deleted-while-blind", "identify", "        if unknown - sealed:\n", "        if False:\n"),
     Mutant(
         "folded-names-are-two",
-        "freeze",
+        "hold_back",
         "    return found + _folded(target, local, policy.fold_local)\n",
         "    return found\n",
     ),
@@ -289,19 +290,19 @@ MUTANTS = (
     ),
     Mutant(
         "no-opinion-is-an-empty-set",
-        "ledger",
+        "outcome",
         "        told = (known.xattrs or ()) if there.xattrs is None else there.xattrs\n",
         "        told = there.xattrs or ()\n",
     ),
     Mutant(
         "attributes-count-as-agreed",
-        "ledger",
+        "outcome",
         "        if not xattrs.same(here.xattrs, told):\n            return None\n",
         "",
     ),
     Mutant(
         "a-row-before-attributes-are-set",
-        "ledger",
+        "outcome",
         "        waits = nid in self._to_mark or nid in self._to_tell\n",
         "        waits = nid in self._to_tell\n",
     ),
@@ -321,7 +322,7 @@ MUTANTS = (
     ),
     Mutant(
         "old-evidence-is-booked-here",
-        "apply",
+        "pull",
         "self._ledger.applied(action, applied.tag, applied.meta)",
         "self._ledger.applied(action, action.expected)",
     ),
@@ -333,13 +334,13 @@ MUTANTS = (
     ),
     Mutant(
         "a-failed-action-is-no-obstacle",
-        "performing",
+        "isolation",
         "        self._ledger.failed(action)\n        self._failed(action, _reason(error), _exit_code(error))\n",
         "        self._ledger.applied(action, None)\n        self._failed(action, _reason(error), _exit_code(error))\n",
     ),
     Mutant(
         "obstacles-are-not-asked-for",
-        "performing",
+        "isolation",
         "        obstacle = self._ledger.obstacle(action)\n",
         "        obstacle = None\n",
     ),
@@ -369,39 +370,39 @@ MUTANTS = (
     # --- cycles that look at a part
     Mutant(
         "unknown-deleted-names-are-ignored",
-        "scope",
+        "affected",
         "            self._require_places(written, since)\n",
         "            pass\n",
         first=37_000,
     ),
     Mutant(
         "what-is-gone-in-a-part-takes-nothing-along",
-        "scope",
+        "affected",
         "        self._opened.add(row.nid)\n        self._subtree(row)\n",
         "        self._opened.add(row.nid)\n",
     ),
     Mutant(
         "what-leaves-a-moved-directory-moves-as-a-whole",
-        "scope",
+        "affected",
         "        whole -= self._whole.keys()\n",
         "",
         first=101_500,
     ),
     Mutant(
         "deletions-on-the-server-are-not-told",
-        "scope",
+        "affected",
         "                self._deleted.add(path)\n",
         "                pass\n",
     ),
     Mutant(
         "the-cursor-of-a-failed-cycle-counts",
-        "scoped",
+        "partial_look",
         "        if complete and cursor != state.cursor():\n",
         "        if cursor != state.cursor():\n",
     ),
     Mutant(
         "rows-lose-the-directory-above",
-        "ledger",
+        "outcome",
         "                if nid in self._base and not self._keeps(nid):\n",
         "                if nid in self._base:\n",
         in_parts=True,
@@ -448,7 +449,7 @@ def _modules_from(name: str) -> list[ModuleType]:
 
 def apply(mutant: Mutant) -> None:
     """Change the planner of this process. Raises LookupError if the pattern does not apply any more."""
-    modules = _modules_from(f"{mutant.package}.{mutant.module}")
+    modules = _modules_from(mutant.place)
     sources = [inspect.getsource(module) for module in modules]
     if sources[0].count(mutant.old) != 1:
         raise LookupError(f"{mutant.name}: its pattern occurs {sources[0].count(mutant.old)} times in {mutant.module}")
@@ -495,7 +496,7 @@ def table() -> str:
         "| mutant | module | killed by |",
         "| --- | --- | --- |",
     ]
-    lines += [f"| {each.name} | `syncer/{each.package}/{each.module}.py` | {each.ring} |" for each in MUTANTS]
+    lines += [f"| {each.name} | `syncer/{each.place.replace('.', '/')}.py` | {each.ring} |" for each in MUTANTS]
     lines += [
         "",
         "What a ring finds only by luck has a test by name (`tests/simulation/named.py`; below `tests/unit/syncer/`).",

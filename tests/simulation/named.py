@@ -16,11 +16,11 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+import msgspec
 import pytest
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -39,8 +39,7 @@ _IMPORTED_BY_ALL: Final = (
 )
 
 
-@dataclass(frozen=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """One change of one module's source, and the test that must object.
 
     Attributes:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 
+import msgspec
+from msgspec.structs import replace
+
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
@@ -64,8 +67,7 @@ CROWDED = 10  # of so many families one has users who get in each other's way
 _HISTORY = 1 << 40  # keeps the random numbers of histories apart from those of trees
 
 
-@dataclass
-class Limits:
+class Limits(msgspec.Struct):
     """How rough a scenario is. Lower limits are tried to shrink a failure."""
 
     base_steps: int = 6
@@ -81,8 +83,7 @@ class Limits:
     crowded: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(msgspec.Struct, frozen=True):
     """What a cycle has decided, and what it could not see."""
 
     number: int
@@ -686,7 +687,7 @@ def shrink(seed: int, search: int = 3000) -> tuple[int, Limits, str]:
         lambda it: setattr(it, "base_steps", max(0, it.base_steps - 2)),
     ]
     for change in candidates:
-        smaller = Limits(**vars(best[1]))
+        smaller = replace(best[1])
         change(smaller)
         for other in [best[0], *range(search)]:
             found = failure_of(other, smaller)

@@ -42,8 +42,7 @@ class Nature(Enum):
     WALLED = "walled"  # a firewall before its port
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What a scenario is about; all of it follows from the seed, unless a test says otherwise."""
 
     weather: Weather = CALM

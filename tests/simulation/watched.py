@@ -9,14 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, Content, FileStat, Kind, Nid, RelPath
-from syncer.core.partial.affected import Rows, UnscopableError, is_unchanged
+from syncer.core.partial.affected import UnscopableError, is_unchanged
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
-from syncer.engine.partial.partial_look import BaseRows, PartialState, Scoping
+from syncer.core.rows import BaseRows
+from syncer.engine.partial.partial_look import PartialState, Scoping
 from syncer.errors import LocalChangedError
 from syncer.local.root import Observation, Origin
 from syncer.local.survey.digests import Digests, Survey, Surveyor
@@ -52,7 +55,7 @@ class MemorySurveyor(Surveyor):
         self.between()
         return path not in self.root.replica.entries
 
-    def is_as_known(self, rows: Rows, path: RelPath, nid: Nid, known: Digests) -> bool:
+    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
         pending = [(path, nid)]
         while pending:
             at, number = pending.pop()
@@ -94,7 +97,7 @@ class MemorySurveyor(Surveyor):
                 raise UnscopableError(stat.path)
         return [stat if stat.kind is not Kind.FILE else replace(stat, content=None) for stat in found]
 
-    def settled(self, rows: Rows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
+    def settled(self, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
         return {}
 
 
@@ -114,7 +117,7 @@ class PartialMemoryRoot:
     def settled(
         self,
         rules: IgnoreRules,
-        rows: Rows,
+        rows: BaseRows,
         paths: Iterable[RelPath] | None,
         clock_ns: int,
     ) -> dict[int, bytes | None]:

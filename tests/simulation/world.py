@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath, RemoteStat, RemoteTag, Side, meta_of
@@ -31,8 +33,7 @@ class ActionRefusedError(Exception):
     """The replica is not what the action expects: the conditional apply says no."""
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """One path of a replica. `payload`: content number of a file, target number of a symlink, 0 for a directory.
 
     `marks`: None where they are not synced; of symlinks; and on the server where nobody ever told of any.

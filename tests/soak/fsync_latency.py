@@ -11,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from tests.soak.report import Report
 from tests.system.machines import Machines
@@ -38,8 +39,7 @@ with open(path, "wb", buffering=0) as file:
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(msgspec.Struct, frozen=True):
     """Seconds per fsync."""
 
     samples: list[float]

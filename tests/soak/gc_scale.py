@@ -17,9 +17,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from msgspec.structs import asdict
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
@@ -45,8 +47,7 @@ _LEAVES_PER_COMMIT: Final = 512
 _PLACE_STEP: Final = 0x9E3779B1  # odd, so that it scatters a power of two of places over all segments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """One collection.
 
     Attributes:

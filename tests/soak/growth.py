@@ -11,9 +11,10 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from blockfs.control.client import ControlClient
 from blockfs.control.protocol import Applied, CursorMsg, Expect, InstallFile, NodeRow
@@ -26,8 +27,7 @@ SAMPLES: Final = 180
 PROJECT: Final = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerance:
+class Tolerance(msgspec.Struct, frozen=True):
     """What counts as no growth: by the line of least squares through the second half of the samples, over its length.
 
     Attributes:

@@ -13,15 +13,15 @@ import importlib
 import sys
 import time
 import traceback
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+
+import msgspec
 
 from tests.soak.report import Report
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One part."""
 
     name: str

@@ -16,9 +16,11 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from msgspec.structs import asdict
 
 from tests.soak.report import Report
 
@@ -37,8 +39,7 @@ MAX_STORED: Final = 1.2
 SETTLE_S: Final = 600.0  # the mount seals 30 s after the last write and then looks for garbage, once a minute
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """What one guest did and what it cost.
 
     Attributes:

@@ -8,17 +8,17 @@ import select
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tests.kit import starting
 
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """How a command ended."""
 
     exit_code: int

@@ -10,9 +10,10 @@ import stat
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 AT_FDCWD: Final = -100
 NOREPLACE, EXCHANGE, WHITEOUT = 1, 2, 4
@@ -21,8 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """Who makes calls: a process with these identities and umask."""
 
     uid: int
@@ -84,8 +84,7 @@ def answer(call: Callable[..., object], *arguments: object) -> object:
         return errno.errorcode[error.errno or 0]
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True):
     """A folder on a mount and one on ext4, equally empty at first."""
 
     mount: Path

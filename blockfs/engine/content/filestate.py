@@ -14,9 +14,11 @@ import errno
 import threading
 from _thread import RLock
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.clock import Clock
@@ -39,8 +41,7 @@ _LITTLE_SHARE: Final = 64  # of the limit: a file that has no more staged than t
 _SPARE_SHARE: Final = 8  # this part of the limit beyond it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stores:
+class Stores(msgspec.Struct, frozen=True, kw_only=True):
     """What all parts of the engine work on.
 
     Attributes:
@@ -57,8 +58,8 @@ class Stores:
     lock: RLock
     config: EngineConfig
     fatal: Fatal
-    clock: Clock = field(default_factory=Clock)
-    urgency: Urgency = field(default_factory=Urgency)
+    clock: Clock = msgspec.field(default_factory=Clock)
+    urgency: Urgency = msgspec.field(default_factory=Urgency)
 
     @property
     def block_size(self) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import errno
 import time
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count

@@ -13,9 +13,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, BlockId
@@ -57,8 +59,7 @@ class RefusedError(BlockfsError):
         super().__init__(f"refused: {reason.value}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A name in a directory.
 
     Attributes:
@@ -70,8 +71,7 @@ class Place:
     name: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
+class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     """What a change expects to find.
 
     Attributes:
@@ -83,8 +83,7 @@ class Expectation:
     content_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """A change that was made.
 
     Attributes:

@@ -7,7 +7,8 @@ is the source's content at one moment, also while others go on writing to it.
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from blockfs.engine.content.filestate import FileState, FileTable, Stores
 from blockfs.engine.durable.failing import check_sound

@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.engine.content.filestate import Stores
 from blockfs.engine.copies.freeze import Instants
@@ -27,8 +28,7 @@ from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind
 from blockfs.tree.waiting import held
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One snapshot.
 
     Attributes:

@@ -8,7 +8,8 @@ gives it its place in a last change set of its own. A crash before that leaves w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import LeafKey
 from blockfs.engine.content.filestate import Stores

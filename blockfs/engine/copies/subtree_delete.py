@@ -7,8 +7,9 @@ kernel still uses becomes an orphan and stays readable until it is closed.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.engine.content.filestate import Stores

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from blockfs.engine.content.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
 from blockfs.engine.content.pagemap import PageMap

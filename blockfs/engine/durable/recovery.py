@@ -7,8 +7,9 @@ does not name are superfluous: their data are sealed, or void, or were never flu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
+
+import msgspec
 
 from blockfs.engine.content.filestate import FileState, FileTable, StagedGeneration, Stores
 from blockfs.engine.content.pagemap import PAGE, PageMap
@@ -18,8 +19,7 @@ from blockfs.errors import CorruptionError
 from blockfs.tree.schema import Generation, Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """What a mount found.
 
     Attributes:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import errno
 import struct
-from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.errors import FsError
 
@@ -40,8 +42,7 @@ class Tag(IntEnum):
 _NAMED: Final = {Tag.USER, Tag.GROUP}
 
 
-@dataclass(frozen=True, slots=True)
-class AclEntry:
+class AclEntry(msgspec.Struct, frozen=True):
     """One line of a list.
 
     Attributes:
@@ -55,8 +56,7 @@ class AclEntry:
     identity: int
 
 
-@dataclass(frozen=True, slots=True)
-class Acl:
+class Acl(msgspec.Struct, frozen=True):
     """A list."""
 
     entries: tuple[AclEntry, ...]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, Protocol
+
+import msgspec
 
 from blockfs.tree.schema import Inode, Kind
 
@@ -18,8 +19,7 @@ _TIME_MIN_NS: Final = -(2**63)
 _TIME_MAX_NS: Final = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     """What stat(2) tells about an inode.
 
     Attributes:
@@ -58,8 +58,7 @@ class Attributes:
         return self.kind.value | self.mode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeChanges:
+class AttributeChanges(msgspec.Struct, frozen=True, kw_only=True):
     """What chmod, chown and utimens change; None keeps a value. Size is not here: see `Files.truncate`.
 
     Attributes:
@@ -79,16 +78,14 @@ class AttributeChanges:
     ctime_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes a file: what the kernel says about the calling process."""
 
     uid: int
     gid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilesystemNumbers:
+class FilesystemNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """What statvfs(3) tells.
 
     Attributes:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.engine.names.attributes import Attributes, FileSizes, attributes_of
 from blockfs.errors import FsError

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from blockfs.engine.names.attributes import Attributes
 from blockfs.engine.names.inodes import Nodes
@@ -13,8 +14,7 @@ from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX
 _DOTS: Final = 2  # positions 0 and 1 are "." and ".."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One directory entry.
 
     Attributes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from dataclasses import replace
 from threading import RLock
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.names import xattrs

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.engine.names.attributes import RenameFlags
 from blockfs.engine.names.inodes import LINKS_MAX, Nodes, check_name
@@ -16,8 +18,7 @@ from blockfs.runtime.output import shown
 from blockfs.tree.schema import ROOT_INO, Inode, Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rename:
+class Rename(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller asks for.
 
     Attributes:
@@ -35,8 +36,7 @@ class Rename:
     flags: RenameFlags = RenameFlags.NONE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """A rename that may be done.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.engine.names.acl import ACCESS, DEFAULT, PERMISSION_BITS, Acl
 from blockfs.engine.names.attributes import S_ISGID, XattrFlags

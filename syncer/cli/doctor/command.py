@@ -8,10 +8,10 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 import click
 import trio
+from msgspec.structs import replace
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode

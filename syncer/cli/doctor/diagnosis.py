@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from blockfs.runtime.units import format_size
 
@@ -31,8 +32,7 @@ class Level(Enum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One line.
 
     Attributes:

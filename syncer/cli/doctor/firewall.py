@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Final
+
+import msgspec
 
 from blockfs.runtime.output import JsonValue
 
@@ -33,8 +34,7 @@ class Fate(Enum):
     ON = "on"  # no rule decided it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Knock:
+class Knock(msgspec.Struct, frozen=True, kw_only=True):
     """The first packet of a neighbour, over IPv6.
 
     Attributes:
@@ -48,8 +48,7 @@ class Knock:
     interface: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
     """A chain that packets to this machine pass first."""
 
     family: str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 from urllib.parse import unquote
 
 import trio
+from msgspec.structs import replace
 
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import note

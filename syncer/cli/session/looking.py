@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
+
+import msgspec
 
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import LinkedRoot
@@ -93,8 +94,7 @@ class _Silence:
         pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """A root, its container and its state, open for looking.
 
     Attributes:

@@ -6,10 +6,10 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 import trio
+from msgspec.structs import replace
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid as uuids
-from dataclasses import dataclass, replace
 
 import click
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
@@ -44,16 +44,14 @@ from syncer.state.statedb import StateDB
 from syncer.watch import control
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Volume:
+class _Volume(msgspec.Struct, frozen=True, kw_only=True):
     """The mounted volume that ROOT is."""
 
     uuid: str
     block_size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choices:
+class _Choices(msgspec.Struct, frozen=True, kw_only=True):
     """A root's options; see RootRecord."""
 
     keep_trash_s: float

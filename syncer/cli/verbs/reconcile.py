@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 import trio
+from msgspec.structs import replace
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
@@ -37,8 +38,7 @@ if TYPE_CHECKING:  # imported where there is one: 25 ms
     from syncer.cli.session.savedplan import SavedPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
@@ -31,8 +30,7 @@ from syncer.watch import control
 from syncer.watch.live import RootLive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RootStatus:
+class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one root without asking the server.
 
     Attributes:

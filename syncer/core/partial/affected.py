@@ -20,8 +20,9 @@ Memory and time follow the changes and the directories that they are in, not the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
@@ -38,8 +39,7 @@ class UnscopableError(Exception):
     """No part of the base stands for itself (it was torn by a crash, or lacks evidence): plan the whole tree."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scoped:
+class Scoped(msgspec.Struct, frozen=True, kw_only=True):
     """What the planner gets instead of everything.
 
     Attributes:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core import xattrs
 from syncer.core.model import (

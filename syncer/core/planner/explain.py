@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
@@ -70,8 +72,7 @@ RULES: Final[dict[tuple[Change, Change], str]] = {
 _LEFT_ALONE: Final = frozenset({NoteKind.UNKNOWN, NoteKind.WAITS, NoteKind.UNHOLDABLE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class State(msgspec.Struct, frozen=True, kw_only=True):
     """A node on one side, or in the base.
 
     Attributes:
@@ -85,8 +86,7 @@ class State:
     tag: Tag | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """One node that has, or had, the path in question on some side.
 
     Attributes:

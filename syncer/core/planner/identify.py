@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Fold

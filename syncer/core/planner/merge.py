@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core import xattrs
 from syncer.core.conflict import CONFLICT_MARK, conflict_name, host_label, is_copy_of, parse_conflict_name
@@ -26,8 +27,7 @@ _ROUNDS: Final = 200  # each round settles at least one node for good; trees of 
 Slot = tuple[Nid, bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """What the planner is told about its surroundings.
 
     Attributes:

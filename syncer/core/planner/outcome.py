@@ -7,10 +7,10 @@ gets back. StateDB rule A lives here: a row is written only when both sides are 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex

@@ -9,9 +9,10 @@ docs/adr/0009-bookings-of-writes.md.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.conflict import conflict_name
@@ -22,8 +23,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_S: Final = 253_402_300_800  # year 10000: a server may say anything
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overwrite:
+class Overwrite(msgspec.Struct, frozen=True, kw_only=True):
     """One write, as it was about to be sent.
 
     Attributes:
@@ -52,8 +52,7 @@ class Overwrite:
         return same and self.uuid in {"", found.tag.uuid}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignVersion:
+class ForeignVersion(msgspec.Struct, frozen=True, kw_only=True):
     """A version of an object, somebody else's as far as we know.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import chain
+
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import (

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from syncer.core import xattrs
 from syncer.core.model import (
@@ -46,8 +48,7 @@ _NAMES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stale:
+class Stale(msgspec.Struct, frozen=True, kw_only=True):
     """An action of a saved plan that is not planned any more.
 
     Attributes:

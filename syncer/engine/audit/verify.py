@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
@@ -50,8 +51,7 @@ class Verdict(Enum):
     UNCHECKED = "unchecked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is not as it should be.
 
     Attributes:
@@ -237,8 +237,7 @@ class Deep:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Damaged(Finding):
+class _Damaged(Finding, frozen=True, kw_only=True):
     blocks: BlockList
 
 

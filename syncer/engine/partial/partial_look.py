@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
@@ -115,8 +115,7 @@ class PartialState(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scoping:
+class Scoping(msgspec.Struct, frozen=True, kw_only=True):
     """How parts are looked at.
 
     Attributes:

@@ -6,10 +6,10 @@ Every doubt is an `UnscopableError` or a no: then things are looked at, and move
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag

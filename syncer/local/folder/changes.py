@@ -12,11 +12,11 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import SPECIAL_BITS, LocalTag, Meta, RelPath

@@ -9,11 +9,11 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory

@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
+
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import ConflictName, parse_conflict_name, plain_name
@@ -23,8 +24,7 @@ from syncer.local.verbs.trashcan import TrashCan, kind_of
 _PIECE: Final = 1 << 20  # bytes compared at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
+class Version(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two files.
 
     Attributes:
@@ -38,8 +38,7 @@ class Version:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConflictCopy:
+class ConflictCopy(msgspec.Struct, frozen=True, kw_only=True):
     """A conflict copy and what has its name now.
 
     Attributes:

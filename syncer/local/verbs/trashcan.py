@@ -16,8 +16,9 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Self
+
+import msgspec
 
 from blockfs.runtime.failures import said
 from syncer.core.model import PERMISSION_BITS, SPECIAL_BITS, RelPath
@@ -31,8 +32,7 @@ from syncer.local.verbs.trash import ITEM, ORIGIN, decode_entry, new_folder, rea
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """One version in the trash.
 
     Attributes:

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Final, ParamSpec, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ObjectHash

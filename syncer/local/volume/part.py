@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from blockfs.control.protocol import NodeRow
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
@@ -40,8 +41,7 @@ class JournalState(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
+class Journal(msgspec.Struct, frozen=True, kw_only=True):
     """What changed since the base was complete.
 
     Attributes:

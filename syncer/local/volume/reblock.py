@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, ParamSpec, Protocol, TypeVar
+
+import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -41,8 +42,7 @@ class Run(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """One content in both grids: as the volume cuts it, and as the server does."""
 
     near: BlockList

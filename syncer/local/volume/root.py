@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
+import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
@@ -69,8 +69,7 @@ _REMEMBERED_BYTES: Final = 16 << 20  # naming this for a server with other block
 _WORKERS: Final = 8  # concurrent requests and reads
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteBlocks:
+class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """How the server cuts files.
 
     Attributes:

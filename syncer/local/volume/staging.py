@@ -11,8 +11,9 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
+
+import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -36,8 +37,7 @@ _SYNC_BYTES: Final = 64 << 20  # received blocks are made durable so often: what
 _DEFAULT_MODE: Final = 0o644
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
+class _Start(msgspec.Struct, frozen=True, kw_only=True):
     """What a new file starts with: inode and content version of another one, None for nothing; its block list."""
 
     version: tuple[int, int] | None

@@ -7,7 +7,8 @@ rows describe; that is complete as long as nothing was left undone when the curs
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from blockfs.control.protocol import NodeRow
 from syncer.core.base import BaseIndex
@@ -28,8 +29,7 @@ class UnresolvedError(Exception):
     """A partial listing does not fit the base: ask for a full one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeNode:
+class VolumeNode(msgspec.Struct, frozen=True, kw_only=True):
     """One inode as the tree needs it; `row` is None for what the base says and the journal doesn't contradict."""
 
     places: tuple[tuple[int, bytes], ...]

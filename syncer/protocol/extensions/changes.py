@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -29,8 +28,7 @@ MAX_WAIT_S: Final = 300
 """Longest wait for a change; a request for more is cut to it. Proxies in between may allow less."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesPage:
+class ChangesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of one container, up to a version.
 
     Attributes:

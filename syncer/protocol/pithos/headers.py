@@ -10,11 +10,12 @@ import base64
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 from typing import Final
 from urllib.parse import quote, unquote
+
+import msgspec
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core import xattrs
@@ -116,8 +117,7 @@ class HeaderError(ValueError):
     """A header's value is not what it should be. The message fits into a fault."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectState:
+class ObjectState(msgspec.Struct, frozen=True, kw_only=True):
     """One version of one object, as headers and listing rows tell it.
 
     Attributes:
@@ -140,7 +140,21 @@ class ObjectState:
     content_type: str
     modified_by: str = ""
     meta: Mapping[str, str] | None = None
-    md5: bytes | None = field(default=None, compare=False)
+    md5: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectState) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        """What two tellings of one state agree on."""
+        return (
+            self.size_bytes, self.object_hash, self.uuid, self.version, self.modified_us, self.content_type,
+            self.modified_by, self.meta,
+        )  # fmt: skip
 
     @property
     def etag(self) -> str:
@@ -148,8 +162,7 @@ class ObjectState:
         return self.object_hash.hex()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ETags:
+class ETags(msgspec.Struct, frozen=True, kw_only=True):
     """Value of If-Match or If-None-Match: any, or one of a set."""
 
     any: bool

@@ -7,7 +7,6 @@ each file. `hash` is the MD5 where the server knows it, else empty.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -30,8 +29,7 @@ class ListingError(ValueError):
     """A body that is not the listing it should be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectRow:
+class ObjectRow(msgspec.Struct, frozen=True, kw_only=True):
     """One object of a listing.
 
     Attributes:
@@ -51,8 +49,7 @@ class SubdirectoryRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRow:
+class ContainerRow(msgspec.Struct, frozen=True, kw_only=True):
     """One container of an account's listing.
 
     Attributes:

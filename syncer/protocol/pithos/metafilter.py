@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.protocol.pithos.headers import MAX_META_ITEMS, HeaderError
 
 _OTHER: Final = frozenset("<>!~")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetaFilter:
+class MetaFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What an object's metadata must be. Keys are in lower case.
 
     Attributes:

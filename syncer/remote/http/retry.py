@@ -9,7 +9,6 @@ Two ways, because repeating a write blindly loses data:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -27,8 +26,7 @@ class GaveUpError(RemoteUnavailableError):
     retryable = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How patient a client is.
 
     Attributes:

@@ -11,11 +11,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from typing import Final, Protocol
 
+import msgspec
 import trio
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -59,8 +59,7 @@ class BadReplyError(RemoteUnavailableError):
     retryable = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request.
 
     Attributes:
@@ -77,7 +76,7 @@ class Request:
 
     method: str
     target: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     max_reply_bytes: int = MAX_SMALL_REPLY_BYTES
     wait_s: float = 0.0
@@ -85,8 +84,7 @@ class Request:
     leaving: Callable[[], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """One whole HTTP reply.
 
     Attributes:
@@ -118,8 +116,7 @@ class Transport(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings:
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How to talk.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+import msgspec
 
 from syncer.errors import AuthError, UsageError
 from syncer.protocol import astakos
@@ -15,8 +16,7 @@ from syncer.remote.kamaki.kamakirc import Cloud
 from syncer.remote.url import RemoteUrl, parse_url
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Storage:
+class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """One container of a cloud, and how to get at it. Its text form shows no token.
 
     Attributes:

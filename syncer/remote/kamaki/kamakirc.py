@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from configparser import Error as ConfigParserError
 from configparser import RawConfigParser
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.errors import UsageError
 
@@ -38,8 +39,7 @@ _ON: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Cloud:
+class Cloud(msgspec.Struct, frozen=True, kw_only=True):
     """One cloud, as far as storage goes. Its text form shows no token.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
@@ -75,8 +75,7 @@ class RowStats(msgspec.Struct, frozen=True, kw_only=True):
     hidden: list[ObjectRow]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
+class Stamp(msgspec.Struct, frozen=True, kw_only=True):
     """What changes whenever something in a container does.
 
     Attributes:
@@ -89,9 +88,20 @@ class Stamp:
 
     version: int
     evidence: tuple[str, ...]
-    settled: bool = field(default=True, compare=False)
-    cursor: Cursor | None = field(default=None, compare=False)
-    objects: int = field(default=0, compare=False)
+    settled: bool = True
+    cursor: Cursor | None = None
+    objects: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stamp) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        """What names the moment."""
+        return self.version, self.evidence
 
     @property
     def place(self) -> Cursor:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError

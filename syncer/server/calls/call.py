@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar, TypeVarTuple
 
+import msgspec
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,8 +39,7 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A request.
 
     Attributes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
 from starlette.responses import Response, StreamingResponse
 
 from syncer.protocol import swift

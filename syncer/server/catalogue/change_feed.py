@@ -8,9 +8,10 @@ had: nothing is pruned before the container itself is deleted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.extensions.changes import ChangesPage, is_in
@@ -25,8 +26,7 @@ MAX_PAGE_BYTES: Final = 32 << 20
 """Memory of the rows of one answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangesOrder:
+class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a client wants to know.
 
     Attributes:

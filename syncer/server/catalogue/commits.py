@@ -9,8 +9,9 @@ import queue
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from blockfs.errors import BlockfsError
 from syncer.server.catalogue.catalogue import Catalogue, Change
@@ -25,8 +26,7 @@ class StoreClosedError(BlockfsError):
     """The store is shutting down: nothing was done."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """One request's part of a transaction, and who waits for it."""
 
     act: Callable[[Change], Any]

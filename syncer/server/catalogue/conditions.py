@@ -8,9 +8,10 @@ same 1000 bytes with 500 NUL bytes behind share it); a version does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
+
+import msgspec
 
 from syncer.protocol.pithos.headers import ETags
 
@@ -43,8 +44,7 @@ class Verdict(Enum):
     FAILED = "failed"  # 412
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions of one request about one object.
 
     Attributes:

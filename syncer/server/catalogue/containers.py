@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from syncer.protocol.pithos.listing import ContainerRow
 from syncer.server.catalogue.catalogue import Change, Reading
@@ -11,8 +12,7 @@ from syncer.server.catalogue.schema import ID, SERIAL, ContainerRecord, Settings
 from syncer.server.errors import Conflict, NotFound
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccountSummary:
+class AccountSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What HEAD of an account tells."""
 
     containers: int

@@ -14,8 +14,9 @@ two rows. The sweep finds the leaves that no version names (sweep.py).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -36,8 +37,7 @@ class LeafVanished(Refusal):
     """A leaf that spared us a look at its ids was swept before the commit. Never leaves the server: prepare again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
     """A block list, ready to be committed.
 
     Attributes:
@@ -57,8 +57,7 @@ class Prepared:
     uploaded: tuple[BlockId, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Leaves:
+class Leaves(msgspec.Struct, frozen=True):
     """Some leaves of a block list.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from syncer.core.model import Kind
 from syncer.protocol.pithos.headers import kind_of
@@ -20,8 +21,7 @@ EVERYBODY: Final = "*"
 """As a reader: every account of this server."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedName:
+class SharedName(msgspec.Struct, frozen=True, kw_only=True):
     """A name that somebody shares.
 
     Attributes:

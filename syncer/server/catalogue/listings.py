@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
@@ -22,8 +24,7 @@ _ITEM_BYTES: Final = 200  # two strings and their places in a dict
 _COPIES: Final = 3  # of a text on its way: as it is, in JSON, in the reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What a listing is to show, in byte order of the names (UTF-8).
 
     Attributes:

@@ -7,7 +7,9 @@ name stays readable and the container's version rises.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.protocol.pithos.headers import ObjectState
@@ -23,8 +25,7 @@ from syncer.server.catalogue.settings import merged_meta
 from syncer.server.errors import BadRequest, Forbidden, NotFound, PreconditionFailed, Refusal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where an object is, or may be. Names are checked already."""
 
     account: str
@@ -32,8 +33,7 @@ class Place:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """An object whose bytes are put into another one.
 
     Attributes:
@@ -45,8 +45,7 @@ class Source:
     version: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A new content for an object.
 
     Attributes:
@@ -72,8 +71,7 @@ class Overtaken(Refusal):
     """Somebody else wrote what a draft is based on. Never leaves the server: make the draft again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferOrder:
+class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a move or a copy does besides.
 
     Attributes:
@@ -87,7 +85,7 @@ class TransferOrder:
     source: Conditions = UNCONDITIONAL
     destination: Conditions = UNCONDITIONAL
     content_type: str | None = None
-    meta: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, str] = msgspec.field(default_factory=dict)
     has_room: bool = False
 
     def applied_to(self, record: VersionRecord) -> VersionRecord:
@@ -100,8 +98,7 @@ class TransferOrder:
         return replace(record, content_type=content_type, meta=merged_meta(record.meta, self.meta))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What is at a place.
 
     Attributes:

@@ -31,8 +31,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove
@@ -60,8 +62,7 @@ _HAS_MANIFEST: Final = 4
 _NO_HISTORY: Final = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(msgspec.Struct, frozen=True, kw_only=True):
     """`meta` "format": u32 format number, u64 block size. Written once."""
 
     block_size: int
@@ -108,8 +109,7 @@ class Counters:
         return Counters(serial=serial, node=node, slot=slot, account=account, stamp_us=stamp_us)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRecord:
+class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`containers`: u64 id, 16 B uuid, then u64: objects, bytes, version, modified_us, created_us.
 
     Attributes:
@@ -157,8 +157,7 @@ class ContainerRecord:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRecord:
+class NameRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`names`: u64 slot, u64 newest serial, u8 flags (1: that version is a deletion marker).
 
     A name keeps its row after the deletion: its history stays readable.
@@ -179,8 +178,7 @@ class NameRecord:
         return NameRecord(slot=slot, newest=newest, deleted=bool(flags & _DELETED))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRecord:
+class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`versions`: one version of one object, immutable.
 
     u8 flags (1: deletion marker, 2: has an MD5, 4: has a manifest), u64 slot, u64 previous serial, 16 B uuid, u64
@@ -290,8 +288,7 @@ def moved_version(raw: bytes, *, slot: int, previous: int, modified_us: int) -> 
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRecord:
+class MoveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`moves`: a subtree that was moved: u64 first serial, u64 objects, 32 B digest, then two texts: from, to."""
 
     move: SubtreeMove
@@ -311,8 +308,7 @@ class MoveRecord:
         return MoveRecord(move=SubtreeMove(source=source, target=target, first=first, guard=guard))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`settings`: what was set for an account or a container.
 
     u64 quota, u8 flags (1: no history), then texts: key and value of each metadata item, keys ascending.
@@ -326,7 +322,7 @@ class Settings:
 
     quota_bytes: int = 0
     keeps_history: bool = True
-    meta: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def encode(self) -> bytes:
         """As stored."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from syncer.protocol.pithos.headers import MAX_META_ITEMS
 from syncer.server.catalogue.catalogue import Change
@@ -13,8 +15,7 @@ from syncer.server.catalogue.schema import Settings, account_settings_key, conta
 from syncer.server.errors import BadRequest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsOrder:
+class SettingsOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What a request sets.
 
     Attributes:
@@ -26,7 +27,7 @@ class SettingsOrder:
 
     quota_bytes: int | None = None
     keeps_history: bool | None = None
-    meta: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, str] = msgspec.field(default_factory=dict)
     replaces_meta: bool = False
 
     def applied_to(self, settings: Settings) -> Settings:

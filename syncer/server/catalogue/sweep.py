@@ -11,10 +11,11 @@ looks at the versions made since (`_Living.catch_up`), because those may name ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from blockfs.blocks.gc import Marks
 from blockfs.blocks.ids import ID_SIZE
@@ -26,8 +27,7 @@ from syncer.server.catalogue.schema import ID, SERIAL, NameRecord, VersionRecord
 _BATCH: Final = 1000  # rows deleted in one transaction: some 10 ms, which is what a request may have to wait
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
     """What was removed from the catalogue."""
 
     versions: int

@@ -8,11 +8,11 @@ before it is a request costs no thread and no task.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
 import httptools
+import msgspec
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -39,8 +39,7 @@ RECEPTION_OF: Final = "reception"
 """Where the state of a request's scope has its connection, and what all of them share."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """Time-outs, in seconds.
 
     Attributes:
@@ -60,13 +59,12 @@ class Patience:
     stall_bytes: int = 16 << 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reception:
+class Reception(msgspec.Struct, frozen=True, kw_only=True):
     """What all connections of a server share."""
 
     guests: Guests
-    patience: Patience = field(default_factory=Patience)
-    journal: Journal = field(default_factory=Journal)
+    patience: Patience = msgspec.field(default_factory=Patience)
+    journal: Journal = msgspec.field(default_factory=Journal)
 
 
 class _Refused(Exception):  # noqa: N818 - stops the parser, never leaves this module

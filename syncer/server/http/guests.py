@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
+import msgspec
+
 _IPV6_PREFIX: Final = 64  # bits: what one subscriber has; whoever has it has all addresses in it
 
 
@@ -43,8 +45,7 @@ class Guest:
         self.network = network_of(self.address)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How many there may be.
 
     Attributes:

@@ -7,10 +7,11 @@ not UTF-8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 from urllib.parse import parse_qsl
+
+import msgspec
 
 from syncer.protocol.pithos.names import container_name_problem, object_name_problem, unquote_name
 from syncer.protocol.swift import STORAGE_PATH
@@ -36,8 +37,7 @@ class Level(Enum):
     OBJECT = "object"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed URL; the names are safe.
 
     Attributes:

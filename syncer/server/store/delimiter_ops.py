@@ -6,7 +6,8 @@ Each is one transaction: all of it, or nothing. The object itself need not exist
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.names import object_name_problem

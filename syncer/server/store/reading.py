@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -27,8 +29,7 @@ from syncer.server.store import deltas
 _READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectView:
+class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
     """One version, open for reading. Its block list is immutable.
 
     Attributes:

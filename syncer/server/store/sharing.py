@@ -7,8 +7,10 @@ it had sent them. A block's hash alone never does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import ID_SIZE
 from syncer.protocol.pithos.headers import ObjectState
@@ -25,8 +27,7 @@ _GRANT_BYTES = 16 * ID_SIZE  # keys of leaves that become a reader's in one tran
 _REMEMBERED = 10_000  # versions whose blocks a reader has already; some 1 MB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharer:
+class Sharer(msgspec.Struct, frozen=True, kw_only=True):
     """An account that shares something with another.
 
     Attributes:

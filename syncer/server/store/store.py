@@ -12,10 +12,11 @@ import threading
 import time
 import uuid as uuids
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Final, Self
+
+import msgspec
 
 from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
@@ -56,8 +57,7 @@ GRACE_US: Final = 24 * 3600 * 1_000_000
 """How long an uploaded block stays without a version that names it: an upload of 1 TiB takes a day at 100 Mbit/s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerView:
+class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     """What replies about a container tell.
 
     Attributes:
@@ -76,8 +76,7 @@ class ContainerView:
         return uuid_text(self.record.uuid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """What a garbage collection did."""
 
     catalogue: SweepResult

@@ -7,9 +7,10 @@ without decoding each version twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
+
+import msgspec
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of
@@ -37,8 +38,7 @@ _Found: TypeAlias = tuple[bytes, int, int]
 _AT_ONCE: Final = 4096  # objects whose rows are in memory, read and written together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(msgspec.Struct, frozen=True, kw_only=True):
     """What was done.
 
     Attributes:

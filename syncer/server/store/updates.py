@@ -7,14 +7,14 @@ becomes a block of the result as it is, its id is taken; elsewhere the block is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.errors import BadRequest, RangeNotSatisfiable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """A run of bytes of one block of the result.
 
     Attributes:
@@ -28,8 +28,7 @@ class Part:
     length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
     """New bytes over an object.
 
     Attributes:
@@ -96,8 +95,7 @@ class Edit:
         return part.start // self.block_size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateOrder:
+class UpdateOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Where new bytes go.
 
     Attributes:
@@ -114,7 +112,7 @@ class UpdateOrder:
     length: int | None = None
     total: int | None = None
     cut: int | None = None
-    meta: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, str] = msgspec.field(default_factory=dict)
     keeps_meta: bool = True
     conditions: Conditions = UNCONDITIONAL
 

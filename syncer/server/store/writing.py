@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -46,8 +48,7 @@ MAX_PART_BLOCKS: Final = 1 << 20
 _RECORD_IDS: Final = 1 << 12  # of a body, noted as sent in one transaction: some milliseconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A new version but for its content; see `Draft`."""
 
     place: Place

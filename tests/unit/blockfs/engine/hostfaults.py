@@ -13,12 +13,12 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 import lmdb
+import msgspec
 
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.disk import Disk
@@ -48,8 +48,7 @@ _IN_A_ROW: Final = 4
 Finish = Callable[["lmdb.Transaction[bytes]"], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """What the host does wrong.
 
     Attributes:

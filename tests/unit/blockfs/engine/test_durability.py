@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from blockfs.engine.copies.apply import Expectation, Place
@@ -37,8 +37,7 @@ NEW = b"NEW" * 9000
 Contents = dict[bytes, bytes | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True, kw_only=True):
     """Something that must be all or nothing.
 
     Attributes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.engine.content import staging as staging_module
 from blockfs.engine.copies.apply import Apply, RefusedError

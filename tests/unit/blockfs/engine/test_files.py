@@ -5,10 +5,10 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.engine.content.staging import HostIoError
 from blockfs.engine.filesystem import Filesystem

@@ -7,9 +7,9 @@ import copy
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,8 +32,7 @@ numbers = st.integers(0, 2)
 """Picks one of the names there are."""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A byte range near a border: of a page, block, leaf or 1 TiB range."""
 
     block: int

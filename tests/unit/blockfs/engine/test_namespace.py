@@ -7,10 +7,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.engine.names import inodes as nodes
 from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags, XattrFlags
@@ -172,7 +173,7 @@ def test_a_refused_call_changes_nothing(world: World) -> None:
 
 def test_link_counts_end_somewhere(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("namespace", "rename"):
-        monkeypatch.setattr(f"blockfs.engine.{module}.LINKS_MAX", 3)
+        monkeypatch.setattr(f"blockfs.engine.names.{module}.LINKS_MAX", 3)
     file = world.file()
     for name in (b"2", b"3"):
         world.namespace.link(file.ino, ROOT_INO, name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import blockfs.engine
 from blockfs.engine.config import EngineConfig
@@ -208,5 +208,5 @@ def test_only_one_module_decides_that_a_new_name_is_free() -> None:
     """Five did, and one of them asked the reserve. A rename decides for itself: it must go on."""
     (folder,) = blockfs.engine.__path__
     decides = re.compile(r"FsError\(errno\.EEXIST")
-    deciders = {path.name for path in Path(folder).glob("*.py") if decides.search(path.read_text())}
+    deciders = {path.name for path in Path(folder).rglob("*.py") if decides.search(path.read_text())}
     assert deciders == {"newnames.py", "rename.py", "xattrs.py"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from blockfs.blocks.scrub import scrub
 from blockfs.engine.filesystem import Filesystem

@@ -8,13 +8,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import lmdb
+import msgspec
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from blockfs.blocks.environment import close_environment
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
@@ -50,8 +51,7 @@ def ids(*numbers: int) -> bytes:
     return b"".join(hashlib.sha256(b"%d" % number).digest() if number else ZERO_BLOCK for number in numbers)
 
 
-@dataclass(frozen=True)
-class File:
+class File(msgspec.Struct, frozen=True):
     """What a file is: enough to see whether anything of it changed."""
 
     inode: Inode

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK, BlockId

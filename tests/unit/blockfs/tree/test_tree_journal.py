@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.tree import journal
 from blockfs.tree.schema import ROOT_INO, Cursor, Inode, MountRow, Reserved

@@ -4,10 +4,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import lmdb
 import pytest
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import ZERO_BLOCK

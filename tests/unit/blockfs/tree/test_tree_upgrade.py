@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 
 import lmdb
 import pytest
+from msgspec.structs import replace
 
 from blockfs.errors import CorruptionError
 from blockfs.tree.check import check

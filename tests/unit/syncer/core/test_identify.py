@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import (

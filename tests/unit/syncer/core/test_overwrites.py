@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from blockfs.blocks.hashing import block_id
 from syncer.core.conflict import parse_conflict_name

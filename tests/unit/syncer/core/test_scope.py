@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
 import pytest
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import (
@@ -144,7 +144,7 @@ def essence(plan: Plan) -> dict[str, object]:
 
 
 def _of(action: Action) -> tuple[object, ...]:
-    fields = {field.name: getattr(action, field.name) for field in dataclasses.fields(action)}
+    fields = {name: getattr(action, name) for name in action.__struct_fields__}
     for name in ("nid", "parent", "copy_of", "after", "absorbed_by"):
         if fields.get(name, 0) is not None and fields.get(name, 0) >= 1 << 30:
             fields[name] = "new"
@@ -172,7 +172,7 @@ def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
 def test_a_plan_with_directories_that_moved_as_a_whole_is_the_plan_of_the_whole() -> None:
     moved = given_up = 0
     for seed in range(SEEDS):
-        scenario = Scenario(seed, dataclasses.replace(LIMITS, base_steps=25))
+        scenario = Scenario(seed, replace(LIMITS, base_steps=25))
         scenario.prepare()
         try:
             part, stats = scoped(scenario, whole_moves=True)
@@ -202,7 +202,7 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
         for path in inside
         for row in [by_path[path]]
     ]
-    entries[0] = dataclasses.replace(entries[0], tag=dataclasses.replace(entries[0].tag, ctime_ns=99))
+    entries[0] = replace(entries[0], tag=replace(entries[0].tag, ctime_ns=99))
     assert scope.listed(RelPath(b"d7"), entries) == []
     part = scope.finish()
     assert len(part.base) == 21
@@ -216,7 +216,7 @@ def test_a_named_change_needs_its_own_row_and_those_of_the_directories_above() -
     scope = Scope(reader)
     row = rows[base.by_path[RelPath(b"d7/f3")][0]]
     assert row.local is not None
-    tag = dataclasses.replace(row.local, ctime_ns=99)
+    tag = replace(row.local, ctime_ns=99)
     seen = FileStat(path=RelPath(b"d7/f3"), kind=Kind.FILE, meta=row.node.meta, tag=tag)
     assert scope.looked_at(RelPath(b"d7"), [b"f3"], [seen]) == []
     part = scope.finish()
@@ -251,7 +251,7 @@ def test_what_the_server_has_anew_needs_its_own_row_and_those_of_the_directories
     (nid,) = BaseIndex(rows.values()).by_path[RelPath(b"d0/f5")]
     row = rows[nid]
     assert row.remote is not None
-    newer = dataclasses.replace(row.remote, version=row.remote.version + 1000)
+    newer = replace(row.remote, version=row.remote.version + 1000)
     scope = Scope(MemoryRows(rows), folds=folds)
     scope.changed([RemoteStat(path=RelPath(b"d0/f5"), kind=Kind.FILE, meta=row.node.meta, tag=newer)], [])
     assert len(scope.finish().base) == 2
@@ -264,7 +264,7 @@ def test_what_the_server_has_anew_needs_its_own_row_and_those_of_the_directories
 def test_a_torn_base_is_not_scoped() -> None:
     rows = wide_tree(folders=1, files=1)
     first = next(row for row in rows.values() if row.node.kind is Kind.FILE)
-    twin = dataclasses.replace(first, nid=Nid(5000))
+    twin = replace(first, nid=Nid(5000))
     scope = Scope(MemoryRows({**rows, twin.nid: twin}))
     with pytest.raises(UnscopableError):
         scope.find(RelPath(b"d0/f0"))
@@ -277,7 +277,7 @@ def test_a_folder_whose_files_all_changed_on_the_server_is_read_once() -> None:
     objects = []
     for nid, row in rows.items():
         assert row.remote is not None
-        tag = dataclasses.replace(row.remote, version=row.remote.version + 1000)
+        tag = replace(row.remote, version=row.remote.version + 1000)
         objects.append(RemoteStat(path=base.paths[nid], kind=row.node.kind, meta=row.node.meta, tag=tag))
     scope.changed(objects, [])
     assert len(scope.finish().base) == len(rows)
@@ -327,7 +327,7 @@ def test_below_a_directory_that_we_made_anew_an_unknown_deleted_name_may_be_anyt
     with pytest.raises(UnscopableError):
         Scope(MemoryRows(rows)).changed([echo], [RelPath(b"old/f")], since=10)
     Scope(MemoryRows(rows)).changed([echo], [], since=10)
-    moved_again = dataclasses.replace(echo, path=RelPath(b"elsewhere"), tag=dataclasses.replace(tag, version=20))
+    moved_again = replace(echo, path=RelPath(b"elsewhere"), tag=replace(tag, version=20))
     with pytest.raises(UnscopableError):
         Scope(MemoryRows(rows)).changed([moved_again], [RelPath(b"old/f")], since=10)
     Scope(MemoryRows(rows)).changed([moved_again], [], since=10)
@@ -350,6 +350,6 @@ def test_a_directory_is_as_the_base_says_only_with_its_attributes(
 ) -> None:
     """No evidence tells of them: who takes it for unchanged moves what is above as a whole, and never sends them."""
     row = base_of({1: folder("d")}).rows[Nid(1)]
-    node = dataclasses.replace(row.node, meta=Meta(mode=0o755, xattrs=known))
-    stat = dataclasses.replace(folder_stat("d", ino=1), meta=Meta(mode=0o755, xattrs=found))
-    assert is_unchanged(dataclasses.replace(row, node=node), stat) is same
+    node = replace(row.node, meta=Meta(mode=0o755, xattrs=known))
+    stat = replace(folder_stat("d", ino=1), meta=Meta(mode=0o755, xattrs=found))
+    assert is_unchanged(replace(row, node=node), stat) is same

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import nullcontext
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
@@ -30,7 +30,7 @@ def known(path: RelPath) -> RemoteStat:
 
 def strange(path: RelPath, version: int) -> RemoteStat:
     some = known(PATHS[0])
-    tag = dataclasses.replace(some.tag, version=version, uuid="elsewhere")
+    tag = replace(some.tag, version=version, uuid="elsewhere")
     return RemoteStat(path=path, kind=Kind.FILE, meta=Meta(), tag=tag)
 
 
@@ -56,11 +56,11 @@ def test_what_differs_comes_through_and_what_is_gone_is_named(
 
 def test_a_torn_base_is_not_sifted() -> None:
     nid = BASE.by_path[RelPath(b"d0")][0]
-    twin = dataclasses.replace(ROWS[nid], nid=Nid(5000))
+    twin = replace(ROWS[nid], nid=Nid(5000))
     sieve = Sieve(lambda: nullcontext(MemoryRows({**ROWS, twin.nid: twin})))
     with pytest.raises(UnscopableError):
         sieve.sift([known(RelPath(b"d0/f0"))])
-    lost = dataclasses.replace(ROWS[nid], nid=Nid(5001), node=dataclasses.replace(ROWS[nid].node, parent=Nid(1)))
+    lost = replace(ROWS[nid], nid=Nid(5001), node=replace(ROWS[nid].node, parent=Nid(1)))
     with pytest.raises(UnscopableError):
         Sieve(lambda: nullcontext(MemoryRows({lost.nid: lost}))).missing()
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from syncer.core.model import Meta, Node, meta_of
 from syncer.core.parts import NO_PARTS, Parts

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import trio
+from msgspec.structs import replace
 
 from syncer.blocks.recent import Recent
 from syncer.core.base import BaseIndex

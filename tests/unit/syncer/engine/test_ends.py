@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import Meta, Update, meta_of

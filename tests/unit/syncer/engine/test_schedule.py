@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from syncer.core.model import ROOT, Action, Create, Kind, Meta, Mkdir, Move, Nid, RelPath, SetMeta, Side, Trash, Update
 from syncer.engine.schedule import Together, batches, dependencies, is_barrier, portions, run_actions

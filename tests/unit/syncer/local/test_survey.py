@@ -7,12 +7,12 @@ import subprocess
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, RelPath, RemoteTag

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from blockfs.control.protocol import NodeRow
 from syncer.core.base import BaseIndex
@@ -89,7 +89,7 @@ class Volume:
                        mtime_ns=mtime_ns, ctime_ns=0, version=self._version(each.local))  # fmt: skip
         known = evidence(each.node.kind, tag)
         assert isinstance(known, LocalTag)
-        return dataclasses.replace(each, local=known)
+        return replace(each, local=known)
 
     def stats(self) -> list[FileStat]:
         """All of it."""
@@ -107,7 +107,7 @@ class Volume:
                 at = RelPath(path(parent) + b"/" + name if parent != 1 else name)
                 stat = stat_of(node, at)
                 assert stat is not None
-                found.append(dataclasses.replace(stat, content=self._contents[at]))
+                found.append(replace(stat, content=self._contents[at]))
         return found
 
     def journal(self, rng: random.Random) -> Journal:
@@ -192,7 +192,7 @@ def test_the_plan_of_a_volumes_part_is_the_plan_of_the_whole() -> None:
         stats = volume.stats()
         contents = {stat.path: stat.content for stat in stats}
         part = scoped(volume, volume.journal(random.Random(seed)), scenario)
-        local = [dataclasses.replace(stat, content=stat.content or contents.get(stat.path)) for stat in part.local]
+        local = [replace(stat, content=stat.content or contents.get(stat.path)) for stat in part.local]
         base = BaseIndex(volume.rows.values())
         whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
         again = plan_of(part.base, local, part.remote, part.beside)
@@ -278,7 +278,7 @@ def test_special_files_are_told_and_hold_their_directory() -> None:
 
 def test_a_content_is_known_by_its_version() -> None:
     assert not knows(MemoryRows(BASE), row(12, (11, b"f")))
-    known = dataclasses.replace(BASE[Nid(2)], node=dataclasses.replace(BASE[Nid(2)].node, content=content(1)))
+    known = replace(BASE[Nid(2)], node=replace(BASE[Nid(2)].node, content=content(1)))
     assert knows(MemoryRows({known.nid: known}), row(12, (11, b"f")))
-    newer = dataclasses.replace(known, local=dataclasses.replace(known.local, version=1))  # type: ignore[type-var] # it has one
+    newer = replace(known, local=replace(known.local, version=1))  # type: ignore[type-var] # it has one
     assert not knows(MemoryRows({known.nid: newer}), row(12, (11, b"f")))

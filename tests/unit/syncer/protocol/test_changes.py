@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,8 +20,7 @@ from syncer.server.catalogue.conditions import (
 )
 
 
-@dataclass(frozen=True)
-class Now:
+class Now(msgspec.Struct, frozen=True):
     etag: str = "aa"
     version: int = 7
     modified_us: int = 5_300_000

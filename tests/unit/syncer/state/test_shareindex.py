@@ -6,13 +6,13 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import lmdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId

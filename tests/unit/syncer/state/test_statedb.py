@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import lmdb
 import pytest
+from msgspec.structs import replace
 
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath
 from syncer.core.planner.outcome import Forgotten

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from syncer.core.model import BaseRow, Nid
 from syncer.core.planner.outcome import BaseChange, Forgotten

@@ -6,10 +6,10 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import cast
 
 import trio
+from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from syncer.core.model import NO_META, Kind, RelPath
