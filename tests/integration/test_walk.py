@@ -1,0 +1,39 @@
+"""The page that walks a newcomer through the rooms names the modules that are really entered, in their order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.kit.walk import journeys
+
+PAGE = Path(__file__).parents[2] / "docs/design/walk.md"
+TITLES = {"write": "A write", "seal": "A seal", "push": "A push", "pull": "A pull"}
+NOT_WALKED = {"peer/exchange/source"}  # nobody else is on the network of a test
+
+
+def modules_on_the_page(title: str) -> list[str]:
+    section = PAGE.read_text().partition(f". {title}\n")[2].partition("\n## ")[0]
+    found: list[str] = []
+    for cell in re.findall(r"^\| \w+ \| (`[^|]*) \|", section, re.MULTILINE):
+        folder = ""
+        for name in re.findall(r"`([\w/]+)`", cell):
+            place = name if "/" in name else f"{folder}/{name}"
+            folder = place.rpartition("/")[0]
+            found.append(place)
+    return found
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return journeys(tmp_path_factory.mktemp("walk"))
+
+
+@pytest.mark.parametrize("journey", TITLES)
+def test_the_page_names_only_what_is_entered(walked: dict[str, list[str]], journey: str) -> None:
+    entered = {name.partition(".")[2].replace(".", "/") for name in walked[journey]}
+    named = modules_on_the_page(TITLES[journey])
+    assert len(named) >= 8
+    assert {*named} - NOT_WALKED <= entered
