@@ -34,12 +34,13 @@ from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.engine.observe import container_identity
 from syncer.engine.partial.partial_look import Scoping, look_at_part
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.folder.scan import scan
 from syncer.local.root import content_of
 from syncer.local.survey.digests import Digests
-from syncer.remote.client import Changes, CloudClient, Cursor
+from syncer.ports.remote import Cursor
+from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import open_pithos
 from syncer.state.statedb import StateDB
 from syncer.watch import control
@@ -321,7 +322,7 @@ async def pretend_synced(linked: LinkedRoot) -> None:
     local = open_local(linked, policy_now())
     assert isinstance(local, LocalDirectory)
     with StateDB.open(linked.state) as database:
-        books = Books(database)
+        books = RootState(database)
         listing = await remote.list_objects()
         books.set_container(container_identity(listing.info, listing.max_version))
         books.set_cursor(listing.cursor)
@@ -366,7 +367,7 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
     assert isinstance(local, LocalDirectory)
     remote = open_pithos(linked.record.url, linked.token())
     with StateDB.open(linked.state) as database:
-        books = Books(database)
+        books = RootState(database)
         cursor = books.cursor()
         assert cursor is not None
         changes = await remote.changes(cursor)

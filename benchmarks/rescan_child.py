@@ -26,7 +26,7 @@ from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.cycle import Cycle, Options
 from syncer.engine.partial.partial_look import Scoping
 from syncer.engine.report import Failure
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.identity import look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder
@@ -68,7 +68,7 @@ def prepare(root: Path, state: Path) -> None:
     numbers: dict[RelPath, Nid] = {RelPath(b""): ROOT}
     pending, last = [RelPath(b"")], 0
     with StateDB.create(str(state)) as database:
-        books = Books(database)
+        books = RootState(database)
         rows: list[BaseRow] = []
         while pending:
             found = Scan()
@@ -97,7 +97,7 @@ def prepare(root: Path, state: Path) -> None:
     os.close(descriptor)
 
 
-def finish(root: Path, state: Path, books: Books) -> None:
+def finish(root: Path, state: Path, books: RootState) -> None:
     """What a complete cycle leaves beside the rows."""
     books.set_container(_identity())
     local = _open(root, state)
@@ -141,7 +141,7 @@ def cycle(root: Path, state: Path) -> dict[str, float]:
     async def main() -> None:
         nonlocal most
         with StateDB.open(str(state)) as database:
-            books = Books(database)
+            books = RootState(database)
             local = _open(root, state)
             remote = MemoryClient(MemoryContainer(block_size=BLOCK))
             options = Options(

@@ -8,8 +8,24 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import Protocol
 
-from syncer.core.model import BaseRow, LocalTag, Nid, RelPath, RemoteTag
+import msgspec
+
+from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath, RemoteTag
 from syncer.core.subtrees import Subtree
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """A local file, as far as is known, that holds some content.
+
+    Attributes:
+        path: Where it is now.
+        tag: Its evidence; if that is wrong by now, it is no source.
+        content: What it held when it had that evidence.
+    """
+
+    path: RelPath
+    tag: LocalTag
+    content: Content
 
 
 class BaseRows(Protocol):

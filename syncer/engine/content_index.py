@@ -8,8 +8,8 @@ from typing import Final
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
 from syncer.core.planner.outcome import Ledger
+from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
-from syncer.local.root import Origin
 
 MIN_KNOWN_BLOCKS: Final = 16
 """Shorter block lists (below 1.1 KB) are sent and asked for as a whole."""

@@ -38,6 +38,7 @@ from syncer.core.planner.outcome import Forgotten, Ledger
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
 from syncer.core.planner.safety import ContainerIdentity, check_container, check_listing, guard
+from syncer.core.rows import Origin
 from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.fetch import serving
@@ -45,16 +46,18 @@ from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.isolation import ONE_NODE, Performing
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
-from syncer.engine.partial.partial_look import Scoping, look_at_part, remember
+from syncer.engine.partial.partial_look import Hints, Scoping, look_at_part, remember
 from syncer.engine.partial.subtree_moves import Whole
 from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
-from syncer.engine.record import Recorder, State
+from syncer.engine.record import Recorder
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
-from syncer.local.root import LocalRoot, Observation, Origin
+from syncer.local.root import LocalRoot, Observation
 from syncer.ports.blocks import BlockSource
-from syncer.remote.client import Changes, CloudClient, Cursor, KeySign, RefusedName
+from syncer.ports.remote import Cursor
+from syncer.ports.state import State
+from syncer.remote.client import Changes, CloudClient, KeySign, RefusedName
 from syncer.remote.parallel import for_each, one_error
 from syncer.remote.source import RemoteSource
 
@@ -88,7 +91,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         consent: Digest of the plan whose deletions are agreed to.
         select: Makes of the plan what is to be done of it; raises if it is not what it should be.
         step: Fault points of the crash tests.
-        scoping: How to look at a part of the tree; None: always at all of it.
+        hints: Where to look, if a part of the tree is enough; None: always at all of it.
         root: How a command names the root, for the guard's message.
         attend_key: Looks after the key of the share. Not called where nothing may be written.
         sources: Where blocks may come from beside the server, near ones first; they may outlive the cycle.
@@ -100,7 +103,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     consent: str | None = None
     select: Callable[[Plan], Plan] = msgspec.field(default=_all_of_it)
     step: Callable[[str], None] = msgspec.field(default=_no_step)
-    scoping: Scoping | None = None
+    hints: Hints | None = None
     root: str = "ROOT"
     attend_key: AttendKey = msgspec.field(default=no_key)
     sources: Sequence[BlockSource] = ()
@@ -161,6 +164,8 @@ class Cycle:
         self._state = state
         self._listener = listener
         self._options = options
+        hints = options.hints
+        self._scoping = None if hints is None else Scoping(local=local, state=state, hints=hints)
         self._versions: list[int] = []  # of the rows that were recorded
         self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
 
@@ -190,7 +195,7 @@ class Cycle:
             RootIdentityError: The container is another one, or an older copy.
         """
         look = await self._part() or await self._whole()
-        fresh = self._state.allocator()
+        fresh = self._state.fresh()
 
         def decide() -> Plan:
             seen, fold = look.seen, look.seen.folding.key
@@ -226,24 +231,24 @@ class Cycle:
         undone = self.report.undone or self.report.failures or frozen or not settled
         if not undone and look.seen.checkpoint is not None:
             # A later observation from here relies on it: everything seen so far is in the base rows.
-            await trio.to_thread.run_sync(self._state.set_checkpoint, look.seen.checkpoint)
-        if self._options.scoping is not None and look.directories is not None and not undone:
+            await trio.to_thread.run_sync(self._state.keep, "checkpoint", look.seen.checkpoint)
+        if self._scoping is not None and look.directories is not None and not undone:
             # A look at everything forgets what is nowhere any more; this one knows only what it replaced.
             before = {row.node.content for row in look.base.rows.values()}
             gone = before - {node.content for node in plan.target.values()}
-            await self._options.scoping.local.supersede([content for content in gone if content is not None])
-        if self._options.scoping is not None and look.cursor is not None:
+            await self._local.supersede([content for content in gone if content is not None])
+        if self._scoping is not None and look.cursor is not None:
             cursor = look.cursor
             if not undone:
                 cursor = await behind_own_writes(self._remote, cursor, [*self._versions, *own])
-            await remember(self._options.scoping, cursor, look.directories, complete=not undone)
+            await remember(self._scoping, cursor, look.directories, complete=not undone)
             if look.seen.rules.concerned_by(plan.local):
                 # What is in the base and what is ignored may be other things now.
                 await self._distrust_parts()
 
     async def _part(self) -> Look | None:
         """Both sides where something may have changed; None if that can't be told."""
-        scoping = self._options.scoping
+        scoping = self._scoping
         found = None
         if scoping is not None:
             found = await look_at_part(scoping, self._remote, check=self._check)
@@ -271,12 +276,12 @@ class Cycle:
 
     async def _whole(self) -> Look:
         """Both sides, all of them."""
-        known = await trio.to_thread.run_sync(self._state.load_base)
+        known = await trio.to_thread.run_sync(self._state.base)
         observed: list[Observation] = []
         spill = self._ahead.spill if self._ahead is not None and not known.rows else None
 
         async def observe() -> None:
-            observed.append(await self._local.observe(known, self._state.checkpoint(), spill))
+            observed.append(await self._local.observe(known, self._state.memory("checkpoint"), spill))
 
         with one_error():
             async with trio.open_nursery() as nursery:
@@ -307,8 +312,8 @@ class Cycle:
         if look.untracked:
             await trio.to_thread.run_sync(self._state.record, [Forgotten(nid=nid) for nid in look.untracked])
         # After the rows are gone, before anything else is recorded: a part is looked at by the rules of the last whole.
-        if self._options.scoping is not None and look.directories is None:
-            await trio.to_thread.run_sync(self._options.scoping.state.set_rules, look.seen.rules.dump())
+        if self._scoping is not None and look.directories is None:
+            await trio.to_thread.run_sync(self._state.set_rules, look.seen.rules.dump())
 
     async def _keep_container(self, found: ContainerIdentity) -> None:
         if found != self._state.container() and not self._options.dry_run:
@@ -395,8 +400,8 @@ class Cycle:
 
     async def _distrust_parts(self) -> None:
         """The next look must be at everything."""
-        if self._options.scoping is not None:
-            await trio.to_thread.run_sync(self._options.scoping.state.set_cursor, None)
+        if self._scoping is not None:
+            await trio.to_thread.run_sync(self._state.set_cursor, None)
 
     async def _remember_adopted(self, plan: Plan, files: LocalFiles, base: BaseIndex) -> None:
         """Keep the block lists of files that were equal from the start: else their first change sends whole ones."""
@@ -417,10 +422,10 @@ class Cycle:
     async def _beside(self, plan: Plan, look: Look) -> Mapping[Content, Sequence[Origin]]:
         """Files outside the part that is looked at, from which something could be taken that is to be pulled."""
         wanted = {action.content for action in plan.local if isinstance(action, Create | Update) and action.content}
-        if self._options.scoping is None or not wanted or not look.beside:
+        if self._scoping is None or not wanted or not look.beside:
             return {}
-        wanted |= await self._options.scoping.local.kept_contents()
-        return await trio.to_thread.run_sync(self._options.scoping.state.holders, wanted)
+        wanted |= await self._local.kept_contents()
+        return await trio.to_thread.run_sync(self._state.holders, wanted)
 
     async def _side(
         self,

@@ -7,7 +7,7 @@ has a name of its own. What a cycle leaves in the book, because it was ended, th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 from msgspec.structs import replace
@@ -18,21 +18,10 @@ from syncer.core.model import Create, Kind, Mkdir, RelPath, RemoteTag, Update
 from syncer.core.paths import split
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite, copy_path
 from syncer.errors import PreconditionFailedError
+from syncer.ports.state import State
 from syncer.remote.client import CloudClient, MoveOrder
 
 _NAMES: Final = 16  # tries; a second one is rare: a name holds the time of the version and six digits of its hash
-
-
-class OverwriteBook(Protocol):
-    """The part of a state that keeps bookings. Blocking; durable when it returns."""
-
-    def overwrites(self) -> Sequence[Overwrite]:
-        """What is booked, in the order of the numbers."""
-        ...
-
-    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
-        """Take writes in, and others, by their numbers, out: all or none."""
-        ...
 
 
 class Unseen:
@@ -43,7 +32,7 @@ class Unseen:
         found: What writes replaced unseen, with the booking of each.
     """
 
-    def __init__(self, book: OverwriteBook, step: Callable[[str], None], newest: int = 0) -> None:
+    def __init__(self, book: State, step: Callable[[str], None], newest: int = 0) -> None:
         """Take the book of a cycle.
 
         Args:

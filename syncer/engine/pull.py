@@ -33,6 +33,7 @@ from syncer.core.model import (
     Update,
 )
 from syncer.core.planner.outcome import BaseChange, Ledger
+from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.fetch import fetch_small, fetch_version
 from syncer.engine.foreign import Unseen, rewrite
@@ -47,7 +48,7 @@ from syncer.errors import (
     NotFoundError,
     SyncerError,
 )
-from syncer.local.root import OWN, Applied, LocalRoot, Origin, Wanted
+from syncer.local.root import OWN, Applied, LocalRoot, Wanted
 from syncer.ports.blocks import Receive, VersionRef
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
 from syncer.protocol.pithos.headers import EXTENSION_BULK_READ

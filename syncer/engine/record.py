@@ -5,54 +5,19 @@ A group is at most 256 changes or 200 ms: two fsyncs per file would make small f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import Final
 
 import trio
 from msgspec.structs import replace
 
-from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Kind
-from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange
-from syncer.core.planner.safety import ContainerIdentity
-from syncer.engine.foreign import OverwriteBook
 from syncer.local.root import LocalRoot, settled
+from syncer.ports.state import State
 
 GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
-
-
-class State(OverwriteBook, Protocol):
-    """What a cycle keeps between runs. Blocking; every write is durable when it returns."""
-
-    def load_base(self) -> BaseIndex:
-        """All base rows."""
-        ...
-
-    def allocator(self) -> Fresh:
-        """A source of numbers that were never used."""
-        ...
-
-    def record(self, changes: Sequence[BaseChange]) -> None:
-        """Write base changes, all or none."""
-        ...
-
-    def container(self) -> ContainerIdentity | None:
-        """The container as last seen; None before the first cycle."""
-        ...
-
-    def set_container(self, found: ContainerIdentity) -> None:
-        """Remember the container."""
-        ...
-
-    def checkpoint(self) -> bytes | None:
-        """Where the local observation may start."""
-        ...
-
-    def set_checkpoint(self, checkpoint: bytes) -> None:
-        """Remember it. Everything observed before it is in the base rows."""
-        ...
 
 
 class Recorder:

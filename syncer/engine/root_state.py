@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -13,14 +14,15 @@ from msgspec.structs import replace
 from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
 from syncer.core.parts import NO_PARTS, Parts
+from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
+from syncer.core.rows import Origin
 from syncer.core.subtrees import Retagged
 from syncer.engine.report import Report
-from syncer.local.root import Origin
-from syncer.local.survey.digests import Digests
-from syncer.remote.client import Cursor
+from syncer.ports.remote import Cursor
+from syncer.ports.state import Memory
 from syncer.state.rows import RowReader
 from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import StateDB
@@ -35,6 +37,7 @@ _RULES: Final = "ignore-rules"
 _XATTRS: Final = "xattrs"
 _SPECIAL: Final = "special-modes"
 _NOTED: Final = 1 << 18  # rows kept in mind, 60 bytes each: with more a look at all of them takes no longer
+_FIRST_FRESH: Final = 1 << 62  # StateDBs do not get that far
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
@@ -58,8 +61,8 @@ class LastCycle(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int | float]
 
 
-class Books:
-    """`record.State` on a StateDB, and what `status` reads."""
+class RootState:
+    """`State` on a StateDB, and what `status` reads."""
 
     def __init__(self, database: StateDB, parts: Parts = NO_PARTS) -> None:
         """Keep books in `database`.
@@ -93,12 +96,12 @@ class Books:
         taken = (key for key, taken in self._taken.items() if taken)
         return frozenset(key for key in taken if self._database.meta_get(key) is None)
 
-    def load_base(self) -> BaseIndex:
+    def base(self) -> BaseIndex:
         """All base rows."""
         base, anew = self._database.load_base(), self._anew
         return BaseIndex(_without(row, anew) for row in base.rows.values()) if anew else base
 
-    def allocator(self) -> Callable[[], Nid]:
+    def fresh(self) -> Callable[[], Nid]:
         """Numbers that were never used."""
         return self._database.allocator()
 
@@ -135,14 +138,6 @@ class Books:
         """Remember the container."""
         self._database.meta_set({_CONTAINER: msgspec.json.encode(found)})
 
-    def checkpoint(self) -> bytes | None:
-        """Where the local observation may start."""
-        return None if self._anew else self._database.meta_get(_CHECKPOINT)
-
-    def set_checkpoint(self, checkpoint: bytes) -> None:
-        """Remember it."""
-        self._database.meta_set({_CHECKPOINT: checkpoint})
-
     # --- cycles that look at a part (engine/partial/partial_look.py)
 
     def rows(self) -> AbstractContextManager[RowReader]:
@@ -167,13 +162,13 @@ class Books:
         if raw != self._database.meta_get(_RULES):
             self._database.meta_set({_RULES: raw})
 
-    def digests(self) -> Digests:
-        """Of the local directories that are as the base says."""
-        return Digests(self._database.meta_get(_DIGESTS) or b"")
+    def memory(self, key: Memory) -> bytes | None:
+        """What the local root keeps for its own next look."""
+        return None if self._anew and key == "checkpoint" else self._database.meta_get(key)
 
-    def set_digests(self, digests: Digests) -> None:
-        """Remember them."""
-        self._database.meta_set({_DIGESTS: digests.raw})
+    def keep(self, key: Memory, raw: bytes) -> None:
+        """Remember it."""
+        self._database.meta_set({key: raw})
 
     def holders(self, contents: Collection[Content]) -> dict[Content, list[Origin]]:
         """Local files with these contents, by what the base says; a few of each."""
@@ -185,16 +180,16 @@ class Books:
                     origins.append(Origin(path=path, tag=row.local, content=content))
         return found
 
-    def known(self, tag: LocalTag) -> Content | None:
-        """What a large local file that is not in the base yet was found to contain (`local.root.ContentMemory`)."""
+    def content(self, tag: LocalTag) -> Content | None:
+        """What a large local file that is not in the base yet was found to contain."""
         return self._database.known_content(tag)
 
-    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+    def contents_found(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
         """Keep hashing results."""
         rows = [KnownContent(tag=tag, content=content, observed_ns=clock_ns) for tag, content in found]
         self._database.record((), contents=rows)
 
-    def keep_only(self, tags: Iterable[LocalTag]) -> None:
+    def contents_only(self, tags: Iterable[LocalTag]) -> None:
         """Forget the results for all other files."""
         self._database.keep_contents(tags)
 
@@ -232,6 +227,44 @@ class Books:
         self._database.set_problems(
             Problem(path=RelPath(path), kind=kind, text=text, since_ns=now_ns) for kind, path, text in rows
         )
+
+
+class Unwritten:
+    """A `State` that is read and never written: for who only looks.
+
+    What would be a bug of a cycle that does nothing fails; hashing results are let go.
+    """
+
+    def __init__(self, state: RootState) -> None:
+        """Look at this one."""
+        self.base = state.base
+        self.rows = state.rows
+        self.container = state.container
+        self.cursor = state.cursor
+        self.rules = state.rules
+        self.memory = state.memory
+        self.holders = state.holders
+        self.content = state.content
+
+    def fresh(self) -> Fresh:
+        """Numbers of what is new, for this look only."""
+        numbers = count(_FIRST_FRESH)
+        return lambda: Nid(next(numbers))
+
+    def overwrites(self) -> Sequence[Overwrite]:
+        """None: who only looks does not look after them."""
+        return ()
+
+    def contents_found(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+        """Let go."""
+
+    def contents_only(self, tags: Iterable[LocalTag]) -> None:
+        """Nothing is forgotten."""
+
+    def _refuse(self, *_: object) -> None:
+        raise AssertionError("who only looks writes nothing")
+
+    record = book_overwrites = set_container = set_cursor = set_rules = keep = _refuse
 
 
 def _without(row: BaseRow, parts: Container[str]) -> BaseRow:

@@ -12,6 +12,7 @@ apply of a mount). Rules both keep:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -22,12 +23,15 @@ from blockfs.errors import BlockfsError
 from syncer.core.base import BaseIndex
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, RelPath
+from syncer.core.rows import BaseRows, Origin
 from syncer.errors import LocalChangedError, SyncerError
 from syncer.ports.blocks import BlockSource, Receive
 
 if TYPE_CHECKING:  # it brings an event loop, and `status` needs what is here, too
     from syncer.local.folder.held import Spill
+    from syncer.local.survey.digests import Digests, Survey
+    from syncer.ports.state import State
 
 MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
@@ -99,20 +103,6 @@ def no_patterns() -> Sequence[bytes]:
     return ()
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """A local file, as far as is known, that holds some content.
-
-    Attributes:
-        path: Where it is now.
-        tag: Its evidence; if that is wrong by now, it is no source.
-        content: What it held when it had that evidence.
-    """
-
-    path: RelPath
-    tag: LocalTag
-    content: Content
-
-
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A file's content that is to be staged.
 
@@ -162,34 +152,46 @@ class BusyError(LocalChangedError):
     """A file is open for writing and is not replaced now. No failure: tried again in every cycle."""
 
 
-class ContentMemory(Protocol):
-    """Remembers what large files contain that are not in the base yet, so that a killed cycle hashes them once."""
+class PartLook(Protocol):
+    """Looks at directories and entries. Blocking.
 
-    def known(self, tag: LocalTag) -> Content | None:
-        """The content of a file with exactly this evidence; None if that is not known for sure."""
+    Attributes:
+        rules: What is ignored, as it was when everything was looked at the last time.
+        holding: Directories in which something was met that is not synced.
+        folds: Some names are taken for one another.
+    """
+
+    rules: IgnoreRules
+    holding: set[RelPath]
+    folds: bool
+
+    def survey(self, known: Digests) -> Survey:
+        """Where something may have changed."""
         ...
 
-    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
-        """Keep hashing results; `clock_ns` is the filesystem's time before the files were looked at."""
+    def is_directory(self, path: RelPath) -> bool:
+        """Whether there is one now."""
         ...
 
-    def keep_only(self, tags: Iterable[LocalTag]) -> None:
-        """Forget all others."""
+    def listing(self, path: RelPath) -> list[FileStat]:
+        """One directory in full."""
         ...
 
+    def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
+        """Some entries of a directory; None: list it.
 
-class NoMemory:
-    """Remembers nothing."""
+        Raises:
+            LocalChangedError: There is no such directory.
+        """
+        ...
 
-    def known(self, tag: LocalTag) -> Content | None:  # noqa: ARG002 - nothing is known of any
-        """See ContentMemory."""
-        return None
+    def is_free(self, path: RelPath) -> bool:
+        """Whether nothing has this name now. False if that can't be told."""
+        ...
 
-    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
-        """See ContentMemory."""
-
-    def keep_only(self, tags: Iterable[LocalTag]) -> None:
-        """See ContentMemory."""
+    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
+        """Whether a directory of the base, wherever it is now, and all below it is exactly as the base says."""
+        ...
 
 
 class LocalRoot(Protocol):
@@ -221,6 +223,44 @@ class LocalRoot(Protocol):
             spill: Takes blocks of new files that were read and that memory can't hold. A volume reads none.
         """
         ...
+
+    # --- looking at a part
+
+    async def attend(self, state: State) -> bool:
+        """Get ready to be looked at; False: only a look at everything will do."""
+        ...
+
+    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> PartLook:
+        """Blocking looks at directories, at what these rules don't ignore. Valid as long as the rows are."""
+        ...
+
+    def patterns(self) -> Sequence[bytes]:
+        """The root's own ignore patterns. Blocking."""
+        ...
+
+    async def begin(self) -> int:
+        """The filesystem's own time, before anything is looked at."""
+        ...
+
+    def settled(
+        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
+    ) -> Mapping[int, bytes | None]:
+        """See `Surveyor.settled`. Blocking."""
+        ...
+
+    async def kept_contents(self) -> AbstractSet[Content]:
+        """Contents whose block lists are at hand."""
+        ...
+
+    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
+        """Complete listed entries by their contents."""
+        ...
+
+    async def supersede(self, contents: Sequence[Content]) -> None:
+        """Forget the block lists of contents that both sides had and have no more. Others may go with them: a cache."""
+        ...
+
+    # --- contents
 
     async def block_list(self, stat: FileStat) -> BlockList:
         """The block list of an observed file.

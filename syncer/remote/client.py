@@ -25,6 +25,7 @@ from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError
+from syncer.ports.remote import Cursor
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -104,23 +105,6 @@ class RefusedName(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reason: str
     size_bytes: int = 0
-
-
-class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """A moment in a container's history, from which `CloudClient.changes` goes on. Keep it as it is.
-
-    Attributes:
-        identity: UUID text of the container's life.
-        version: Serial of its last change at that moment.
-        modified_us: Time of that change: a server restored from a backup gives its serials out again.
-        evidence: On a server without `changes`, where the others are empty: what `compare` is told without a listing as
-            long as it is so. Empty if a further change might not show in it.
-    """
-
-    identity: str
-    version: int
-    modified_us: int
-    evidence: tuple[str, ...] = ()
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

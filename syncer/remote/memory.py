@@ -23,13 +23,13 @@ from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
+from syncer.ports.remote import Cursor
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
     Changes,
     ContainerInfo,
     Counters,
-    Cursor,
     Deliver,
     KnownBase,
     Listing,

@@ -19,12 +19,12 @@ from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
+from syncer.ports.remote import Cursor
 from syncer.remote.client import (
     Changes,
     CloudClient,
     ContainerInfo,
     Counters,
-    Cursor,
     Deliver,
     KnownBase,
     Listing,

@@ -6,8 +6,9 @@ from typing import Final
 
 import trio
 
+from syncer.ports.remote import Cursor
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES
-from syncer.remote.client import CloudClient, Cursor
+from syncer.remote.client import CloudClient
 
 MIN_POLL_S: Final = 2.0
 MAX_POLL_S: Final = 60.0

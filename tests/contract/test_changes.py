@@ -10,7 +10,8 @@ import trio.testing
 from msgspec.structs import replace
 
 from syncer.core.model import Kind, RelPath, RemoteStat
-from syncer.remote.client import Changes, CloudClient, Cursor
+from syncer.ports.remote import Cursor
+from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
     BLOCK,

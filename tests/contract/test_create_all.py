@@ -17,8 +17,9 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.control.client import ControlClient
 from syncer.core.model import Kind, Meta, RelPath, Side
+from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
-from syncer.local.root import Applied, LocalRoot, Origin, Wanted, content_of
+from syncer.local.root import Applied, LocalRoot, Wanted, content_of
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.blocks import Receive

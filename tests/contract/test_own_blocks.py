@@ -23,8 +23,9 @@ from blockfs.blocks.ids import BlockId
 from blockfs.control.client import ControlClient
 from syncer.blocks.board import Blocks
 from syncer.core.model import Content, Meta, RelPath
+from syncer.core.rows import Origin
 from syncer.engine.fetch import fetch_version
-from syncer.local.root import Applied, LocalRoot, NoMemory, Origin, Wanted, content_of
+from syncer.local.root import Applied, LocalRoot, Wanted, content_of
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot, RemoteBlocks
 from syncer.ports.blocks import Board, Given
@@ -72,7 +73,7 @@ def volume(home: Path, share_size: int | None = None) -> Iterator[Subject]:
         with ControlClient(mount.source) as control:
             uuid, size = control.status().uuid, control.status().block_size
         far = share_size or size
-        remote = RemoteBlocks(block_size=far, lists=str(home / "lists"), memory=NoMemory())
+        remote = RemoteBlocks(block_size=far, lists=str(home / "lists"))
         yield Subject(open=lambda: BlockfsRoot(bytes(point), uuid, remote=remote), size=far, path=point)
     finally:
         _command("umount", point)

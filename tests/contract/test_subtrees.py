@@ -10,8 +10,9 @@ import trio
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.core.subtrees import Guard, guard_of, version_of
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
+from syncer.ports.remote import Cursor
 from syncer.protocol.pithos.headers import EXTENSION_SUBTREES
-from syncer.remote.client import Changes, CloudClient, Cursor
+from syncer.remote.client import Changes, CloudClient
 from tests.contract.remotes import (
     BLOCK,
     META,

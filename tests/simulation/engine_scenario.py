@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,13 +19,8 @@ from msgspec.structs import replace
 from trio.testing import MockClock
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import Action, BaseRow, Meta, Nid, Plan, RelPath, Side
-from syncer.core.planner.identify import Fresh
+from syncer.core.model import Action, Meta, Plan, RelPath, Side
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.outcome import BaseChange
-from syncer.core.planner.overwrites import Overwrite
-from syncer.core.planner.safety import ContainerIdentity
-from syncer.core.subtrees import Retagged, version_of
 from syncer.engine import cycle as cycle_module
 from syncer.engine.report import Failure
 from syncer.errors import (
@@ -40,12 +34,12 @@ from syncer.protocol.pithos.headers import EXTENSION_BULK, EXTENSION_CHANGES, EX
 from syncer.remote.client import Listing
 from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
-from tests.kit.rows import MemoryRows
+from tests.kit.state import MemoryState
 from tests.simulation import invariants
-from tests.simulation.disk import MemoryRoot, blocks_of, parts_of, payload_of, payloads
+from tests.simulation.disk import blocks_of, parts_of, payload_of, payloads
 from tests.simulation.neighbours import Neighbours, Stranger
 from tests.simulation.scenario import check_marks
-from tests.simulation.watched import PartialMemoryRoot, PartialMemoryState, Watcher, scoping
+from tests.simulation.watched import WatchedRoot, Watcher, hints_of
 from tests.simulation.world import DIRECTORY, FILE, SYMLINK, ActionRefusedError, Entry, Replica, Users
 
 _EXTENSIONS = {EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES}
@@ -78,69 +72,6 @@ class Trouble(msgspec.Struct):
 
 
 KINDS = ("crowded", "marking", "watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users")
-
-
-@dataclass
-class MemoryState:
-    """`record.State` in a dict. What was recorded is durable."""
-
-    fault: Callable[[str], None]
-    base: dict[Nid, BaseRow] = field(default_factory=dict)
-    last: int = 0
-    identity: ContainerIdentity | None = None
-    mark: bytes | None = None
-    booked: dict[int, Overwrite] = field(default_factory=dict)
-    records: int = 0
-
-    def load_base(self) -> BaseIndex:
-        return BaseIndex(self.base.values())
-
-    def allocator(self) -> Fresh:
-        def fresh() -> Nid:
-            self.last += 1
-            return Nid(self.last)
-
-        return fresh
-
-    def record(self, changes: Sequence[BaseChange]) -> None:
-        self.fault("record")
-        self.records += 1
-        for change in changes:
-            if isinstance(change, Retagged):
-                self._retag(change)
-            elif not isinstance(change, BaseRow):
-                self.base.pop(change.nid, None)
-            else:
-                self.base[change.nid] = change
-
-    def _retag(self, change: Retagged) -> None:
-        members = MemoryRows(self.base).subtree(change.nid).members
-        assert len(members) == change.count
-        for rank, member in list(enumerate(members))[1:]:
-            row = self.base[member.nid]
-            assert row.remote is not None
-            tag = replace(row.remote, version=version_of(change.first, rank))
-            self.base[member.nid] = replace(row, remote=tag)
-
-    def overwrites(self) -> list[Overwrite]:
-        return list(self.booked.values())
-
-    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
-        self.booked.update({write.number: write for write in new})
-        for number in settled:
-            self.booked.pop(number, None)
-
-    def container(self) -> ContainerIdentity | None:
-        return self.identity
-
-    def set_container(self, found: ContainerIdentity) -> None:
-        self.identity = found
-
-    def checkpoint(self) -> bytes | None:
-        return self.mark
-
-    def set_checkpoint(self, checkpoint: bytes) -> None:
-        self.mark = checkpoint
 
 
 class Ears:
@@ -244,13 +175,11 @@ class EngineScenario:
         # Half of the roots are watched, as by the daemon: their cycles look at parts, and the server tells its changes.
         self.watched = self.trouble.watched and self.rng.random() < 0.5
         self.server = Server(tells_changes=self.watched)
-        self.root = MemoryRoot(self.local, self._before_local)
+        self.root = WatchedRoot(self.local, self._before_local, self._between)
         self.root.log = self.actions
         self.stranger = Stranger(self.server.container, self.users)
         self.users.marking = self.root.marking = self.trouble.marking and seed % MARKING == 6
         self.state = MemoryState(self._state_fault)
-        self.partial_root = PartialMemoryRoot(self.root, self._between)
-        self.partial_state = PartialMemoryState(self.state.base, self._state_fault)
         self.watcher = Watcher(self.root, self.rng, self.actions)
         self.root.watcher = self.watcher.see
         self.quiet = True
@@ -407,7 +336,7 @@ class EngineScenario:
             policy=Policy(host=self.host, utc=f"t{number}"),
             consent=self.consent,
             step=self._step,
-            scoping=scoping(self.partial_root, self.partial_state, dirt) if self.watched else None,
+            hints=hints_of(dirt) if self.watched else None,
         )
         before = (self.root.made, self.state.records, len(self.root.moments), self.server.container.last_version)
         log = len(self.actions)
@@ -451,8 +380,8 @@ class EngineScenario:
 
     def _check_paths(self) -> None:
         """A look at a part may never find a row without a path: only a look at everything may be next."""
-        pathless = self.state.base.keys() - BaseIndex(self.state.base.values()).paths.keys()
-        found = not pathless or self.partial_state.kept_cursor is None
+        pathless = self.state.rows_now.keys() - BaseIndex(self.state.rows_now.values()).paths.keys()
+        found = not pathless or self.state.kept_cursor is None
         invariants.require(found, f"I3 convergence: base rows {sorted(pathless)} have no path")
 
     def _dirt(self, number: int) -> Dirt:
@@ -472,15 +401,15 @@ class EngineScenario:
                 remote.entries[path].mode = self.local.entries[path].mode  # a marker without a mode has no opinion
         invariants.check_convergence(self.local.state(), remote.state())
         if self.users.marking:
-            check_marks(self.local, remote, BaseIndex(self.state.base.values()), self.users)
+            check_marks(self.local, remote, BaseIndex(self.state.rows_now.values()), self.users)
         # Half of a rename looks like a deletion: then what matters is that the version is in a trash, or on the server.
         kept = self.root.trashed | self.server.versions() if self.watcher.unreliable else set()
         invariants.check_no_loss(self.users.must, self.local.contents() | kept)
-        base = {row.node.name: row.node for row in self.state.base.values()}
+        base = {row.node.name: row.node for row in self.state.rows_now.values()}
         names = {path.rpartition(b"/")[2] for path in self.local.entries}
         invariants.require(set(base) == names, "I3 convergence: base and local differ")
         invariants.require(
-            len(self.state.base) == len(self.local.entries), "I3 convergence: base and local differ in number"
+            len(self.state.rows_now) == len(self.local.entries), "I3 convergence: base and local differ in number"
         )
 
 

@@ -7,27 +7,25 @@ comes now and then finds what it did not tell. All this is in memory, over the s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import BaseRow, Content, FileStat, Kind, Nid, RelPath
+from syncer.core.model import Content, FileStat, Kind, Nid, RelPath
 from syncer.core.partial.affected import UnscopableError, is_unchanged
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
 from syncer.core.rows import BaseRows
-from syncer.engine.partial.partial_look import PartialState, Scoping
+from syncer.engine.partial.partial_look import Hints
 from syncer.errors import LocalChangedError
-from syncer.local.root import Observation, Origin
+from syncer.local.root import Observation
 from syncer.local.survey.digests import Digests, Survey, Surveyor
-from syncer.remote.client import Cursor
+from syncer.ports.state import State
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
-from tests.kit.rows import MemoryRows
-from tests.simulation.disk import MemoryRoot
-from tests.simulation.world import DIRECTORY, Entry
+from tests.simulation.disk import Hook, MemoryRoot
+from tests.simulation.world import DIRECTORY, Entry, Replica
 
 
 class MemorySurveyor(Surveyor):
@@ -101,18 +99,18 @@ class MemorySurveyor(Surveyor):
         return {}
 
 
-class PartialMemoryRoot:
-    """`scoped.PartialRoot` over a `MemoryRoot`."""
+class WatchedRoot(MemoryRoot):
+    """A `MemoryRoot` of which parts can be looked at."""
 
-    def __init__(self, root: MemoryRoot, between: Callable[[], None]) -> None:
-        self.root = root
+    def __init__(self, replica: Replica, before: Hook, between: Callable[[], None]) -> None:
+        super().__init__(replica, before)
         self.between = between
 
-    async def attend(self, state: PartialState) -> bool:
+    async def attend(self, state: State) -> bool:
         return True
 
     def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> Surveyor:
-        return MemorySurveyor(self.root, self.between)
+        return MemorySurveyor(self, self.between)
 
     def settled(
         self,
@@ -130,65 +128,23 @@ class PartialMemoryRoot:
         return ()
 
     async def begin(self) -> int:
-        await self.root.before("begin")
-        return self.root.CLOCK_NS
+        await self.before("begin")
+        return self.CLOCK_NS
 
     async def kept_contents(self) -> set[Content]:
         return set()
 
     async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
         """Hash what the base does not know by its evidence; a file may be another one by now."""
-        await self.root.before("observe_part")
+        await self.before("observe_part")
         known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
         found: list[FileStat] = []
         for stat in stats:
             content = stat.content or known.get(stat.tag)
-            if stat.kind is Kind.FILE and content is None and self.root.tag_now(stat.path) == stat.tag:
-                content = self.root.content_now(stat.path)
+            if stat.kind is Kind.FILE and content is None and self.tag_now(stat.path) == stat.tag:
+                content = self.content_now(stat.path)
             found.append(replace(stat, content=content))
         return Observation(stats=found, unknown=[], problems=[], clock_ns=clock_ns)
-
-
-@dataclass
-class PartialMemoryState:
-    """`scoped.PartialState` in memory."""
-
-    base: Mapping[Nid, BaseRow]
-    fault: Callable[[str], None]
-    kept_cursor: Cursor | None = None
-    kept_rules: bytes | None = None
-
-    @contextmanager
-    def rows(self) -> Iterator[BaseRows]:
-        yield MemoryRows(self.base)
-
-    def cursor(self) -> Cursor | None:
-        return self.kept_cursor
-
-    def set_cursor(self, cursor: Cursor | None) -> None:
-        self.fault("set_cursor")
-        self.kept_cursor = cursor
-
-    def rules(self) -> bytes | None:
-        return self.kept_rules
-
-    def set_rules(self, raw: bytes) -> None:
-        self.kept_rules = raw
-
-    def digests(self) -> Digests:
-        return Digests()
-
-    def set_digests(self, digests: Digests) -> None:
-        """They only save time."""
-
-    def holders(self, contents: Collection[Content]) -> dict[Content, list[Origin]]:
-        found: dict[Content, list[Origin]] = {}
-        paths = BaseIndex(self.base.values()).paths
-        for nid, row in self.base.items():
-            if row.node.content in contents and row.node.content is not None and row.local is not None and nid in paths:
-                origin = Origin(path=paths[nid], tag=row.local, content=row.node.content)
-                found.setdefault(row.node.content, []).append(origin)
-        return found
 
 
 @dataclass
@@ -269,7 +225,7 @@ class Watcher:
         return Dirt(directories=frozenset({split(RelPath(path))[0]}))
 
 
-def scoping(local: PartialMemoryRoot, state: PartialMemoryState, dirt: Dirt) -> Scoping:
+def hints_of(dirt: Dirt) -> Hints:
     """As the daemon does it."""
     directories = None if dirt.everything else dirt.directories
-    return Scoping(local=local, state=state, dirt=directories, entries=dirt.entries)
+    return Hints(directories=directories, entries=dirt.entries)

@@ -26,7 +26,7 @@ from syncer.core.model import Kind
 from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.core.planner.safety import check_container
 from syncer.engine.observe import container_identity
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.errors import (
     AuthError,
     CorruptionError,
@@ -217,7 +217,7 @@ def _state(linked: LinkedRoot) -> tuple[Check, int]:
     relink = f"blocksync link {shown(linked.path)} {linked.record.url} --relink"
     try:
         with StateDB.open(linked.state, read_only=True) as database:
-            base, last = database.load_base(), Books(database).last_cycle()
+            base, last = database.load_base(), RootState(database).last_cycle()
     except NotAllowedError as error:
         return _fail("state", str(error), "run as the user who linked the root, or give the files back to that user"), 0
     except FormatTooNewError as error:
@@ -296,7 +296,7 @@ async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> Non
 def _container(linked: LinkedRoot, info: ContainerInfo) -> Check:
     try:
         with StateDB.open(linked.state, read_only=True) as database:
-            known = Books(database).container()
+            known = RootState(database).container()
     except (SyncerError, OSError):
         known = None
     if known is not None:

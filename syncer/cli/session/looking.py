@@ -5,77 +5,24 @@ It takes no lock, so it works beside a cycle or a daemon. What these are just ch
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
-from typing import Final
 
 import msgspec
 
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import LinkedRoot
 from syncer.cli.session.opening import open_local, policy_now
-from syncer.core.base import BaseIndex
-from syncer.core.model import Action, Content, LocalTag, Nid, Plan, RelPath
-from syncer.core.planner.identify import Fresh
+from syncer.core.model import Action, Plan, RelPath
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.outcome import BaseChange
-from syncer.core.planner.overwrites import Overwrite
-from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState, Unwritten
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import LocalRoot
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
-
-_FIRST_FRESH: Final = 1 << 62  # numbers of what is new, for this look only; StateDBs do not get that far
-
-
-class _Unwritten:
-    """A State and ContentMemory that reads a StateDB and keeps nothing."""
-
-    def __init__(self, books: Books) -> None:
-        self._books = books
-
-    def load_base(self) -> BaseIndex:
-        return self._books.load_base()
-
-    def allocator(self) -> Fresh:
-        numbers = count(_FIRST_FRESH)
-        return lambda: Nid(next(numbers))
-
-    def record(self, changes: Sequence[BaseChange]) -> None:  # noqa: ARG002 - see State
-        raise AssertionError("who only looks records nothing")
-
-    def overwrites(self) -> Sequence[Overwrite]:
-        return ()
-
-    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:  # noqa: ARG002 - see State
-        raise AssertionError("who only looks writes nothing")
-
-    def container(self) -> ContainerIdentity | None:
-        return self._books.container()
-
-    def set_container(self, found: ContainerIdentity) -> None:  # noqa: ARG002 - see State
-        raise AssertionError("who only looks remembers nothing")
-
-    def checkpoint(self) -> bytes | None:
-        return self._books.checkpoint()
-
-    def set_checkpoint(self, checkpoint: bytes) -> None:  # noqa: ARG002 - see State
-        raise AssertionError("who only looks remembers nothing")
-
-    def known(self, tag: LocalTag) -> Content | None:
-        return self._books.known(tag)
-
-    def remember(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
-        pass
-
-    def keep_only(self, tags: Iterable[LocalTag]) -> None:
-        pass
 
 
 class _Silence:
@@ -107,7 +54,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
     local: LocalRoot
     remote: CloudClient
-    books: Books
+    books: RootState
     policy: Policy
     path: bytes
 
@@ -121,7 +68,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         options = Options(policy=self.policy, dry_run=True)
         hashing = self.local.reading if isinstance(self.local, LocalDirectory) else None
         with Teller(self.path, as_json=False, dry_run=True).working(self.remote.counters, hashing):
-            return await Cycle(self.local, self.remote, _Unwritten(self.books), _Silence(), options).look()
+            return await Cycle(self.local, self.remote, Unwritten(self.books), _Silence(), options).look()
 
 
 @asynccontextmanager
@@ -134,8 +81,8 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
     """
     policy = policy_now()
     with StateDB.open(linked.state, read_only=True) as database:
-        books = Books(database, linked.record.parts)
-        local = open_local(linked, policy, _Unwritten(books), only_looking=True)
+        books = RootState(database, linked.record.parts)
+        local = open_local(linked, policy, Unwritten(books), only_looking=True)
         try:
             remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
             try:

@@ -7,7 +7,7 @@ import socket
 import stat
 from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import NotFoundError as BlocksNotFoundError
@@ -20,15 +20,19 @@ from syncer.core.planner.merge import Policy
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import ContentMemory, CopyName, NoMemory
+from syncer.local.root import CopyName
+from syncer.ports.state import State
 from syncer.state.statedb import StateDB
 
 if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
-    from syncer.engine.root_state import Books
+    from syncer.engine.root_state import RootState
     from syncer.engine.share.lankey import LanKeyKeeper
     from syncer.engine.share.sharing import SharedRoot, ShareKeeper
     from syncer.local.sharedblocks import SharedLists, SharedReader
     from syncer.local.volume.root import BlockfsRoot
+
+Local: TypeAlias = "LocalDirectory | BlockfsRoot"
+"""A root's local side."""
 
 TOKEN_VARIABLE: Final = "BLOCKSYNC_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -78,17 +82,17 @@ def copy_name(policy: Policy) -> CopyName:
 def open_local(
     root: LinkedRoot,
     policy: Policy,
-    memory: ContentMemory | None = None,
+    state: State | None = None,
     *,
     from_snapshot: bool = False,
     only_looking: bool = False,
-) -> LocalDirectory | BlockfsRoot:
+) -> Local:
     """Open the local side.
 
     Args:
         root: Which.
         policy: Names conflict copies.
-        memory: What an ordinary root remembers of contents.
+        state: Knows contents of files that are not in the base yet.
         from_snapshot: Observe everything as of one instant; mounted volumes only.
         only_looking: Nothing will be changed, and somebody else may be at work on it.
 
@@ -111,7 +115,7 @@ def open_local(
             remote=RemoteBlocks(
                 block_size=record.block_size,
                 lists=root.lists,
-                memory=memory or NoMemory(),
+                state=state,
             ),
         )
         volume.take_part(record.parts)
@@ -127,7 +131,7 @@ def open_local(
         lists,
         record.block_size,
         copy_name(policy),
-        memory,
+        state,
         record.keep_trash_s,
     )
     local.use_patterns(root.ignore_patterns)
@@ -169,7 +173,7 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
         return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
 
 
-def share_keeper(root: LinkedRoot, books: Books, local: SharedLists) -> ShareKeeper:
+def share_keeper(root: LinkedRoot, books: RootState, local: SharedLists) -> ShareKeeper:
     """What keeps a root's index for other devices beside its cycles."""
     from syncer.engine.share.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
 

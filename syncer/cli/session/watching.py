@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from collections.abc import Callable
 from typing import Literal
@@ -11,26 +9,19 @@ from typing import Literal
 import trio
 from msgspec.structs import replace
 
-from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import said
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
-from syncer.cli.failures import code_of
 from syncer.cli.lan.attending import Attendance
-from syncer.cli.lan.peering import switched_off
-from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.cli.session.opening import key_keeper, open_local, other_roots, policy_now, share_keeper
+from syncer.cli.registry.roots import LinkedRoot
+from syncer.cli.session.opening import policy_now
+from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.model import Action, Plan, RelPath
-from syncer.engine.cycle import Cycle, Options, no_key
-from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Failure, Report
-from syncer.engine.root_state import Books
-from syncer.errors import SyncerError
+from syncer.engine.root_state import RootState
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.volume.root import BlockfsRoot
 from syncer.remote.client import CloudClient
-from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.dirt import EVERYTHING
@@ -87,51 +78,34 @@ class Ports:
         """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
         report = Report()
         with StateDB.open(self._linked.state) as database:
-            books = Books(database, self._linked.record.parts)
-            error: str | None = None
-            code = int(ExitCode.UNEXPECTED)
+            state = RootState(database, self._linked.record.parts)
             try:
-                with one_error():
-                    await self._run(remote, books, report, work, moving)
-                code = report.exit_code
-            except (SyncerError, BlockfsError, OSError) as failure:
-                error, code = said(failure), code_of(failure)
-                raise
+                with kept(state, report, counts=lambda _: True):
+                    try:
+                        await self._run(remote, state, report, work, moving)
+                    finally:
+                        if self._on_lan is not None:
+                            report.blocks_to_peers, report.bytes_to_peers = self._on_lan.given(self._linked)
             finally:
-                if self._on_lan is not None:
-                    report.blocks_to_peers, report.bytes_to_peers = self._on_lan.given(self._linked)
-                books.keep_result(report, code, error)
                 if self._on_lan is not None:
                     self._on_lan.attend(self._linked)  # the share may have another key now
         return report
 
     async def _run(
-        self, remote: CloudClient, books: Books, report: Report, work: Work, moving: Callable[[str], None]
+        self, remote: CloudClient, state: RootState, report: Report, work: Work, moving: Callable[[str], None]
     ) -> None:
         policy = policy_now()
-        await trio.to_thread.run_sync(books.take_part)
-        local = open_local(self._linked, policy, books, from_snapshot=work.from_snapshot)
-        try:
+        async with opened(self._linked, state, policy, from_snapshot=work.from_snapshot) as local:
             if isinstance(local, BlockfsRoot) and work.local.everything and not work.from_snapshot:
                 await trio.to_thread.run_sync(drop_snapshot, self.path)
-            scoping = Scoping(local=local, state=books, brief=not work.local.everything)
+            hints = Hints(brief=not work.local.everything)
             if isinstance(local, LocalDirectory) and not work.local.everything:
-                scoping = replace(scoping, dirt=work.local.directories, entries=work.local.entries)
-            off = switched_off(self._linked, Registry(os.environ), os.environ)
-            peers = () if self._on_lan is None else self._on_lan.sources(self._linked)
-            options = Options(
-                policy=policy,
-                scoping=scoping,
-                root=shlex.quote(shown(self.path)),
-                attend_key=no_key if off else key_keeper(self._linked).attend,
-                sources=(other_roots(self._linked), *peers),
-                recent=None if self._on_lan is None else self._on_lan.recent(self._linked),
-            )
-            async with share_keeper(self._linked, books, local).following():
-                await Cycle(local, remote, books, _Ears(moving), options, report).run()
-        finally:
-            with trio.CancelScope(shield=True):
-                await local.close()
+                hints = replace(hints, directories=work.local.directories, entries=work.local.entries)
+            on_lan = self._on_lan
+            options = options_of(self._linked, policy, () if on_lan is None else on_lan.sources(self._linked))
+            recent = None if on_lan is None else on_lan.recent(self._linked)
+            options = replace(options, hints=hints, recent=recent)
+            await run_cycle(self._linked, (local, remote), state, _Ears(moving), options, report)
 
 
 class _Ears:

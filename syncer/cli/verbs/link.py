@@ -29,7 +29,7 @@ from syncer.cli.registry.roots import (
     encoded_path,
 )
 from syncer.cli.session.opening import open_state_of
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.errors import CorruptionError, NotFoundError, UsageError
 from syncer.local.folder.identity import Folder, look_at_folder, read_marker, write_marker
 from syncer.local.folder.private import PrivateFolder
@@ -249,7 +249,7 @@ def _link(
     os.makedirs(state, mode=0o700, exist_ok=True)
     with _fresh_state(path, state) as database:
         # Under the state's lock, so that no cycle runs meanwhile. The marker comes before the record that expects it.
-        Books(database).forget_sides()
+        RootState(database).forget_sides()
         folder = None if volume is not None else _mark(path, uuid)
         if folder is not None:
             _make_blocks(data, info.block_size)

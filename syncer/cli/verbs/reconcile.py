@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -18,17 +17,16 @@ from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
 from syncer.cli.failures import ToldError, code_of
 from syncer.cli.lan.lanlink import peers_for
-from syncer.cli.lan.peering import switched_off
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.session.many_roots import tell_bad, worst
-from syncer.cli.session.opening import key_keeper, open_local, open_state, other_roots, policy_now, share_keeper
+from syncer.cli.session.opening import open_state, policy_now
+from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.planner.merge import Policy
-from syncer.engine.cycle import Cycle, Options, no_key
-from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Report
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.errors import PlanChangedError, SyncerError
 from syncer.local.folder.root import LocalDirectory
 from syncer.remote.parallel import one_error
@@ -126,47 +124,28 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
 
 
 def _run(linked: LinkedRoot, teller: Teller, report: Report, request: _Request) -> Report:
-    with open_state(linked) as database, one_error():
-        books = Books(database, linked.record.parts)
-        error: str | None = None
-        code = int(ExitCode.UNEXPECTED)
-        keep = not request.dry_run
-        try:
-            trio.run(_cycle, linked, teller, books, report, request)
-            code = report.exit_code
-        except (SyncerError, BlockfsError, OSError) as failure:
-            error, code = said(failure), code_of(failure)
-            # Nothing was tried: what is pending is as it was.
-            keep &= not (isinstance(failure, PlanChangedError) or code == ExitCode.USAGE)
-            raise
-        finally:
-            if keep:
-                books.keep_result(report, code, error)
+    def counts(failure: Exception | None) -> bool:
+        """Where nothing was tried, what is pending is as it was."""
+        untried = isinstance(failure, PlanChangedError) or (failure is not None and code_of(failure) == ExitCode.USAGE)
+        return not (request.dry_run or untried)
+
+    with open_state(linked) as database:
+        state = RootState(database, linked.record.parts)
+        with kept(state, report, counts=counts):
+            trio.run(_cycle, linked, teller, state, report, request)
     return report
 
 
-async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Report, request: _Request) -> None:
+async def _cycle(linked: LinkedRoot, teller: Teller, state: RootState, report: Report, request: _Request) -> None:
     # A saved plan names its conflict copies after the time at which it was made.
     policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
-    await trio.to_thread.run_sync(books.take_part)
-    local = open_local(linked, policy, books, from_snapshot=request.from_snapshot)
-    try:
+    async with opened(linked, state, policy, from_snapshot=request.from_snapshot) as local:
         settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
         remote = open_remote(linked.record.url, linked.token(), settings=settings)
         try:
-            scoping = Scoping(local=local, state=books)
-            registry = Registry(os.environ)
-            off = switched_off(linked, registry, os.environ)
-            peers = peers_for(linked, registry, os.environ, no_peers=request.no_peers)
-            options = Options(
-                policy=policy,
-                dry_run=request.dry_run,
-                consent=request.consent,
-                scoping=scoping,
-                root=shlex.quote(shown(linked.path)),
-                attend_key=no_key if off else key_keeper(linked).attend,
-                sources=(other_roots(linked), *peers),
-            )
+            peers = peers_for(linked, Registry(os.environ), os.environ, no_peers=request.no_peers)
+            options = options_of(linked, policy, peers)
+            options = replace(options, dry_run=request.dry_run, consent=request.consent, hints=Hints())
             if request.plan is not None:
                 from syncer.cli.session.savedplan import selection  # noqa: PLC0415 - see above
 
@@ -175,14 +154,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, books: Books, report: Repor
             with teller.working(remote.counters, hashing), one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(teller.tick)
-                    cycle = Cycle(local, remote, books, teller, options, report)
-                    if request.dry_run:
-                        await cycle.run()
-                    else:
-                        async with share_keeper(linked, books, local).following():
-                            await cycle.run()
+                    await run_cycle(linked, (local, remote), state, teller, options, report)
                     nursery.cancel_scope.cancel()
         finally:
             await remote.close()
-    finally:
-        await local.close()

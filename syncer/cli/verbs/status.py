@@ -20,7 +20,7 @@ from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
 from syncer.core.paths import join
-from syncer.engine.root_state import SHARED, Books, LastCycle
+from syncer.engine.root_state import SHARED, LastCycle, RootState
 from syncer.errors import RootIdentityError, SyncerError
 from syncer.local.folder.identity import open_folder
 from syncer.state.keyfile import KeyFile
@@ -96,7 +96,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         off: By whom the LAN was switched off for it; empty: it was not.
     """
     with StateDB.open(linked.state, read_only=True) as database:
-        books = Books(database)
+        books = RootState(database)
         last, shared, raw_rules = books.last_cycle(), books.last_shared(), books.rules()
         problems = database.problems()
         paths = database.load_base().paths.values()

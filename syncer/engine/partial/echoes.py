@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from syncer.errors import SyncerError
+from syncer.ports.remote import Cursor
 from syncer.protocol.extensions.changes import MAX_RANGES
 from syncer.protocol.pithos.headers import EXTENSION_WITHOUT
-from syncer.remote.client import CloudClient, Cursor
+from syncer.remote.client import CloudClient
 
 LEAST: Final = 256
 """Own versions from which on the question pays: a row costs about 540 bytes and 66 µs, the question a round trip."""

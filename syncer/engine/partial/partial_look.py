@@ -8,129 +8,54 @@ looked at, as in a first cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 import msgspec
 import trio
 from msgspec.structs import replace
 
-from syncer.core.base import BaseIndex
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
-from syncer.core.model import Content, FileStat, Kind, RelPath
+from syncer.core.model import Kind, RelPath
 from syncer.core.partial.affected import Scope, Scoped, UnscopableError
 from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import split
-from syncer.core.rows import BaseRows
-from syncer.engine.partial.subtree_moves import Arrivals, Calm, PartSurveyor, Whole, subtrees_of
+from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_of
 from syncer.errors import LocalChangedError
-from syncer.local.root import Observation, Origin
+from syncer.local.root import LocalRoot, Observation, PartLook
 from syncer.local.survey.digests import Digests
-from syncer.remote.client import Changes, CloudClient, Cursor
+from syncer.ports.remote import Cursor
+from syncer.ports.state import State
+from syncer.remote.client import Changes, CloudClient
 from syncer.remote.parallel import one_error
 
 _MIN_SHARE: Final = 2
 """A scope of more than half the base is no gain: then everything is looked at, which also renews what is remembered."""
 
+_DIGESTS: Final = "directory-digests"
 _MIN_ROWS: Final = 1000  # below, everything costs some 30 ms
 
 
-class PartialRoot(Protocol):
-    """A local root of which parts can be looked at."""
-
-    async def attend(self, state: PartialState) -> bool:
-        """Get ready to be looked at; False: only a look at everything will do."""
-        ...
-
-    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> PartSurveyor:
-        """Blocking looks at directories, at what these rules don't ignore. Valid as long as the rows are."""
-        ...
-
-    def patterns(self) -> Sequence[bytes]:
-        """The root's own ignore patterns. Blocking."""
-        ...
-
-    async def begin(self) -> int:
-        """The filesystem's own time, before anything is looked at."""
-        ...
-
-    def settled(
-        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
-    ) -> Mapping[int, bytes | None]:
-        """See `Surveyor.settled`. Blocking."""
-        ...
-
-    async def kept_contents(self) -> AbstractSet[Content]:
-        """Contents whose block lists are at hand."""
-        ...
-
-    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
-        """Complete listed entries by their contents."""
-        ...
-
-    async def supersede(self, contents: Sequence[Content]) -> None:
-        """Forget the block lists of contents that both sides had and have no more. Others may go with them: a cache."""
-        ...
-
-
-class PartialState(Protocol):
-    """What is kept of a root between cycles for that. Blocking."""
-
-    def rows(self) -> AbstractContextManager[BaseRows]:
-        """The base rows one by one."""
-        ...
-
-    def checkpoint(self) -> bytes | None:
-        """Where the local observation may start (`Observation.checkpoint`)."""
-        ...
-
-    def cursor(self) -> Cursor | None:
-        """Where the server's changes were last known completely."""
-        ...
-
-    def set_cursor(self, cursor: Cursor | None) -> None:
-        """Remember it."""
-        ...
-
-    def rules(self) -> bytes | None:
-        """The ignore rules at the last look at everything."""
-        ...
-
-    def set_rules(self, raw: bytes) -> None:
-        """Remember them."""
-        ...
-
-    def digests(self) -> Digests:
-        """Of the local directories that are as the base says."""
-        ...
-
-    def set_digests(self, digests: Digests) -> None:
-        """Remember them."""
-        ...
-
-    def holders(self, contents: Collection[Content]) -> Mapping[Content, Sequence[Origin]]:
-        """Local files with these contents, by what the base says."""
-        ...
-
-
-class Scoping(msgspec.Struct, frozen=True, kw_only=True):
-    """How parts are looked at.
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to look. A hint is never evidence: what is there is looked at.
 
     Attributes:
-        local: The root.
-        state: What is remembered.
-        dirt: Directories in which something may have changed; None: survey all.
+        directories: In which something may have changed; None: nobody watched, so all are surveyed.
         entries: Further paths that may have changed: themselves, not what lies beside or below them.
         brief: One of many cycles between looks at everything: evidence that may once in a while be wrong counts.
     """
 
-    local: PartialRoot
-    state: PartialState
-    dirt: Collection[RelPath] | None = None
+    directories: Collection[RelPath] | None = None
     entries: Collection[RelPath] = ()
     brief: bool = False
+
+
+class Scoping(msgspec.Struct, frozen=True, kw_only=True):
+    """How parts are looked at: a root, what is remembered of it, and where to look."""
+
+    local: LocalRoot
+    state: State
+    hints: Hints = Hints()
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +81,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
     scoped: Scoped
     directories: tuple[RelPath, ...]
-    surveyor: PartSurveyor
+    surveyor: PartLook
     whole: Whole
 
 
@@ -218,7 +143,7 @@ async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, mov
     """What changed on the server; None if it refuses the cursor, or the base is torn."""
     if cursor.identity:
         return await remote.changes(cursor, moves=moves)
-    if not scoping.brief:
+    if not scoping.hints.brief:
         # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing itself counts.
         cursor = replace(cursor, evidence=())
     try:
@@ -257,14 +182,14 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
         raise UnscopableError
     with scoping.state.rows() as known:
         surveyor = scoping.local.surveyor(rules, known)
-        dirt, entries = scoping.dirt, scoping.entries
+        dirt, entries = scoping.hints.directories, scoping.hints.entries
         if dirt is None:
-            survey = surveyor.survey(scoping.state.digests())
+            survey = surveyor.survey(Digests(scoping.state.memory(_DIGESTS) or b""))
             if survey.parked:
                 raise UnscopableError
             dirt, entries = survey.dirty, survey.names
         arrivals = Arrivals(known, changes)
-        calm = Calm(surveyor, known, changes, arrivals, scoping.state.digests)
+        calm = Calm(surveyor, known, changes, arrivals, lambda: Digests(scoping.state.memory(_DIGESTS) or b""))
         scope = Scope(known, calm, folds=surveyor.folds)
         arrivals.take_into(scope)
         dirt, entries = arrivals.without_echoes(surveyor, scope, dirt, entries)
@@ -288,7 +213,7 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
 
 
 def _look_through(
-    surveyor: PartSurveyor, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+    surveyor: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
 ) -> dict[RelPath, None]:
     """Look where something may have changed; returns the directories that were listed."""
     looked: dict[RelPath, None] = {}
@@ -318,7 +243,7 @@ def _by_directory(paths: Collection[RelPath]) -> dict[RelPath, list[bytes]]:
     return found
 
 
-def _look_at(surveyor: PartSurveyor, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
+def _look_at(surveyor: PartLook, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
     """Some entries of a directory; returns what must be listed below it, or None: list the directory."""
     if path and scope.find(path) is None:
         return []  # see _exists
@@ -329,7 +254,7 @@ def _look_at(surveyor: PartSurveyor, scope: Scope, path: RelPath, names: list[by
     return None if entries is None else scope.looked_at(path, names, entries)
 
 
-def _exists(surveyor: PartSurveyor, scope: Scope, path: RelPath) -> bool:
+def _exists(surveyor: PartLook, scope: Scope, path: RelPath) -> bool:
     """A dirty directory that is gone by now, or that the base does not know, is told by the one above it."""
     return scope.find(path) is not None and surveyor.is_directory(path)
 
@@ -350,15 +275,15 @@ async def remember(
     def work() -> None:
         state = scoping.state
         # Who watches does not survey: digests that are out of date by then only cost a look.
-        if directories is None or scoping.dirt is None:
+        if directories is None or scoping.hints.directories is None:
             with state.rows() as rows:
                 raw = state.rules()
                 rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
                 settled = scoping.local.settled(rules, rows, directories, clock_ns)
-            old = Digests() if directories is None else state.digests()
+            old = Digests() if directories is None else Digests(state.memory(_DIGESTS) or b"")
             new = old.updated(settled)
             if new.raw != old.raw or directories is None:
-                state.set_digests(new)
+                state.keep(_DIGESTS, new.raw)
         if complete and cursor != state.cursor():
             state.set_cursor(cursor)
 

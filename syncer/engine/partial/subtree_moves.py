@@ -5,66 +5,23 @@ Every doubt is an `UnscopableError` or a no: then things are looked at, and move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
 from syncer.core.partial.affected import Scope, UnscopableError, is_unchanged
 from syncer.core.paths import is_private, rel_path, split
 from syncer.core.rows import BaseRows
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
-from syncer.local.survey.digests import Digests, Survey
+from syncer.local.root import PartLook
+from syncer.local.survey.digests import Digests
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, disjoint
 from syncer.protocol.pithos.headers import EXTENSION_SUBTREES
 from syncer.protocol.pithos.names import path_from_name
 from syncer.remote.client import Changes
-
-
-class PartSurveyor(Protocol):
-    """Looks at directories and entries. Blocking.
-
-    Attributes:
-        rules: What is ignored, as it was when everything was looked at the last time.
-        holding: Directories in which something was met that is not synced.
-        folds: Some names are taken for one another.
-    """
-
-    rules: IgnoreRules
-    holding: set[RelPath]
-    folds: bool
-
-    def survey(self, known: Digests) -> Survey:
-        """Where something may have changed."""
-        ...
-
-    def is_directory(self, path: RelPath) -> bool:
-        """Whether there is one now."""
-        ...
-
-    def listing(self, path: RelPath) -> list[FileStat]:
-        """One directory in full."""
-        ...
-
-    def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
-        """Some entries of a directory; None: list it.
-
-        Raises:
-            LocalChangedError: There is no such directory.
-        """
-        ...
-
-    def is_free(self, path: RelPath) -> bool:
-        """Whether nothing has this name now. False if that can't be told."""
-        ...
-
-    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
-        """Whether a directory of the base, wherever it is now, and all below it is exactly as the base says."""
-        ...
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +93,7 @@ class Arrivals:
         scope.moved(row, target, replace(row.remote, version=move.root_version))
 
     def without_echoes(
-        self, surveyor: PartSurveyor, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+        self, surveyor: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
     ) -> tuple[Collection[RelPath], Collection[RelPath]]:
         """Leave out what is told of an arriving directory, but is as the base says: what was done here before.
 
@@ -179,7 +136,7 @@ class Calm:
 
     def __init__(
         self,
-        surveyor: PartSurveyor,
+        surveyor: PartLook,
         rows: BaseRows,
         changes: Changes,
         arrivals: Arrivals,
@@ -226,7 +183,7 @@ def subtrees_of(rows: BaseRows, whole: frozenset[Nid], arrived: Mapping[Nid, Sub
     return found
 
 
-def _is_as_known(surveyor: PartSurveyor, rows: BaseRows, path: RelPath, nid: Nid) -> bool:
+def _is_as_known(surveyor: PartLook, rows: BaseRows, path: RelPath, nid: Nid) -> bool:
     """Whether all entries of a directory, though not what is below them, are exactly as the base says."""
     if not surveyor.is_directory(path):
         return False

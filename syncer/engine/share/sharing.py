@@ -19,7 +19,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.blocks.recent import Recent
 from syncer.core.model import Content, Nid, RelPath
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.errors import CorruptionError, NotFoundError, SyncerError
 from syncer.local.sharedblocks import SharedLists, SharedReader
 from syncer.state.rows import RowReader
@@ -35,7 +35,7 @@ _END: Final = object()
 class ShareKeeper:
     """Makes the index what the base says, after a cycle. It never fails a cycle: a lost index is made anew."""
 
-    def __init__(self, folder: str, books: Books, local: SharedLists, block_size: int) -> None:
+    def __init__(self, folder: str, books: RootState, local: SharedLists, block_size: int) -> None:
         """Take a cycle's books.
 
         Args:

@@ -18,11 +18,12 @@ from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import Content, LocalTag, Meta, RelPath
+from syncer.core.rows import Origin
 from syncer.errors import UnholdableError
 from syncer.local.folder.filehash import hash_file, read_exactly
 from syncer.local.folder.sources import Sources
 from syncer.local.folder.xattrs import write as write_xattrs
-from syncer.local.root import Origin, Wanted
+from syncer.local.root import Wanted
 from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import clone_file, status
 

@@ -24,9 +24,10 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.folder.filehash import hash_file
 from syncer.local.folder.held import HeldBlocks
 from syncer.local.folder.sources import Sources
-from syncer.local.root import MAX_BLOCKS, ContentMemory, Problem, content_of
+from syncer.local.root import MAX_BLOCKS, Problem, content_of
 from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
+from syncer.ports.state import State
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
@@ -47,13 +48,13 @@ class Reading:
         done_bytes: How much of that is done; holes count.
     """
 
-    def __init__(self, root: int, lists: BlockLists, sources: Sources, block_size: int, memory: ContentMemory) -> None:
-        """Take the root's descriptor (not closed here), its cache of block lists, its counter of bytes, its memory."""
+    def __init__(self, root: int, lists: BlockLists, sources: Sources, block_size: int, state: State | None) -> None:
+        """Take the root's descriptor (not closed here), its cache of block lists, its counter of bytes, its state."""
         self._root = root
         self._lists = lists
         self._sources = sources
         self._block_size = block_size
-        self._memory = memory
+        self._state = state
         self._hashers = trio.CapacityLimiter(_HASHERS)
         self._guard = threading.Lock()
         self.held = HeldBlocks()
@@ -124,10 +125,11 @@ class Reading:
         """The content of a large file from memory if it is there, else by hashing."""
         size_bytes = stat.tag.size_bytes
         seen = _Seen(self, size_bytes, keep=is_new(stat))
-        known = None if size_bytes < _REMEMBERED_BYTES else self._memory.known(stat.tag)
+        state = None if size_bytes < _REMEMBERED_BYTES else self._state
+        known = None if state is None else state.content(stat.tag)
         content, reason = (known, None) if known is not None else self._hash(stat, opener, seen)
-        if known is None and content is not None and size_bytes >= _REMEMBERED_BYTES:
-            self._memory.remember([(stat.tag, content)], clock_ns)
+        if state is not None and known is None and content is not None:
+            state.contents_found([(stat.tag, content)], clock_ns)
         self.saw(size_bytes - seen.size_bytes)
         return content, reason
 

@@ -26,7 +26,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.parts import NO_PARTS, Parts
-from syncer.core.rows import BaseRows
+from syncer.core.rows import BaseRows, Origin
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.assembly import Assembly, temp_name
@@ -43,13 +43,10 @@ from syncer.local.folder.sources import Sources
 from syncer.local.received import Received
 from syncer.local.root import (
     Applied,
-    ContentMemory,
     CopyName,
     FetchAll,
     Holders,
-    NoMemory,
     Observation,
-    Origin,
     Patterns,
     Problem,
     Staged,
@@ -67,6 +64,7 @@ from syncer.local.syscalls import status
 from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trash import Trash
 from syncer.ports.blocks import BlockSource
+from syncer.ports.state import State
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -111,7 +109,7 @@ class LocalDirectory:
         lists: BlockLists,
         block_size: int,
         copy_name: CopyName,
-        memory: ContentMemory | None = None,
+        state: State | None = None,
         keep_trash_s: float = KEEP_S,
     ) -> None:
         """Open the root and make sure that it is the one that was linked.
@@ -122,7 +120,7 @@ class LocalDirectory:
             lists: The root's block list cache.
             block_size: Bytes of a block.
             copy_name: Names conflict copies.
-            memory: Of files that are not in the base yet.
+            state: Knows contents of files that are not in the base yet; None: nobody does.
             keep_trash_s: For how long displaced and deleted versions are kept.
 
         Raises:
@@ -130,7 +128,7 @@ class LocalDirectory:
         """
         self.path = path
         self.block_size = block_size
-        self._memory: ContentMemory = memory or NoMemory()
+        self._state = state
         self._patterns: Patterns = no_patterns
         self._only_looking = False
         self._parts = NO_PARTS
@@ -151,7 +149,7 @@ class LocalDirectory:
         self._sources = Sources(self._root, lists, block_size)
         self._changes = Changes(self._root, self._private, self._trash)
         self._temps: set[bytes] = set()
-        self.reading = Reading(self._root, lists, self._sources, block_size, self._memory)
+        self.reading = Reading(self._root, lists, self._sources, block_size, state)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._writers = trio.CapacityLimiter(_WRITERS)
         self._closed = False
@@ -199,7 +197,8 @@ class LocalDirectory:
             stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         finally:
             self.reading.held.spill = None
-        await self._run(self._memory.keep_only, [stat.tag for stat in to_hash])
+        if self._state is not None:
+            await self._run(self._state.contents_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
         self._sources.know(contents)
         if not self._only_looking:

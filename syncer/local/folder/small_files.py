@@ -23,11 +23,12 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.runtime.linux import write_back
 from syncer.core.model import Content, LocalTag
+from syncer.core.rows import Origin
 from syncer.local.folder.assembly import set_attributes
 from syncer.local.folder.changes import Changes, NewName, unlink_if_there
 from syncer.local.folder.filehash import read_exactly
 from syncer.local.folder.sources import Sources
-from syncer.local.root import OWN, Applied, Origin, Wanted
+from syncer.local.root import OWN, Applied, Wanted
 from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import cannot, clone_file, status
 

@@ -21,12 +21,13 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
 from syncer.core.model import Content
+from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Arriving, Coming
 from syncer.local.folder.filehash import read_exactly
 from syncer.local.received import Received
-from syncer.local.root import Holders, Origin
+from syncer.local.root import Holders
 from syncer.local.safe_open import open_file, same_but_ctime, tag_of
 from syncer.local.syscalls import status
 

@@ -9,8 +9,7 @@ cursor was stored when the base held everything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -27,18 +26,6 @@ from syncer.local.survey.digests import Digests, Survey
 from syncer.local.volume.tree import HIDDEN, ROOT_INO, stat_of
 
 _DIRECTORY: Final = "directory"
-
-
-class JournalState(Protocol):
-    """What is kept of a root between cycles, as far as a part of it is to be observed. Blocking."""
-
-    def rows(self) -> AbstractContextManager[BaseRows]:
-        """The base rows one by one."""
-        ...
-
-    def checkpoint(self) -> bytes | None:
-        """See `Observation.checkpoint`."""
-        ...
 
 
 class Journal(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,10 +33,8 @@ from syncer.local.blocklists import BlockLists
 from syncer.local.folder.held import Spill
 from syncer.local.root import (
     Applied,
-    ContentMemory,
     FetchAll,
     Holders,
-    NoMemory,
     Observation,
     Patterns,
     Staged,
@@ -50,11 +48,12 @@ from syncer.local.verbs.trashcan import TrashCan
 from syncer.local.volume.changes import REASONS, VolumeChanges
 from syncer.local.volume.mount import find_mount, verified
 from syncer.local.volume.observer import Connection, VolumeObserver
-from syncer.local.volume.part import Journal, JournalState, VolumePart, knows
+from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.reblock import Pair, Regrid
 from syncer.local.volume.staging import PreparedFile, VolumeStaging
 from syncer.local.volume.tree import volume_tag
 from syncer.ports.blocks import BlockSource
+from syncer.ports.state import State
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -75,12 +74,12 @@ class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         block_size: Bytes of its blocks.
         lists: Folder for block lists, if the volume's blocks are of another size.
-        memory: Of files that are not in the base yet.
+        state: Knows contents of files that are not in the base yet; None: nobody does.
     """
 
     block_size: int
     lists: str
-    memory: ContentMemory
+    state: State | None = None
 
 
 class BlockfsRoot:
@@ -137,7 +136,7 @@ class BlockfsRoot:
         self._regrid: Regrid | None = None
         if remote is not None and remote.block_size != self._block_size:
             self._regrid = Regrid(self._blocks, remote.lists, self._block_size, remote.block_size)
-        self._memory: ContentMemory = NoMemory() if remote is None else remote.memory
+        self._state = None if remote is None else remote.state
         self.block_size = self._block_size if remote is None else remote.block_size
         name = self._name if self._regrid is not None else None
         self._observer = VolumeObserver(
@@ -168,7 +167,8 @@ class BlockfsRoot:
             contents = {row.node.content for row in base.rows.values()} | {stat.content for stat in seen.stats}
             await self._run(self._regrid.keep_only, [content for content in contents if content is not None])
             files = [stat.tag for stat in seen.stats if stat.tag.size_bytes >= _REMEMBERED_BYTES]
-            await self._run(self._memory.keep_only, files)
+            if self._state is not None:
+                await self._run(self._state.contents_only, files)
             return seen
         if self._lists is not None:
             least = _KEPT_BLOCKS * (self.block_size - 1)
@@ -179,12 +179,12 @@ class BlockfsRoot:
 
     # --- observing a part (engine/partial/partial_look.py)
 
-    async def attend(self, state: JournalState) -> bool:
+    async def attend(self, state: State) -> bool:
         """Read the journal since the last checkpoint; False if only a full listing tells."""
 
         def ask() -> Journal | None:
             with state.rows() as rows:
-                return self._observer.journal(state.checkpoint(), lambda row: knows(rows, row))
+                return self._observer.journal(state.memory("checkpoint"), lambda row: knows(rows, row))
 
         self._journal = await self._run(ask)
         return self._journal is not None
@@ -235,8 +235,7 @@ class BlockfsRoot:
         """What the server calls a file's content."""
         assert self._regrid is not None
         tag = volume_tag(row)
-        known = self._memory.known(tag)
-        if known is not None:
+        if self._state is not None and (known := self._state.content(tag)) is not None:
             return known
         near = self._ask(
             self._control.block_list, row.ino, row.content_version, self._block_size, self._observer.snapshot
@@ -247,8 +246,8 @@ class BlockfsRoot:
             content = self._regrid.name(near, before)
         except MissingBlockError:
             return None
-        if row.size_bytes >= _REMEMBERED_BYTES:
-            self._memory.remember([(tag, content)], 0)
+        if self._state is not None and row.size_bytes >= _REMEMBERED_BYTES:
+            self._state.contents_found([(tag, content)], 0)
         return content
 
     # --- reading for a push

@@ -19,6 +19,7 @@ from syncer.core.paths import LAN_KEY
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
+from syncer.ports.remote import Cursor
 from syncer.protocol.extensions.changes import ChangesPage
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
@@ -26,7 +27,6 @@ from syncer.remote.client import (
     Changes,
     ContainerInfo,
     Counters,
-    Cursor,
     Deliver,
     KnownBase,
     Listing,

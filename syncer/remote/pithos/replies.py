@@ -28,6 +28,7 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
+from syncer.ports.remote import Cursor
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import BulkError, Result, decode_results
 from syncer.protocol.extensions.bulk_read import BulkReadError, decode_contents
@@ -40,7 +41,7 @@ from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap, decode_
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.pithos.names import path_from_name
-from syncer.remote.client import ContainerInfo, Cursor, OlderList, RefusedName
+from syncer.remote.client import ContainerInfo, OlderList, RefusedName
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
 from syncer.remote.pithos.conditions import describe
 from syncer.remote.url import parse_url

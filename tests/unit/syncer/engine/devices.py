@@ -3,129 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import trio
-from msgspec.structs import replace
 
 from syncer.blocks.recent import Recent
-from syncer.core.base import BaseIndex
-from syncer.core.model import Action, BaseRow, Content, Nid, Plan, RelPath
-from syncer.core.planner.identify import Fresh
+from syncer.core.model import Action, Plan, RelPath
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.outcome import BaseChange, Forgotten
-from syncer.core.planner.overwrites import Overwrite
-from syncer.core.planner.safety import ContainerIdentity
-from syncer.core.subtrees import Retagged, version_of
 from syncer.engine.cycle import Cycle, Options
-from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Failure, Report
-from syncer.local.root import Origin
-from syncer.local.survey.digests import Digests
 from syncer.ports.blocks import BlockSource
-from syncer.remote.client import CloudClient, Cursor
+from syncer.remote.client import CloudClient
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
-from tests.kit.rows import MemoryRows
+from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import Place, new_place
 
 STRIDE = 100 // effort.count("deaths of a cycle")
 """Where a device is killed at every step, one run takes every so many-th."""
-
-
-@dataclass
-class MemoryState:
-    """The engine's `State`, kept in a dict: survives a "crash" as a durable one would."""
-
-    base: dict[Nid, BaseRow] = field(default_factory=dict)
-    last: int = 0
-    identity: ContainerIdentity | None = None
-    mark: bytes | None = None
-    booked: dict[int, Overwrite] = field(default_factory=dict)
-    ignored: bytes | None = None
-    remote_cursor: Cursor | None = None
-    settled: Digests = field(default_factory=Digests)
-
-    def load_base(self) -> BaseIndex:
-        return BaseIndex(self.base.values())
-
-    def allocator(self) -> Fresh:
-        def fresh() -> Nid:
-            self.last += 1
-            return Nid(self.last)
-
-        return fresh
-
-    def record(self, changes: Sequence[BaseChange]) -> None:
-        for change in changes:
-            if isinstance(change, Forgotten):
-                self.base.pop(change.nid, None)
-            elif isinstance(change, Retagged):
-                members = MemoryRows(self.base).subtree(change.nid).members
-                assert len(members) == change.count
-                for rank, member in list(enumerate(members))[1:]:
-                    row = self.base[member.nid]
-                    assert row.remote is not None
-                    tag = replace(row.remote, version=version_of(change.first, rank))
-                    self.base[member.nid] = replace(row, remote=tag)
-            else:
-                self.base[change.nid] = change
-
-    def overwrites(self) -> list[Overwrite]:
-        return list(self.booked.values())
-
-    def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
-        self.booked.update({write.number: write for write in new})
-        for number in settled:
-            self.booked.pop(number, None)
-
-    def container(self) -> ContainerIdentity | None:
-        return self.identity
-
-    def set_container(self, found: ContainerIdentity) -> None:
-        self.identity = found
-
-    def checkpoint(self) -> bytes | None:
-        return self.mark
-
-    def set_checkpoint(self, checkpoint: bytes) -> None:
-        self.mark = checkpoint
-
-    @contextmanager
-    def rows(self) -> Iterator[MemoryRows]:
-        yield MemoryRows(self.base)
-
-    def cursor(self) -> Cursor | None:
-        return self.remote_cursor
-
-    def set_cursor(self, cursor: Cursor | None) -> None:
-        self.remote_cursor = cursor
-
-    def rules(self) -> bytes | None:
-        return self.ignored
-
-    def set_rules(self, raw: bytes) -> None:
-        self.ignored = raw
-
-    def digests(self) -> Digests:
-        return self.settled
-
-    def set_digests(self, digests: Digests) -> None:
-        self.settled = digests
-
-    def holders(self, contents: Collection[Content]) -> dict[Content, list[Origin]]:
-        index = BaseIndex(self.base.values())
-        found: dict[Content, list[Origin]] = {}
-        for nid, row in index.rows.items():
-            content = row.node.content
-            if content in contents and content is not None and row.local is not None:
-                origin = Origin(path=index.paths[nid], tag=row.local, content=content)
-                found.setdefault(content, []).append(origin)
-        return found
 
 
 @dataclass
@@ -217,12 +116,12 @@ class Device:
         root = self.place.open()
         if step is not None:
             root.step = step
-        scoping = Scoping(local=root, state=self.state) if self.partly else None
+        hints = Hints() if self.partly else None
         if entries is not None:
             names = [RelPath(path) for path in entries]
-            scoping = Scoping(local=root, state=self.state, dirt=(), entries=names, brief=True)
+            hints = Hints(directories=(), entries=names, brief=True)
         options = Options(
-            scoping=scoping,
+            hints=hints,
             policy=Policy(host=self.name, utc="20260101T000000Z"),
             consent=consent,
             dry_run=dry_run,

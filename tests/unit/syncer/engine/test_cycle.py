@@ -194,7 +194,7 @@ def test_a_dry_run_changes_nothing_and_counts_what_would_be(pair: tuple[Device, 
     report = first.reconcile(dry_run=True)
     assert (report.pushed, report.mutating_requests) == (1, 0)
     assert not first.container.objects
-    assert not first.state.base
+    assert not first.state.rows_now
     assert first.reconcile().pushed == 1
 
 
@@ -365,7 +365,7 @@ def test_a_server_that_goes_away_ends_the_cycle_and_what_was_done_is_recorded(pa
 
     with pytest.raises(RemoteUnavailableError):
         first.reconcile(client=MemoryClient(first.container, before=gone))
-    assert len(first.state.base) == len(first.container.objects) == 10
+    assert len(first.state.rows_now) == len(first.container.objects) == 10
     assert first.reconcile().pushed == 10
     settle(second)
     assert second.everything() == first.everything()

@@ -15,9 +15,10 @@ from syncer.core.model import RelPath
 from syncer.engine.partial import echoes
 from syncer.engine.partial.echoes import ranges_of
 from syncer.errors import RemoteUnavailableError
+from syncer.ports.remote import Cursor
 from syncer.protocol.extensions.changes import MAX_RANGES
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES
-from syncer.remote.client import Changes, Cursor
+from syncer.remote.client import Changes
 from syncer.remote.memory import MemoryClient
 from tests.simulation import engine_scenario
 from tests.simulation.engine_scenario import failure_of

@@ -41,9 +41,9 @@ def test_the_checkpoint_of_a_cycle_that_is_not_settled_is_not_kept(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "is_settled", lambda _self: False)
         assert not device.reconcile().failures
-    assert device.state.mark is None
+    assert device.state.memory("checkpoint") is None
     device.reconcile()
-    assert device.state.mark == b"here"
+    assert device.state.memory("checkpoint") == b"here"
 
 
 def test_a_cycle_in_doubt_of_the_server_records_what_it_did(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_a_cycle_in_doubt_of_the_server_records_what_it_did(device: Device, monk
     monkeypatch.setattr(RemoteWorker, "prepare", doubting)
     device.write("a", b"1")
     device.reconcile()
-    assert [row.node.name for row in device.state.base.values()] == [b"a"]
+    assert [row.node.name for row in device.state.rows_now.values()] == [b"a"]
 
 
 def test_a_write_sends_again_the_metadata_that_it_leaves_alone() -> None:

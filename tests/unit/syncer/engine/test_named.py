@@ -130,7 +130,7 @@ def test_on_a_plain_pithos_the_base_is_not_read_as_a_whole(
     for number in range(9):
         first.write(f"d{number}/f", b"%d" % number)
     settle(first, second, first, second)
-    monkeypatch.setattr(MemoryState, "load_base", None)
+    monkeypatch.setattr(MemoryState, "base", None)
     first.write("d1/f", b"changed")
     (first.path / "d2" / "f").rename(first.path / "moved")
     shutil.rmtree(first.path / "d3")

@@ -36,8 +36,8 @@ def break_off(device: Device) -> None:
 
 
 def paths(device: Device) -> list[bytes]:
-    index = BaseIndex(device.state.base.values())
-    assert len(index.paths) == len(index) or device.state.remote_cursor is None
+    index = BaseIndex(device.state.rows_now.values())
+    assert len(index.paths) == len(index) or device.state.kept_cursor is None
     return sorted(index.paths.values())
 
 
@@ -53,7 +53,7 @@ def test_what_left_a_directory_that_is_gone_is_found_when_it_is_gone_too(pair: t
     second.reconcile()
     first.reconcile()
     assert paths(first) == [b"beside"]
-    assert len(first.state.base) == 1
+    assert len(first.state.rows_now) == 1
 
 
 def test_after_rows_lost_their_directory_everything_is_looked_at(pair: tuple[Device, Device]) -> None:
@@ -63,9 +63,9 @@ def test_after_rows_lost_their_directory_everything_is_looked_at(pair: tuple[Dev
     second.reconcile()
     shutil.rmtree(first.path / "folder")
     break_off(first)  # what is deleted here and moved there is kept: it is made anew, with rows of its own
-    assert first.state.remote_cursor is None
+    assert first.state.kept_cursor is None
     shutil.rmtree(second.path / "renamed")
     second.reconcile()
     first.reconcile()
     assert paths(first) == [b"beside"]
-    assert len(first.state.base) == 1
+    assert len(first.state.rows_now) == 1

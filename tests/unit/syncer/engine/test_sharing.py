@@ -16,9 +16,9 @@ from blockfs.blocks.hashing import block_id
 from syncer.core.model import RelPath
 from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Options
-from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Report
-from syncer.engine.root_state import Books
+from syncer.engine.root_state import RootState
 from syncer.engine.share.sharing import SharedRoot, ShareKeeper
 from syncer.errors import RemoteUnavailableError
 from syncer.local.sharedblocks import FolderBlocks
@@ -58,8 +58,8 @@ class Shared:
         local.use_patterns(lambda: self.patterns)
         try:
             with StateDB.open(self.state, map_size_bytes=1 << 26) as database:
-                books = Books(database)
-                options = Options(policy=Policy(host="here", utc="T"), scoping=Scoping(local=local, state=books))
+                books = RootState(database)
+                options = Options(policy=Policy(host="here", utc="T"), hints=Hints())
                 async with ShareKeeper(self.index, books, local, BLOCK).following():
                     return await Cycle(local, client or self.client(), books, self.tidied, options).run()
         finally:

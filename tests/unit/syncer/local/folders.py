@@ -14,11 +14,12 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import conflict_name
 from syncer.core.model import Content, FileStat, Kind, Meta, Nid, Node, RelPath
+from syncer.core.rows import Origin
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.identity import Folder, look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import OWN, Applied, Fetch, LocalRoot, Observation, Origin, Wanted, content_of
+from syncer.local.root import OWN, Applied, Fetch, LocalRoot, Observation, Wanted, content_of
 from syncer.ports.blocks import Receive
 
 BLOCK = 4096

@@ -17,10 +17,12 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath
 from syncer.core.parts import Parts
+from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import NoMemory, Origin, content_of, settled
+from syncer.local.root import content_of, settled
+from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import (
     BLOCK,
     NO_BASE,
@@ -112,11 +114,11 @@ def test_a_large_file_that_is_not_in_the_base_yet_is_hashed_once(place: Place) -
     (place.path / "small").write_bytes(b"x")
     found: dict[LocalTag, Content] = {}
 
-    class Memory(NoMemory):
-        def known(self, tag: LocalTag) -> Content | None:
+    class Memory(MemoryState):
+        def content(self, tag: LocalTag) -> Content | None:
             return found.get(tag)
 
-        def remember(self, results: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
+        def contents_found(self, results: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
             found.update(results)
 
     async def main() -> None:

@@ -12,12 +12,13 @@ import pytest
 import trio
 
 from syncer.core.model import Meta, RelPath
+from syncer.core.rows import Origin
 from syncer.errors import NoSpaceError
 from syncer.local.folder import root as directory
 from syncer.local.folder import small_files as portion_module
 from syncer.local.folder.assembly import temp_name
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import Applied, Origin
+from syncer.local.root import Applied
 from tests.unit.syncer.local.folders import BLOCK, NO_BASE, Elsewhere, Place, made_all, new_place, noise, wanted
 
 

@@ -21,7 +21,9 @@ from syncer.errors import LocalChangedError
 from syncer.local.survey.digests import Digests
 from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
-from syncer.remote.client import Changes, ContainerInfo, Cursor
+from syncer.ports.remote import Cursor
+from syncer.ports.state import Memory
+from syncer.remote.client import Changes, ContainerInfo
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import Limits, Scenario
@@ -139,7 +141,7 @@ class Volume:
 
 
 class State:
-    """`PartialState`, as far as scoping asks."""
+    """A `State`, as far as scoping asks."""
 
     def __init__(self, rows: Mapping[Nid, BaseRow]) -> None:
         self._rows = dict(rows)
@@ -151,12 +153,12 @@ class State:
     def rules(self) -> bytes | None:
         return None
 
-    def digests(self) -> Digests:
-        return Digests()
+    def memory(self, key: Memory) -> bytes | None:
+        return None
 
 
 class Root:
-    """`PartialRoot`, as far as scoping asks."""
+    """A `LocalRoot`, as far as scoping asks."""
 
     def __init__(self, found: Journal) -> None:
         self._found = found
