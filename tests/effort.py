@@ -75,7 +75,7 @@ KNOB: Final = {
     "power cuts": Counts("cuts of a recording", 3, 8, 75, "power/test_power_cut.py", "power"),
     "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),
     "deaths of a block store": Counts("percent of its steps", 12, 100, 100, "unit/blockfs/blocks/test_crashes.py"),
-    "deaths of a cycle": Counts("percent of its steps", 20, 100, 100, "unit/syncer/engine"),
+    "deaths of a cycle": Counts("percent of its steps", 10, 100, 100, "unit/syncer/engine"),
     "host faults": Counts("calls that fail", 12, 24, 2000, "unit/blockfs/engine/test_host_faults.py", "faults"),
     "hostile writers": Counts("displacements", 200, 1000, 50_000, "race/test_hostile_writers.py", "hostile"),
     "hostile writers, mounted": Counts("displacements", 60, 300, 50_000, "race/test_hostile_writers.py", "hostile"),
