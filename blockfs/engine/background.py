@@ -15,7 +15,7 @@ from typing import Final
 from blockfs.engine.content.filestate import Stores
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
-from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import AbandonedError, BlockfsError, NoSpaceError
@@ -34,7 +34,7 @@ class Background:
         self,
         stores: Stores,
         committer: Committer,
-        publisher: Publisher,
+        flusher: Flusher,
         sealer: Sealer,
         snapshots: Snapshots,
         ballast: Ballast,
@@ -42,7 +42,7 @@ class Background:
         self._config = config = stores.config
         self._fatal = stores.fatal
         self._committer = committer
-        self._publisher = publisher
+        self._flusher = flusher
         self._sealer = sealer
         self._snapshots = snapshots
         self._ballast = ballast
@@ -87,7 +87,7 @@ class Background:
 
     def _publish(self) -> None:
         while not self._stopping.wait(self._config.publish_s / 4):
-            self._try("publish", lambda: self._publisher.publish_older(self._config.publish_s))
+            self._try("publish", lambda: self._flusher.publish_older(self._config.publish_s))
             self._try("ballast", self._take_ballast_back)
 
     def _take_ballast_back(self) -> None:

@@ -23,7 +23,7 @@ from blockfs.engine.copies.freeze import Instants
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError
-from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.recovery import Recovered, recover
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import EngineLock, Fatal
@@ -70,15 +70,15 @@ class Filesystem:
         self._volume_lock = lock
         self._stores = stores
         self.clock = stores.clock
-        self.urgency = stores.urgency
+        self.priority = stores.priority
         self._table = FileTable(stores)
         self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
         self._committer = Committer(stores, ballast)
-        self._publisher = Publisher(stores, self._table, self._committer)
+        self._flusher = Flusher(stores, self._table, self._committer)
         reader = Reader(stores)
         self._sealer = Sealer(stores, self._table, reader, self._committer)
         room = Room(volume.staging_path, ballast, reserve_bytes=stores.config.reserve_bytes)
-        self.files = Files(stores, self._table, reader, self._publisher, self._sealer, room)
+        self.files = Files(stores, self._table, reader, self._flusher, self._sealer, room)
         self.namespace = Namespace(
             stores.tree,
             self.files,
@@ -91,7 +91,7 @@ class Filesystem:
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
         self.snapshots = Snapshots(stores, self._committer, instants, self.namespace)
-        self._background = Background(stores, self._committer, self._publisher, self._sealer, self.snapshots, ballast)
+        self._background = Background(stores, self._committer, self._flusher, self._sealer, self.snapshots, ballast)
         self._is_open = True
 
     @classmethod
@@ -199,7 +199,7 @@ class Filesystem:
         """Make everything durable; returns what was lost on the way. That is noted."""
         failure: FlushFailedError | None = None
         try:
-            self._publisher.publish_older(0.0)
+            self._flusher.publish_older(0.0)
         except FlushFailedError as error:
             failure = error  # the others were tried
         self._committer.commit()

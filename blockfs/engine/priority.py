@@ -15,7 +15,7 @@ from typing import Final
 _PATIENCE_S: Final = 0.02  # what takes longer waits for a disk, not for a processor
 
 
-class Urgency:
+class Priority:
     """Who waits right now. Thread-safe.
 
     Args:

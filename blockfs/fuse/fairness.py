@@ -28,7 +28,7 @@ class Limit(Protocol):
         ...
 
 
-class Hurry:
+class Fairness:
     """Belongs to the event loop: not thread-safe.
 
     Args:
@@ -60,7 +60,7 @@ class Hurry:
             self._begun.set()
 
     async def keep(self, limit: Limit) -> None:
-        """Lower a limit for as long as there is a hurry, again and again, until cancelled."""
+        """Lower a limit for as long as there is a fairness, again and again, until cancelled."""
         while True:
             await self._begun.wait()
             limit.lower()

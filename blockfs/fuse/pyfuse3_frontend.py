@@ -31,7 +31,7 @@ from blockfs.engine.names.acl import ACCESS
 from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.names.listing import Listing
 from blockfs.errors import BlockfsError, FsError, MountError, NoSpaceError, WouldBlock
-from blockfs.fuse.fairness import Hurry, Limit
+from blockfs.fuse.fairness import Fairness, Limit
 from blockfs.fuse.handles import OpenFile, reads_for_a_user
 from blockfs.fuse.writeback import take_pages
 from blockfs.runtime.logs import Log
@@ -104,7 +104,7 @@ class Pyfuse3Frontend:
 
     async def keep_dirty_low(self, limit: Limit) -> None:
         """Lower the limit of dirty pages while fsyncs wait beside a stream; until cancelled."""
-        await self._operations.hurry.keep(limit)
+        await self._operations.fairness.keep(limit)
 
     def terminate(self) -> None:
         """Make `serve` return while the mount is still there. From any thread."""
@@ -188,7 +188,7 @@ class Operations(pyfuse3.Operations):
         self._handles: dict[int, OpenFile] = {}
         self._listings: dict[int, tuple[int, Listing]] = {}
         self._next_handle = 1
-        self.hurry = Hurry()
+        self.fairness = Fairness()
 
     # --- names ---
 
@@ -358,8 +358,8 @@ class Operations(pyfuse3.Operations):
         ino = self._handles[fh].ino
         call = partial(self._write_all, ino, off, buf)
         if len(buf) >= _LARGE_WRITE:
-            self.hurry.streams(ino)
-            if self.hurry.is_on:
+            self.fairness.streams(ino)
+            if self.fairness.is_on:
                 return await self._in_thread(partial(call, may_block=True), self._write_threads, ino=ino)
         return await self._patiently(call, self._write_threads, ino=ino)
 
@@ -373,9 +373,9 @@ class Operations(pyfuse3.Operations):
         """Make a file durable; always waits for a disk."""
         opened = self._handles[fh]
         ino = opened.ino
-        self.hurry.waits(ino)
+        self.fairness.waits(ino)
         call = partial(self._files.fsync, ino, datasync=datasync, handle=opened.handle)
-        with self._filesystem.urgency.waiting():
+        with self._filesystem.priority.waiting():
             await self._in_thread(call, ino=ino)
 
     async def release(self, fh: int) -> None:
@@ -432,7 +432,7 @@ class Operations(pyfuse3.Operations):
 
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         """Make names durable."""
-        with self._filesystem.urgency.waiting():
+        with self._filesystem.priority.waiting():
             await self._in_thread(self._filesystem.commit)
 
     # --- calling the engine ---

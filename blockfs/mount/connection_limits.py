@@ -32,7 +32,7 @@ _BACKING_DEVICES: Final = Path("/sys/class/bdi")
 log = Log()
 
 
-class Queue:
+class ConnectionLimits:
     """The kernel's queue for one mount. What can't be set stays the kernel's: slower, and nothing else.
 
     Args:

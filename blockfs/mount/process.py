@@ -34,7 +34,7 @@ from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.writeback import take_pages_below
 from blockfs.mount import mountpoints
 from blockfs.mount.abort import end_dying
-from blockfs.mount.connection_limits import Queue
+from blockfs.mount.connection_limits import ConnectionLimits
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import host_code, said
 from blockfs.runtime.linux import syncfs_descriptor
@@ -244,7 +244,7 @@ def _serve_mounted(
     counters = Counters()
     frontend = frontends.Pyfuse3Frontend(filesystem, counters)
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
-    queue = Queue(options.mountpoint)
+    queue = ConnectionLimits(options.mountpoint)
 
     def cut_off() -> None:
         """If the kernel has not unmounted: nobody serves it any more, so who waits for an answer must not go on."""
@@ -336,7 +336,7 @@ def _frontend_module() -> ModuleType:
 
 
 async def _run_loop(
-    frontend: Pyfuse3Frontend, queue: Queue, end: _Ending, noted: list[int], ready: Callable[[], None]
+    frontend: Pyfuse3Frontend, queue: ConnectionLimits, end: _Ending, noted: list[int], ready: Callable[[], None]
 ) -> None:
     """Serve requests until the kernel has unmounted."""
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:

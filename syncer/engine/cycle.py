@@ -43,7 +43,7 @@ from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.fetch import serving
 from syncer.engine.foreign import Unseen, keep_beside
-from syncer.engine.isolation import ONE_NODE, Performing
+from syncer.engine.isolation import ONE_NODE, Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
 from syncer.engine.partial.partial_look import Hints, Scoping, look_at_part, remember
@@ -441,7 +441,7 @@ class Cycle:
             node = plan.target.get(nid) or plan.local_state.tree.get(nid) or plan.remote_state.tree.get(nid)
             return node.kind if node is not None else None
 
-        run = Performing(ledger, recorder, self.report, self._listener, self._failed)
+        run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
         one = partial(run.one, perform=worker.perform)
         await run_actions(actions, kind_of, one, worker.workers, worker.together(run))
 

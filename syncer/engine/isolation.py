@@ -35,7 +35,7 @@ ONE_NODE: Final = (
 """Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
 
 
-class Performing:
+class Isolation:
     """Does actions and books them."""
 
     def __init__(

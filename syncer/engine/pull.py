@@ -37,7 +37,7 @@ from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.fetch import fetch_small, fetch_version
 from syncer.engine.foreign import Unseen, rewrite
-from syncer.engine.isolation import Performing
+from syncer.engine.isolation import Isolation
 from syncer.engine.schedule import Together
 from syncer.errors import (
     ConflictOnRemoteError,
@@ -123,7 +123,7 @@ class LocalWorker:
         if EXTENSION_BULK_READ in (await self._remote.container_info()).extensions:
             self.workers = _SMALL_AT_ONCE
 
-    def together(self, run: Performing) -> Together:
+    def together(self, run: Isolation) -> Together:
         """How small things are made by many."""
 
         def bytes_of(action: Action) -> int:

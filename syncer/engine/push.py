@@ -38,7 +38,7 @@ from syncer.core.subtrees import Retagged, Subtree
 from syncer.core.xattrs import XattrError
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
 from syncer.engine.foreign import Unseen
-from syncer.engine.isolation import Performing
+from syncer.engine.isolation import Isolation
 from syncer.engine.lanes import Lanes
 from syncer.engine.schedule import Together
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
@@ -141,7 +141,7 @@ class RemoteWorker:
             self._unseen.done(booked, result.foreign)
         return self._ledger.applied(action, result.tag)
 
-    def together(self, run: Performing) -> Together | None:
+    def together(self, run: Isolation) -> Together | None:
         """How small things are made by many; None if that is of no use."""
         if not self._many:
             return None

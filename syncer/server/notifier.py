@@ -14,7 +14,7 @@ Wake = Callable[[], None]
 """Called in any thread; must neither wait nor fail."""
 
 
-class Bell:
+class Notifier:
     """Who waits for which container. Thread-safe.
 
     Attributes:

@@ -305,7 +305,7 @@ def serve(
     """
 
     def stop_waiting() -> None:
-        store.bell.close()  # or clients that wait for changes would use up the time of grace
+        store.notifier.close()  # or clients that wait for changes would use up the time of grace
         on_stopping()
 
     raise_descriptor_limit()

@@ -28,7 +28,7 @@ class Waits:
 
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self._began, self._ended = threading.Semaphore(0), threading.Semaphore(0)
-        listening = store.bell.listening
+        listening = store.notifier.listening
 
         @contextmanager
         def watched(container_id: int, wake: Wake) -> Iterator[None]:
@@ -39,7 +39,7 @@ class Waits:
                 finally:
                     self._ended.release()
 
-        monkeypatch.setattr(store.bell, "listening", watched)
+        monkeypatch.setattr(store.notifier, "listening", watched)
 
     def begun(self, count: int) -> None:
         for _ in range(count):
@@ -106,7 +106,7 @@ def test_waits_hold_no_thread_and_end_with_the_change(store: Store, monkeypatch:
         assert client("PUT", "/c/f", b"!").status == 201
         assert [names(reply.result()) for reply in replies] == [["f"]] * WAITS
         waits.ended(WAITS)
-        assert len(store.bell) == 0
+        assert len(store.notifier) == 0
         client.close()
 
 
@@ -122,7 +122,7 @@ def test_a_client_that_goes_away_is_not_waited_for(store: Store, monkeypatch: py
             )
             waits.begun(1)
         waits.ended(1)
-        assert len(store.bell) == 0
+        assert len(store.notifier) == 0
         client.close()
 
 
@@ -135,7 +135,7 @@ def test_a_server_that_stops_lets_nobody_wait(store: Store, monkeypatch: pytest.
             client.close()
             reply = pool.submit(ask, address, "since=0&wait=300")
             waits.begun(1)
-            store.bell.close()  # what `process.serve` does first
+            store.notifier.close()  # what `process.serve` does first
         assert names(reply.result()) == []
 
 

@@ -71,21 +71,21 @@ NAMED: Final = (
         "core.partial.affected",
         "            if not replaced and not self._is_outdated(row.remote):\n",
         "            if not replaced:\n",
-        "core/test_scope.py::test_a_version_that_should_have_been_told_and_was_not_is_gone",
+        "core/test_affected.py::test_a_version_that_should_have_been_told_and_was_not_is_gone",
     ),
     Named(
         "rows-recorded-between-are-not-waited-for",
         "core.planner.outcome",
         "                if moved and (between := self._recorded_between(nid, node.parent)):\n",
         "                if moved and (between := []):\n",
-        "core/test_ledger.py::test_a_row_waits_until_it_is_not_in_itself",
+        "core/test_outcome.py::test_a_row_waits_until_it_is_not_in_itself",
     ),
     Named(
         "who-stands-for-it-is-not-asked-for",
         "core.planner.outcome",
         "        if action.absorbed_by is not None and action.absorbed_by not in self.tree:\n",
         "        if False:\n",
-        "core/test_ledger.py::test_what_another_node_stands_for_stays_until_that_is_there",
+        "core/test_outcome.py::test_what_another_node_stands_for_stays_until_that_is_there",
     ),
     Named(
         "the-oldest-of-moved-over-rows-counts",
@@ -120,7 +120,7 @@ NAMED: Final = (
         "core.planner.outcome",
         "        waits = nid in self._to_mark or nid in self._to_tell\n",
         "        waits = nid in self._to_mark\n",
-        "core/test_ledger.py::test_a_row_waits_until_the_server_is_told_the_mode_that_its_marker_lacks",
+        "core/test_outcome.py::test_a_row_waits_until_the_server_is_told_the_mode_that_its_marker_lacks",
     ),
     Named(
         "park-names-are-cut-anywhere",

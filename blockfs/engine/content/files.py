@@ -19,7 +19,7 @@ from blockfs.engine.content.reader import Reader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
 from blockfs.engine.durable.failing import FlushFailedError, check_readable, check_sound, failure_of, tell
-from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.room import Room
@@ -50,12 +50,12 @@ class Files:
     """Open, read, write and truncate. Thread-safe; see the package for `may_block`."""
 
     def __init__(
-        self, stores: Stores, table: FileTable, reader: Reader, publisher: Publisher, sealer: Sealer, room: Room
+        self, stores: Stores, table: FileTable, reader: Reader, flusher: Flusher, sealer: Sealer, room: Room
     ) -> None:
         self._stores = stores
         self._table = table
         self._reader = reader
-        self._publisher = publisher
+        self._flusher = flusher
         self._sealer = sealer
         self._resizer = Resizer(stores, table)
         self._handles: dict[int, _Handle] = {}
@@ -201,7 +201,7 @@ class Files:
             # What was removed a moment ago gives its room back when that is committed.
             if not may_block:
                 raise WouldBlock("the host is nearly full") from None
-            self._publisher.give_back()
+            self._flusher.give_back()
             free_bytes = self._room.check(length)
         if free_bytes is not None:
             table.fit_limit(free_bytes)
@@ -326,7 +326,7 @@ class Files:
             TreeIoError: The host failed.
         """
         try:
-            self._publisher.fsync(ino, datasync=datasync)
+            self._flusher.fsync(ino, datasync=datasync)
         except FlushFailedError:
             self._tell(ino, handle)  # all failures at once
             raise
@@ -364,7 +364,7 @@ class Files:
                 self._sealer.seal([ino])
         except FlushFailedError as error:
             failure = error
-        self._publisher.commit()
+        self._flusher.commit()
         failure = self.failure(ino) or failure
         if failure is not None:
             raise failure
@@ -407,7 +407,7 @@ class Files:
         state = self._table.peek(ino)
         if state is not None:
             state.mtime_ns = None
-            self._publisher.note_times(state)
+            self._flusher.note_times(state)
 
     def discard(self, ino: int) -> None:
         """The inode is being removed: drop its staged data and state."""
@@ -432,7 +432,7 @@ class Files:
                 return
         if not may_block:
             raise WouldBlock("data must be flushed before the rename")
-        self._publisher.publish(state)
+        self._flusher.publish(state)
 
 
 def _edge_pages(state: FileState, offset: int, end: int) -> list[int]:

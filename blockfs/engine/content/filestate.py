@@ -28,7 +28,7 @@ from blockfs.engine.content.staging import StagingDirectory, StagingFile
 from blockfs.engine.durable.failures import Failures
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.gate import WriteGate
-from blockfs.engine.priority import Urgency
+from blockfs.engine.priority import Priority
 from blockfs.errors import FsError
 from blockfs.tree.schema import NO_LIMIT, Generation, Inode, Kind
 from blockfs.tree.store import Tree
@@ -49,7 +49,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
             LMDB write.
         fatal: Whether the mount goes on.
         clock: For times of change.
-        urgency: Whether somebody waits for an fsync.
+        priority: Whether somebody waits for an fsync.
     """
 
     tree: Tree
@@ -59,7 +59,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     config: EngineConfig
     fatal: Fatal
     clock: Clock = msgspec.field(default_factory=Clock)
-    urgency: Urgency = msgspec.field(default_factory=Urgency)
+    priority: Priority = msgspec.field(default_factory=Priority)
 
     @property
     def block_size(self) -> int:

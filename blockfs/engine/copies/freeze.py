@@ -19,7 +19,7 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import check_sound
 from blockfs.engine.durable.sealer import Sealer
-from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.names.inodes import Inodes
 from blockfs.engine.names.rename import is_below
 from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.errors import BlockfsError
@@ -33,7 +33,7 @@ _ROUNDS: Final = 4  # against writers that stage faster than we seal
 class Instants:
     """Fixes instants of one mount."""
 
-    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, committer: Committer, nodes: Nodes) -> None:
+    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, committer: Committer, nodes: Inodes) -> None:
         self._stores = stores
         self._table = table
         self._sealer = sealer

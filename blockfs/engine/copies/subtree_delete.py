@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.engine.content.filestate import Stores
-from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.names.inodes import Inodes
 from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.tree.schema import SNAPSHOTS_INO, Inode, Kind
 
@@ -31,7 +31,7 @@ class SubtreeRemoval:
         in_use: Directory and name of what the kernel used when it went; children before their directory.
     """
 
-    def __init__(self, stores: Stores, nodes: Nodes, top: int, name: bytes) -> None:
+    def __init__(self, stores: Stores, nodes: Inodes, top: int, name: bytes) -> None:
         self._tree = stores.tree
         self._nodes = nodes
         self._top = top

@@ -45,7 +45,7 @@ class _Flush(NamedTuple):
     needs_row: bool
 
 
-class Publisher:
+class Flusher:
     """Flushes and publishes files of one mount. Thread-safe."""
 
     def __init__(self, stores: Stores, table: FileTable, committer: Committer) -> None:
@@ -98,7 +98,7 @@ class Publisher:
             due = [one for one in self._table.all() if not one.is_published and one.changed_at_s <= before_s]
         for state in due:
             try:
-                self._flush(state, publishes=True, pace=self._stores.urgency.give_way)
+                self._flush(state, publishes=True, pace=self._stores.priority.give_way)
             except BlockfsError as error:
                 failure = failure or error
         if failure is not None:

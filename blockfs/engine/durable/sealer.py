@@ -197,7 +197,7 @@ class Sealer:
     def _is_quiet(self, state: FileState, now_s: float) -> bool:
         """Whether a file will hardly be written again soon.
 
-        New small files that were closed are sealed before the publisher comes to them: a group sync is cheaper than an
+        New small files that were closed are sealed before the flusher comes to them: a group sync is cheaper than an
         fdatasync for each. Not so files with sealed content: somebody appends to them now and then.
         """
         config = self._stores.config
@@ -339,7 +339,7 @@ class Sealer:
             job.state.unwatch(job.low_water)
 
     def _sync_blocks(self) -> None:
-        self._stores.urgency.give_way()
+        self._stores.priority.give_way()
         self._stores.config.checkpoint("blocks.sync")
         with translated("block directory"):
             self._stores.blocks.sync()
@@ -411,13 +411,13 @@ class Sealer:
         self._stores.config.checkpoint("blocks.put")
         with translated("block directory"):
             for at in range(0, len(data), block_size):
-                self._stores.urgency.give_way()
+                self._stores.priority.give_way()
                 job.ids[first + at // block_size] = blocks.put(data[at : at + block_size], job.hold)
 
     def _splice(self, job: _Job, spliced: Spliced | None) -> None:
         """Put a job's result into the current change set."""
         while True:
-            self._stores.urgency.give_way()
+            self._stores.priority.give_way()
             with self._stores.lock:
                 if job.state.discarded:
                     job.hold.release()

@@ -35,7 +35,7 @@ def check_name(name: bytes) -> None:
         raise FsError(errno.EINVAL, f"{shown(name)} names no directory entry")
 
 
-class Nodes:
+class Inodes:
     """The inodes of a mounted tree, with the references that keep unlinked ones alive.
 
     Args:

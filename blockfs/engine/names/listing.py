@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from blockfs.engine.names.attributes import Attributes
-from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.names.inodes import Inodes
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX
 
 _DOTS: Final = 2  # positions 0 and 1 are "." and ".."
@@ -37,7 +37,7 @@ class Listing:
     counts from there on, so it is the same entry if nothing has changed; one behind the last entry is the end.
     """
 
-    def __init__(self, nodes: Nodes, ino: int) -> None:
+    def __init__(self, nodes: Inodes, ino: int) -> None:
         self._nodes = nodes
         self._ino = ino
         self._names: list[bytes] = []
@@ -99,7 +99,7 @@ class Listing:
         return False
 
 
-def parent_of(nodes: Nodes, ino: int) -> int:
+def parent_of(nodes: Inodes, ino: int) -> int:
     """The directory that contains a directory; the root contains itself, and so does a removed directory.
 
     The directory of snapshots is in the root.

@@ -30,7 +30,7 @@ from blockfs.engine.names.attributes import (
     XattrFlags,
     clamp_time,
 )
-from blockfs.engine.names.inodes import LINKS_MAX, Nodes
+from blockfs.engine.names.inodes import LINKS_MAX, Inodes
 from blockfs.engine.names.listing import Listing, parent_of
 from blockfs.engine.names.newnames import NewNames
 from blockfs.engine.names.rename import Moved, Rename, apply_rename, check_rename
@@ -71,7 +71,7 @@ class Namespace:
         self._files = files
         self._lock = lock
         self._room = room
-        self.nodes = Nodes(tree, files, now_ns, block_size)
+        self.nodes = Inodes(tree, files, now_ns, block_size)
         self.new_names = NewNames(self.nodes, room)
 
     # --- looking ---

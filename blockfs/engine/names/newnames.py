@@ -12,7 +12,7 @@ import errno
 from typing import Final
 
 from blockfs.blocks.hashing import LEAF_IDS
-from blockfs.engine.names.inodes import Nodes, check_name
+from blockfs.engine.names.inodes import Inodes, check_name
 from blockfs.engine.space.room import Room
 from blockfs.errors import FsError
 from blockfs.runtime.output import shown
@@ -25,7 +25,7 @@ LEAF_BYTES: Final = 128  # one more reference to a leaf: a row of 48 bytes, and 
 class NewNames:
     """The one judge of new names in a mount."""
 
-    def __init__(self, nodes: Nodes, room: Room) -> None:
+    def __init__(self, nodes: Inodes, room: Room) -> None:
         self._nodes = nodes
         self._room = room
 

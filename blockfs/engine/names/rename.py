@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from blockfs.engine.names.attributes import RenameFlags
-from blockfs.engine.names.inodes import LINKS_MAX, Nodes, check_name
+from blockfs.engine.names.inodes import LINKS_MAX, Inodes, check_name
 from blockfs.errors import FsError
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import ROOT_INO, Inode, Kind
@@ -53,7 +53,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         return self.target is not None and self.target.ino == self.source.ino
 
 
-def check_rename(nodes: Nodes, request: Rename) -> Moved:
+def check_rename(nodes: Inodes, request: Rename) -> Moved:
     """Find what a rename is about, or refuse it.
 
     Raises:
@@ -82,7 +82,7 @@ def check_rename(nodes: Nodes, request: Rename) -> Moved:
     return moved
 
 
-def _check_loops(nodes: Nodes, request: Rename, source: Inode, target: Inode | None) -> None:
+def _check_loops(nodes: Inodes, request: Rename, source: Inode, target: Inode | None) -> None:
     """A directory must not move below itself; one on the way to the source is not empty."""
     if request.parent == request.new_parent:
         return
@@ -93,7 +93,7 @@ def _check_loops(nodes: Nodes, request: Rename, source: Inode, target: Inode | N
         raise FsError(errno.EINVAL if exchange else errno.ENOTEMPTY, f"directory {target.ino} contains the source")
 
 
-def is_below(nodes: Nodes, ino: int, ancestor: int) -> bool:
+def is_below(nodes: Inodes, ino: int, ancestor: int) -> bool:
     """Whether directory `ino` is `ancestor` or in it, at any depth."""
     while ino != ancestor:
         if ino == ROOT_INO:
@@ -105,7 +105,7 @@ def is_below(nodes: Nodes, ino: int, ancestor: int) -> bool:
     return True
 
 
-def _check_replaceable(nodes: Nodes, source: Inode, target: Inode) -> None:
+def _check_replaceable(nodes: Inodes, source: Inode, target: Inode) -> None:
     if source.kind is Kind.DIRECTORY and target.kind is not Kind.DIRECTORY:
         raise FsError(errno.ENOTDIR, f"inode {target.ino}")
     if source.kind is not Kind.DIRECTORY and target.kind is Kind.DIRECTORY:
@@ -114,7 +114,7 @@ def _check_replaceable(nodes: Nodes, source: Inode, target: Inode) -> None:
         raise FsError(errno.ENOTEMPTY, f"directory {target.ino}")
 
 
-def _check_link_counts(nodes: Nodes, request: Rename, moved: Moved) -> None:
+def _check_link_counts(nodes: Inodes, request: Rename, moved: Moved) -> None:
     for ino, links in _link_changes(request, moved).items():
         if links > 0 and nodes.directory(ino).nlink + links > LINKS_MAX:
             raise FsError(errno.EMLINK, f"directory {ino}")
@@ -133,7 +133,7 @@ def _link_changes(request: Rename, moved: Moved) -> Counter[int]:
     return changes
 
 
-def apply_rename(nodes: Nodes, request: Rename, moved: Moved) -> None:
+def apply_rename(nodes: Inodes, request: Rename, moved: Moved) -> None:
     """Do a rename that `check_rename` allowed, under the same hold of the lock."""
     now_ns = nodes.now_ns()
     tree, source, target = nodes.tree, moved.source, moved.target

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from blockfs.engine.names.acl import ACCESS, DEFAULT, PERMISSION_BITS, Acl
 from blockfs.engine.names.attributes import S_ISGID, XattrFlags
-from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.names.inodes import Inodes
 from blockfs.errors import FsError
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import NAME_MAX, XATTR_VALUE_MAX, Inode, Kind
@@ -19,7 +19,7 @@ _ACLS: Final = (ACCESS, DEFAULT)  # all that there is of system.*
 _LIST_MAX: Final = 65536  # XATTR_LIST_MAX: listxattr(2) cannot return more
 
 
-def get_xattr(nodes: Nodes, ino: int, name: bytes) -> bytes:
+def get_xattr(nodes: Inodes, ino: int, name: bytes) -> bytes:
     """Value of an attribute.
 
     Raises:
@@ -33,7 +33,7 @@ def get_xattr(nodes: Nodes, ino: int, name: bytes) -> bytes:
     return value
 
 
-def list_xattrs(nodes: Nodes, ino: int) -> list[bytes]:
+def list_xattrs(nodes: Inodes, ino: int) -> list[bytes]:
     """Names of all attributes of an inode, in byte order.
 
     Raises:
@@ -44,7 +44,7 @@ def list_xattrs(nodes: Nodes, ino: int) -> list[bytes]:
 
 
 def set_xattr(
-    nodes: Nodes, ino: int, name: bytes, value: bytes, flags: XattrFlags, *, keeps_setgid: bool = True
+    nodes: Inodes, ino: int, name: bytes, value: bytes, flags: XattrFlags, *, keeps_setgid: bool = True
 ) -> None:
     """Set an attribute. An access ACL also sets the mode; one that says no more than a mode is not stored.
 
@@ -87,7 +87,7 @@ def set_xattr(
     nodes.put(replace(inode, ctime_ns=nodes.now_ns()))
 
 
-def remove_xattr(nodes: Nodes, ino: int, name: bytes) -> None:
+def remove_xattr(nodes: Inodes, ino: int, name: bytes) -> None:
     """Remove an attribute. An ACL that is not there is removed, too.
 
     Raises:
@@ -101,14 +101,14 @@ def remove_xattr(nodes: Nodes, ino: int, name: bytes) -> None:
     nodes.put(replace(nodes.inode(ino), ctime_ns=nodes.now_ns()))
 
 
-def follow_chmod(nodes: Nodes, inode: Inode) -> None:
+def follow_chmod(nodes: Inodes, inode: Inode) -> None:
     """The mode was set: the access ACL, if there is one, says the same."""
     value = nodes.tree.xattr(inode.ino, ACCESS)
     if value is not None:
         nodes.tree.set_xattr(inode.ino, ACCESS, Acl.decode(value).with_mode(inode.mode).encode())
 
 
-def inherit_acl(nodes: Nodes, directory: Inode, inode: Inode) -> Inode:
+def inherit_acl(nodes: Inodes, directory: Inode, inode: Inode) -> Inode:
     """Give a new inode what its directory's default ACL says, if it has one.
 
     Returns:
@@ -132,7 +132,7 @@ def _checked_acl(inode: Inode, name: bytes, value: bytes) -> Acl:
     return Acl.decode(value)
 
 
-def _store_access_acl(nodes: Nodes, ino: int, acl: Acl) -> None:
+def _store_access_acl(nodes: Inodes, ino: int, acl: Acl) -> None:
     if not acl.is_minimal:
         nodes.tree.set_xattr(ino, ACCESS, acl.encode())
     elif nodes.tree.xattr(ino, ACCESS) is not None:

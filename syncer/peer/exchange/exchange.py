@@ -31,7 +31,7 @@ from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greeting
 from syncer.peer.exchange.fetching import Allowance
 from syncer.peer.exchange.figures import Figures, figures_of, is_called
 from syncer.peer.exchange.joint import Joint
-from syncer.peer.exchange.limits import Door, Pace, Uploads
+from syncer.peer.exchange.limits import Door, RateLimit, Uploads
 from syncer.peer.exchange.room import Lan, ShareRoom
 from syncer.peer.exchange.serving import Serving
 from syncer.peer.exchange.source import PeerSource
@@ -129,7 +129,7 @@ class Exchange:
             on_battery: Whether the machine runs on its battery.
         """
         self.session = Session(entropy)
-        self.uploads = Uploads(settings.uploads, Pace(settings.upload_bytes_per_s))
+        self.uploads = Uploads(settings.uploads, RateLimit(settings.upload_bytes_per_s))
         self.port = 0
         self._settings = settings
         self._wires = wires
@@ -138,7 +138,7 @@ class Exchange:
         self._transport = transport
         self._on_battery = on_battery
         self._power = (-math.inf, Use.ON)
-        self._pace = Pace(settings.download_bytes_per_s)
+        self._pace = RateLimit(settings.download_bytes_per_s)
         self._door = Door()
         self._came: dict[str, Came] = {}
         self._roots: dict[str, _Root] = {}

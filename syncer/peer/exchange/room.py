@@ -19,7 +19,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.runtime.logs import Log
 from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greet
 from syncer.peer.exchange.fetching import Allowance, Download, Failure
-from syncer.peer.exchange.limits import Pace
+from syncer.peer.exchange.limits import RateLimit
 from syncer.peer.exchange.source import Asker
 from syncer.peer.session.actions import Action, Answered, LinkId, PeerId
 from syncer.peer.session.session import Session
@@ -62,7 +62,7 @@ class Lan(msgspec.Struct, kw_only=True, eq=False):
     unix: Callable[[], float]
     dial: Dial
     zone: Callable[[LinkId], int]
-    pace: Pace
+    pace: RateLimit
     allowance: Allowance
     may_ask: Callable[[], bool]
     linked: Callable[[], Awaitable[None]]

@@ -45,7 +45,7 @@ class TokenBucket:
         return max(0.0, -self.level / self.rate)
 
 
-class Pace:
+class RateLimit:
     """A limit that several transfers share. Belongs to one event loop."""
 
     def __init__(self, rate: int) -> None:

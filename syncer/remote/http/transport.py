@@ -30,7 +30,7 @@ from urllib3.exceptions import (
 from syncer.errors import RemoteUnavailableError, UsageError
 from syncer.remote.client import Counters
 from syncer.remote.http.concurrency import Concurrency
-from syncer.remote.http.rate_limit import Pace
+from syncer.remote.http.rate_limit import RateLimit
 from syncer.remote.http.threads import Threads
 from syncer.remote.url import RemoteUrl
 
@@ -150,8 +150,8 @@ class HttpTransport:
         # Threads of our own: slow replies must not take trio's default ones from disk work.
         self._concurrency = Concurrency(settings.concurrency, adaptive=settings.adaptive)
         self._threads = Threads(self._concurrency.now)
-        self._up = None if settings.limit_up is None else Pace(settings.limit_up)
-        self._down = None if settings.limit_down is None else Pace(settings.limit_down)
+        self._up = None if settings.limit_up is None else RateLimit(settings.limit_up)
+        self._down = None if settings.limit_down is None else RateLimit(settings.limit_down)
         self._waits = trio.CapacityLimiter(_MAX_WAITS)
         self._url = url
         self._settings = settings

@@ -55,7 +55,7 @@ async def _look(call: Call, order: ChangesOrder) -> tuple[int, ChangesPage]:
 
 async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPage:
     """What changed, as soon as anything has, or nothing after the time."""
-    bell = call.store.bell
+    notifier = call.store.notifier
     container_id, page = await _look(call, order)
     if _tells(page):
         return page
@@ -66,11 +66,11 @@ async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPag
             loop.call_soon_threadsafe(woken.set)
 
     deadline = time.monotonic() + wait_s
-    with bell.listening(container_id, wake):
+    with notifier.listening(container_id, wake):
         while True:
             # After the listening has begun: what was committed before is seen, all else rings.
             _, page = await _look(call, order)
-            if _tells(page) or bell.closed:
+            if _tells(page) or notifier.closed:
                 return page
             with anyio.move_on_after(deadline - time.monotonic()) as scope:
                 await woken.wait()

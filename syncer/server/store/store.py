@@ -46,7 +46,7 @@ from syncer.server.catalogue.settings import NO_SETTINGS, SettingsOrder
 from syncer.server.catalogue.sweep import SweepResult
 from syncer.server.errors import NotModified
 from syncer.server.folder import ServerFolder
-from syncer.server.notifier import Bell
+from syncer.server.notifier import Notifier
 from syncer.server.store import bulk
 from syncer.server.store import delimiter_ops as subtrees
 from syncer.server.store import subtree_move as whole_moves
@@ -105,15 +105,15 @@ class Store(ObjectWriter):
         except BaseException:
             blocks.close()
             raise
-        self.bell: Final = Bell()
-        super().__init__(catalogue, blocks, Commits(catalogue, clock_us, self.bell.ring), folder.path)
+        self.notifier: Final = Notifier()
+        super().__init__(catalogue, blocks, Commits(catalogue, clock_us, self.notifier.ring), folder.path)
         # LMDB lets go of Python's lock for each row: two bulks that hand it to and fro take longer than one by one.
         self._bulk_turn: Final = threading.Lock()  # not held while the disk is waited for
         self.token_file: Final = folder.token
 
     def close(self) -> None:
         """Finish what is queued and close everything."""
-        self.bell.close()
+        self.notifier.close()
         self._commits.close()
         self._catalogue.close()
         self._blocks.close()

@@ -96,5 +96,5 @@ def test_values_that_no_tree_can_hold_are_refused(fields: dict[str, object]) -> 
 
 
 def test_unknown_keys_are_ignored_so_that_fields_can_be_added() -> None:
-    data = msgspec.msgpack.encode({"type": "flush", "urgency": 3})
+    data = msgspec.msgpack.encode({"type": "flush", "priority": 3})
     assert protocol.decode_to_server(data) == protocol.Flush()

@@ -20,7 +20,7 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.content.filestate import FileTable
 from blockfs.engine.content.staging import StagingDirectory
 from blockfs.engine.durable.committer import Committer
-from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
@@ -52,8 +52,8 @@ PLACES: list[tuple[type, str]] = [
     (Sealer, "_choose"),
     (Sealer, "_store"),
     (Sealer, "_replace"),
-    (Publisher, "_begin"),
-    (Publisher, "_end"),
+    (Flusher, "_begin"),
+    (Flusher, "_end"),
     (Committer, "_run"),
     (StagingDirectory, "create"),
     (StagingDirectory, "sync"),

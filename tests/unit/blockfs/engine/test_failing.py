@@ -83,7 +83,7 @@ def failed(filesystem: Filesystem, disk: Disk, ino: int) -> int:
 def fail_in_background(filesystem: Filesystem, disk: Disk, code: int = errno.EIO) -> None:
     disk.code = code
     with pytest.raises(FlushFailedError, match="could not be written"):
-        filesystem._publisher.publish_older(0.0)
+        filesystem._flusher.publish_older(0.0)
     disk.code = None
 
 
@@ -142,7 +142,7 @@ def test_what_was_flushed_before_is_not_lost(filesystem: Filesystem, disk: Disk,
     filesystem.files.write(ino, 4096, NEW * 4096)
     fail_in_background(filesystem, disk)
     filesystem.files.write(ino, 8192, NEW * 4096)
-    filesystem._publisher.publish_older(0.0)
+    filesystem._flusher.publish_older(0.0)
     assert filesystem.files.read(ino, 0, 4096, may_block=True) == NEW * 4096
     assert filesystem.files.read(ino, 8192, 4096, may_block=True) == NEW * 4096
     rewrite(filesystem, ino)
@@ -202,7 +202,7 @@ def test_what_lies_under_newer_data_is_not_lost(filesystem: Filesystem, disk: Di
     older, newer = filesystem._table.get(ino).generations
     newer.unsynced.clear()
     disk.code = errno.EIO
-    filesystem._publisher.publish_older(0.0)
+    filesystem._flusher.publish_older(0.0)
     disk.code = None
     assert not older.pages
     assert content(filesystem, b"f") == OLD * 4096 + NEWER * 4096 + OLD * 8192

@@ -12,7 +12,7 @@ import pytest
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
-from blockfs.engine.durable.flush import Publisher
+from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing, Fatal
 from blockfs.engine.filesystem import Filesystem
@@ -146,7 +146,7 @@ def test_a_writer_at_the_limit_does_not_wait_for_sealing_that_will_not_come(
 
 WORKERS: dict[str, tuple[type, str]] = {
     "blocksync-commit": (Committer, "commit"),
-    "blocksync-publish": (Publisher, "publish_older"),
+    "blocksync-publish": (Flusher, "publish_older"),
     "blocksync-remove": (Snapshots, "remove_unfinished"),
     "blocksync-seal-0": (Sealer, "seal_due"),
 }

@@ -266,7 +266,7 @@ class FilesMachine(RuleBasedStateMachine):
 
     @rule()
     def publish(self) -> None:
-        self.filesystem._publisher.publish_older(0.0)
+        self.filesystem._flusher.publish_older(0.0)
 
     @rule()
     def commit(self) -> None:

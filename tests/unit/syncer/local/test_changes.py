@@ -14,7 +14,7 @@ from syncer.local.folder import changes as changes_module
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import settled
 from tests.unit.syncer.local.folders import Elsewhere, Place, new_place, wanted
-from tests.unit.syncer.local.test_directory import P, tag, with_root
+from tests.unit.syncer.local.test_folder_root import P, tag, with_root
 
 
 @pytest.fixture

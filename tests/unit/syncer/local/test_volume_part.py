@@ -27,7 +27,7 @@ from syncer.remote.client import Changes, ContainerInfo
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import Limits, Scenario
-from tests.unit.syncer.core.test_scope import essence, plan_of
+from tests.unit.syncer.core.test_affected import essence, plan_of
 from tests.unit.syncer.core.trees import content
 from tests.unit.syncer.local.test_volume_tree import base_row, row
 

@@ -142,7 +142,7 @@ def test_a_commit_rings_for_the_containers_that_it_changed(tmp_path: Path) -> No
         store.create_container("alice", "other")
         rung: list[str] = []
         container_id, _ = store.changes("alice", "c", order(0))
-        with store.bell.listening(container_id, lambda: rung.append("c")):
+        with store.notifier.listening(container_id, lambda: rung.append("c")):
             put(store, at("x", container="other"), b"1")
             assert rung == []
             put(store, at("x"), b"1")
@@ -150,9 +150,9 @@ def test_a_commit_rings_for_the_containers_that_it_changed(tmp_path: Path) -> No
             store.delete(at("x"), UNCONDITIONAL)
             store.delete_container("alice", "c")
             assert rung == ["c"] * 3
-            store.bell.close()
+            store.notifier.close()
             assert rung == ["c"] * 4
-        assert len(store.bell) == 0
+        assert len(store.notifier) == 0
 
 
 def test_an_answer_ends_early_where_its_rows_are_long(

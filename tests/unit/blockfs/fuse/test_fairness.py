@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from blockfs.fuse.fairness import Hurry
+from blockfs.fuse.fairness import Fairness
 
 STREAM, DATABASE = 2, 3
 
@@ -20,39 +20,39 @@ class Limit:
         self.changes.append(("restore", trio.current_time()))
 
 
-def at(times: list[float]) -> Hurry:
-    return Hurry(now_s=iter(times).__next__)
+def at(times: list[float]) -> Fairness:
+    return Fairness(now_s=iter(times).__next__)
 
 
 def test_an_fsync_beside_a_stream_is_a_hurry_for_a_second() -> None:
-    hurry = at([10.0, 10.9, 11.8, 12.0])
-    hurry.streams(STREAM)
-    hurry.waits(DATABASE)
-    assert hurry.is_on
-    assert not hurry.is_on
+    fairness = at([10.0, 10.9, 11.8, 12.0])
+    fairness.streams(STREAM)
+    fairness.waits(DATABASE)
+    assert fairness.is_on
+    assert not fairness.is_on
 
 
 @pytest.mark.parametrize("ino", [STREAM, DATABASE])
 def test_no_hurry_without_a_stream_of_somebody_else(ino: int) -> None:
-    hurry = at([10.0, 10.0 if ino == STREAM else 11.1, 11.2])
-    hurry.streams(STREAM)
-    hurry.waits(ino)
-    assert not hurry.is_on
+    fairness = at([10.0, 10.0 if ino == STREAM else 11.1, 11.2])
+    fairness.streams(STREAM)
+    fairness.waits(ino)
+    assert not fairness.is_on
 
 
 def test_dirty_pages_are_limited_as_long_as_there_is_a_hurry() -> None:
     limit = Limit()
 
     async def play() -> None:
-        hurry = Hurry(now_s=trio.current_time)
+        fairness = Fairness(now_s=trio.current_time)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(hurry.keep, limit)
+            nursery.start_soon(fairness.keep, limit)
             for pause_s in (0.5, 0.5, 10.0):
-                hurry.streams(STREAM)
-                hurry.waits(DATABASE)
+                fairness.streams(STREAM)
+                fairness.waits(DATABASE)
                 await trio.sleep(pause_s)
-            hurry.streams(STREAM)
-            hurry.waits(DATABASE)
+            fairness.streams(STREAM)
+            fairness.waits(DATABASE)
             await trio.sleep(5)
             nursery.cancel_scope.cancel()
 

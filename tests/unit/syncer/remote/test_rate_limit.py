@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.remote.http.concurrency import STEPS, Concurrency
-from syncer.remote.http.rate_limit import Pace, TokenBucket
+from syncer.remote.http.rate_limit import RateLimit, TokenBucket
 
 
 @given(st.integers(1, 10**9), st.lists(st.tuples(st.integers(0, 10**7), st.floats(0, 10))))
@@ -32,7 +32,7 @@ def test_within_a_burst_nobody_waits() -> None:
 
 def test_tasks_share_a_limit() -> None:
     async def main() -> float:
-        pace = Pace(1000)
+        pace = RateLimit(1000)
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
             for _ in range(10):
