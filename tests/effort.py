@@ -68,7 +68,7 @@ KNOB: Final = {
     "planner mutants, R0": Counts("seeds each, at most", 48_000, 48_000, 48_000, "simulation/test_mutants.py"),
     "planner mutants, R2": Counts("seeds each, at most", 4000, 4000, 4000, "simulation/test_mutants.py"),
     "parts of a tree": Counts("seeds", 2000, 4000, 10_000, "unit/syncer/core/test_affected.py"),
-    "parts of a volume": Counts("seeds", 800, 3000, 10_000, "unit/syncer/local/test_volume_part.py"),
+    "parts of a volume": Counts("seeds", 600, 3000, 10_000, "unit/syncer/local/test_volume_part.py"),
     # --- harnesses: kills, power cuts, devices, races, damage
     "six devices": Counts("seconds of trouble", 8, 60, 600, "devices/test_six.py", "devices"),
     "kills of a mount": Counts("kills", 4, 16, 1000, "crash/test_kills.py", "kills"),
@@ -87,7 +87,7 @@ KNOB: Final = {
     "exerciser": Counts("operations", 500, 1000, 1_200_000, "system/test_posix_machine.py", "fsx"),
     "large collections": Counts("rows", 1 << 17, 1 << 18, 1 << 24, "unit/blockfs/blocks/test_gc_scale.py", "gc_scale"),
     # --- models and properties, driven by Hypothesis
-    "properties": Counts("examples", 40, 100, 500, "unit"),
+    "properties": Counts("examples", 30, 100, 500, "unit"),
     "block directory": Counts("sequences", 12, 60, 1000, "unit/blockfs/blocks/test_directory_model.py"),
     "tree": Counts("sequences", 15, 60, 1000, "unit/blockfs/tree/test_tree_machine.py"),
     "tree roots": Counts("examples", 20, 60, 1000, "unit/blockfs/tree/test_tree_merkle.py"),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from blockfs.engine.names.inodes import Nodes
+from blockfs.engine.names.inodes import Inodes
 from blockfs.mount.process import MountOptions, run_daemon
 from blockfs.runtime.notify import ServiceManager
 from blockfs.tree.store import Tree
@@ -36,7 +36,7 @@ def failing(whole: Callable[..., Any], mark: bytes, *, half: bool) -> Callable[.
 def main() -> None:
     """Mount, and return when it is ready."""
     for owner, method, mark, half in (
-        (Nodes, "child", LOOK, False),
+        (Inodes, "child", LOOK, False),
         (Tree, "link", HALF, True),
         (Tree, "set_xattr", HALF, True),
     ):
