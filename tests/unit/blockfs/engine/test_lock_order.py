@@ -35,7 +35,7 @@ def live(filesystem: Filesystem, number: int) -> None:
     directory = f.namespace.mkdir(ROOT_INO, name, mode=0o755, caller=USER).ino
     for turn in range(ROUNDS):
         ino = create(f, b"%d-%d" % (number, turn))
-        f.files.write(ino, 0, os.urandom(3 * 4096))
+        f.files.write(ino, 0, os.urandom(3 * 4096), may_block=True)
         f.files.fsync(ino)
         f.files.write(ino, 4096, b"x" * 100, may_block=True)
         f.files.truncate(ino, 5000, may_block=True)
