@@ -33,7 +33,7 @@ from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, RelPath,
 from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.engine.observe import container_identity
-from syncer.engine.partial.partial_look import Scoping, look_at_part
+from syncer.engine.partial.partial_look import Hints, Scoping, look_at_part
 from syncer.engine.root_state import RootState
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.folder.scan import scan
@@ -329,7 +329,7 @@ async def pretend_synced(linked: LinkedRoot) -> None:
         descriptor = os.open(linked.path, os.O_RDONLY | os.O_DIRECTORY)
         stats = sorted(scan(descriptor).stats, key=lambda stat: stat.path)
         os.close(descriptor)
-        fresh = books.allocator()
+        fresh = books.fresh()
         numbers: dict[RelPath, Nid] = {RelPath(b""): ROOT}
         rows = []
         for stat in stats:
@@ -340,7 +340,7 @@ async def pretend_synced(linked: LinkedRoot) -> None:
         books.record(rows)
         with books.rows() as reader:
             found = local.settled(IgnoreRules(), reader, None, await local.begin())
-        books.set_digests(Digests().updated(found))
+        books.keep("directory-digests", Digests().updated(found).raw)
     await local.close()
     await remote.close()
 
@@ -373,7 +373,7 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
         changes = await remote.changes(cursor)
         assert changes is not None
         names = [RelPath(changed_file(place).encode()) for place in places]
-        scoping = Scoping(local=local, state=books, dirt=(), entries=names)
+        scoping = Scoping(local=local, state=books, hints=Hints(directories=(), entries=names))
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         part = await look_at_part(scoping, _Answered(changes), check=lambda _: None)
         elapsed_s, work_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s

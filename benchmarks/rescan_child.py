@@ -24,7 +24,7 @@ from syncer.core.planner.identify import evidence
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.cycle import Cycle, Options
-from syncer.engine.partial.partial_look import Scoping
+from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Failure
 from syncer.engine.root_state import RootState
 from syncer.local.blocklists import BlockLists
@@ -103,7 +103,7 @@ def finish(root: Path, state: Path, books: RootState) -> None:
     local = _open(root, state)
     with books.rows() as reader:
         settled = local.settled(IgnoreRules(), reader, None, time.time_ns())
-    books.set_digests(Digests().updated(settled))
+    books.keep("directory-digests", Digests().updated(settled).raw)
     books.set_rules(IgnoreRules().dump())
     books.set_cursor(MemoryContainer(block_size=BLOCK).cursor)
     trio.run(local.close)
@@ -146,7 +146,7 @@ def cycle(root: Path, state: Path) -> dict[str, float]:
             remote = MemoryClient(MemoryContainer(block_size=BLOCK))
             options = Options(
                 policy=Policy(host="bench", utc="20260101T000000Z"),
-                scoping=Scoping(local=local, state=books),
+                hints=Hints(),
                 dry_run=True,
             )
             try:
