@@ -102,12 +102,15 @@ def test_a_peer_that_is_killed_in_mid_transfer_is_replaced(tmp_path: Path) -> No
 def test_an_evil_peer_costs_nothing_but_time(tmp_path: Path, evil: str) -> None:
     with Lan(3, home=tmp_path) as lan:
         bad, good, node = lan.nodes
-        Trader(bad, blocks=[0, 100], size=10_000, evil=evil)
+        Trader(bad, blocks=[0, 110], size=10_000, evil=evil)
         Trader(good, blocks=[0, 100], size=10_000)
         asker = Trader(node, size=10_000)
         fetched = asker.fetch(0, 100)
+        # The good peer alone may have been quick enough: these only the other one can give.
+        nowhere_else = asker.fetch(100, 110)
         told = asker.figures()
     assert (fetched["blocks"], fetched["failed"]) == (100, 0)
+    assert (nowhere_else["blocks"], nowhere_else["failed"]) == (0, 10)
     assert [ban["address"] for ban in told["bans"]] == ([bad.link_local] if evil == "corrupt" else [])
 
 

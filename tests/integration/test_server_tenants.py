@@ -175,13 +175,13 @@ def latencies(client: Client, requests: int) -> list[float]:
 
 
 def assert_not_disturbed(quiet: list[float], busy: list[float]) -> None:
-    """At most five times the quiet value; on a machine that does other things, a quiet p99 below 25 ms is luck.
+    """At most five times the quiet value; on a machine that does other things, a quiet p99 below 100 ms is luck.
 
     What this is to catch held all others up for seconds.
     """
     quiet_p99, busy_p99 = (statistics.quantiles(times, n=100)[98] for times in (quiet, busy))
     print(f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s")
-    assert busy_p99 <= 5 * max(quiet_p99, 0.025), f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s"
+    assert busy_p99 <= 5 * max(quiet_p99, 0.1), f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s"
 
 
 def test_a_head_of_a_manifest_over_a_thousand_long_segments_makes_no_lists(server: ServerProcess) -> None:
