@@ -15,8 +15,9 @@ from syncer.core.model import FileStat, Kind, RemoteStat
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Failure
 from syncer.errors import ConflictOnRemoteError, CorruptionError
+from syncer.ports.remote import RemoteInfo
 from syncer.protocol.extensions.bulk_read import MAX_OBJECTS
-from syncer.remote.client import CloudClient, ContainerInfo
+from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each
 
 _LINKS_NAMED: Final = 20  # remarks that a person still reads
@@ -24,10 +25,11 @@ _TARGET_BYTES: Final = 4096  # no link's text is longer; it is one block on ever
 _RESOLVERS: Final = 8  # HEAD requests at once, only on servers whose listings carry no metadata
 
 
-def container_identity(info: ContainerInfo, version: int) -> ContainerIdentity:
+def container_identity(info: RemoteInfo, version: int) -> ContainerIdentity:
     """What a container is recognised by."""
+    grid = info.grid
     return ContainerIdentity(
-        uuid=info.identity, version=version, block_size=info.block_size, block_hash=info.block_hash
+        uuid=info.identity, version=version, block_size=grid.block_size, block_hash=grid.block_hash
     )
 
 

@@ -51,7 +51,6 @@ from syncer.errors import (
 from syncer.local.root import OWN, Applied, LocalRoot, Wanted
 from syncer.ports.blocks import Receive, VersionRef
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
-from syncer.protocol.pithos.headers import EXTENSION_BULK_READ
 from syncer.remote.client import CloudClient, MissingBlocks, OlderList
 from syncer.remote.parallel import for_each
 
@@ -120,7 +119,7 @@ class LocalWorker:
 
     async def prepare(self) -> None:
         """Find out how many actions at once are of use."""
-        if EXTENSION_BULK_READ in (await self._remote.container_info()).extensions:
+        if (await self._remote.container_info()).can.reads > 1:
             self.workers = _SMALL_AT_ONCE
 
     def together(self, run: Isolation) -> Together:

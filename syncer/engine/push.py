@@ -44,14 +44,11 @@ from syncer.engine.schedule import Together
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.local.root import LocalRoot
 from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
-from syncer.protocol.pithos.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
 from syncer.remote.pithos.upload import upload_file
 
 LARGE_AT_ONCE: Final = 8
 _ALONE_AT_ONCE: Final = 16  # small changes, each a request of its own
-_SMALL_AT_ONCE: Final = 1024  # small changes that share requests
-_ALONE_BYTES: Final = 256 << 10  # of a file whose request gains nothing from those of others
 _SMALL_BYTES: Final = 64 << 20  # in memory, of small files on their way
 
 
@@ -109,12 +106,10 @@ class RemoteWorker:
         """Find out how many actions at once are of use."""
         info = await self._remote.container_info()
         # A server whose conditions are not atomic must be asked what became of a write: of many by one listing.
-        self._many = EXTENSION_BULK in info.extensions or not info.atomic
-        self._atomic = info.atomic
-        if EXTENSION_BULK not in info.extensions:
-            self._many_bytes = min(self._many_bytes, _ALONE_BYTES)
-        else:
-            self.workers = max(_ALONE_AT_ONCE, min(_SMALL_AT_ONCE, _SMALL_BYTES // info.block_size))
+        self._many = info.can.orders > _ALONE_AT_ONCE or not info.can.atomic
+        self._atomic = info.can.atomic
+        self._many_bytes = min(self._many_bytes, info.can.small_bytes)
+        self.workers = max(_ALONE_AT_ONCE, min(info.can.orders, _SMALL_BYTES // info.grid.block_size))
 
     async def perform(self, action: Action) -> list[BaseChange]:
         """Do it and book it.

@@ -25,7 +25,7 @@ from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError
-from syncer.ports.remote import Cursor
+from syncer.ports.remote import Cursor, RemoteInfo
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -75,24 +75,6 @@ class Counters:
         )
 
 
-class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server says about the container.
-
-    Attributes:
-        identity: UUID text of the container's life; None where the server has none (plain Pithos).
-        block_size: Bytes of a block on this server. Read, never assumed.
-        block_hash: Name of the hash function, "sha256" (others are refused).
-        atomic: Conditions are atomic with the write. False: the client checks afterwards.
-        extensions: What the server announced beyond Pithos, lower case.
-    """
-
-    identity: str | None
-    block_size: int
-    block_hash: str
-    atomic: bool
-    extensions: frozenset[str] = frozenset()
-
-
 class RefusedName(msgspec.Struct, frozen=True, kw_only=True):
     """An object that can't be synced because of what it is called or what it is. Reported, never fatal.
 
@@ -138,7 +120,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
         lan_key: The object with the share's key; None: there is none.
     """
 
-    info: ContainerInfo
+    info: RemoteInfo
     objects: list[RemoteStat]
     refused: list[RefusedName] = msgspec.field(default_factory=list)
     max_version: int = 0
@@ -164,7 +146,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         lan_key_gone: There is no such object any more, or a listing did not have it.
     """
 
-    info: ContainerInfo
+    info: RemoteInfo
     cursor: Cursor
     objects: list[RemoteStat]
     deleted: list[bytes]
@@ -289,7 +271,7 @@ class CloudClient(Protocol):
 
     counters: Counters
 
-    async def container_info(self) -> ContainerInfo:
+    async def container_info(self) -> RemoteInfo:
         """What the container is. Remembered after the first call.
 
         Raises:
@@ -297,7 +279,7 @@ class CloudClient(Protocol):
         """
         ...
 
-    async def create_container(self) -> ContainerInfo:
+    async def create_container(self) -> RemoteInfo:
         """Make the container; one that exists is fine."""
         ...
 
@@ -322,13 +304,13 @@ class CloudClient(Protocol):
             since: From a `Listing` or from earlier `Changes`.
             moves: Tell subtrees that were moved as one in that way, where the server can.
             without: Ascending ranges of versions: what has one of them as its newest version is not told, where the
-                server can that (`"changes-without" in ContainerInfo.extensions`).
+                server can that. Where it can't, the answer is None.
             wait_s: How long to wait. Cancelling ends the wait at once, here and on the server. Waits take no connection
                 from the other requests.
 
         Returns:
-            None when that can't be told: the server lacks the extension (`"changes" in ContainerInfo.extensions`), or
-            the cursor is of another container or of a past that a restored backup undid. Then list the container.
+            None when that can't be told: the server has no such answers (`Capabilities.waits` is not "told"), or the
+            cursor is of another container or of a past that a restored backup undid. Then list the container.
         """
         ...
 
@@ -492,7 +474,7 @@ class CloudClient(Protocol):
     async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
         """Rename an object and all below it, in one go, without transferring content. Uuids stay, versions are new.
 
-        Only where "subtree-moves" is in `ContainerInfo.extensions`.
+        Only of as many objects as `Capabilities.moves_trees` says.
 
         Args:
             source: The root of the subtree.

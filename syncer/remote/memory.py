@@ -23,12 +23,11 @@ from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.ports.remote import Cursor
+from syncer.ports.remote import Cursor, RemoteInfo
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
     Changes,
-    ContainerInfo,
     Counters,
     Deliver,
     KnownBase,
@@ -44,6 +43,7 @@ from syncer.remote.client import (
 )
 from syncer.remote.parallel import each_alone
 from syncer.remote.pithos.conditions import describe, require
+from syncer.remote.pithos.container import ContainerInfo
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
 """Called with the method's name and its path (b"" for the container's). May wait, change the container, or raise."""
@@ -210,14 +210,14 @@ class MemoryClient:
         self.before = before
         self.after = after
 
-    async def container_info(self) -> ContainerInfo:
+    async def container_info(self) -> RemoteInfo:
         """See CloudClient."""
         await self._enter("container_info")
         info = self._info()
         await self.after("container_info", _NOTHING)
         return info
 
-    async def create_container(self) -> ContainerInfo:
+    async def create_container(self) -> RemoteInfo:
         """See CloudClient."""
         await self._enter("create_container")
         self.container.exists = True
@@ -276,6 +276,8 @@ class MemoryClient:
         await self._enter("changes")
         self._info()
         box = self.container
+        if without and EXTENSION_WITHOUT not in box.extensions:
+            return None
         if box.cursor is None or since.identity != box.identity or since.version > box.last_version:
             return None
         if since.version == box.last_version and wait_s > 0:
@@ -485,7 +487,7 @@ class MemoryClient:
         await self.after(operation, path)
         return PutResult(tag=made.tag)
 
-    def _info(self) -> ContainerInfo:
+    def _info(self) -> RemoteInfo:
         if not self.container.exists:
             raise NotFoundError("the container does not exist in memory; create it first")
         return ContainerInfo(
@@ -494,7 +496,7 @@ class MemoryClient:
             block_hash="sha256",
             atomic=True,
             extensions=self.container.extensions,
-        )
+        ).told
 
     def _require(self, path: RelPath, expect: RemoteTag | None) -> None:
         self._info()

@@ -19,11 +19,10 @@ from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
-from syncer.ports.remote import Cursor
+from syncer.ports.remote import Cursor, RemoteInfo
 from syncer.remote.client import (
     Changes,
     CloudClient,
-    ContainerInfo,
     Counters,
     Deliver,
     KnownBase,
@@ -100,11 +99,11 @@ class PrefixClient:
 
     # --- the container
 
-    async def container_info(self) -> ContainerInfo:
+    async def container_info(self) -> RemoteInfo:
         """See CloudClient."""
         return await self._inner.container_info()
 
-    async def create_container(self) -> ContainerInfo:
+    async def create_container(self) -> RemoteInfo:
         """See CloudClient."""
         return await self._inner.create_container()
 

@@ -7,7 +7,6 @@ from typing import Final
 import trio
 
 from syncer.ports.remote import Cursor
-from syncer.protocol.pithos.headers import EXTENSION_CHANGES
 from syncer.remote.client import CloudClient
 
 MIN_POLL_S: Final = 2.0
@@ -48,7 +47,7 @@ class ServerFeed:
     async def _has_changed(self) -> bool:
         if self.kind == "nothing":
             info = await self._remote.container_info()
-            self.kind = "changes" if EXTENSION_CHANGES in info.extensions else "polling"
+            self.kind = "changes" if info.can.waits == "told" else "polling"
         return await (self._wait_on_server() if self.kind == "changes" else self._poll())
 
     async def _wait_on_server(self) -> bool:

@@ -250,7 +250,7 @@ def path(text: str) -> RelPath:
 
 async def store(client: CloudClient, where: str, data: bytes, replace: RemoteStat | None = None) -> PutResult:
     """Upload `data` the way the engine does."""
-    block_size = (await client.container_info()).block_size
+    block_size = (await client.container_info()).grid.block_size
     scratch = MemoryContainer(block_size=block_size)
     blocks = scratch.store_all(data)
 

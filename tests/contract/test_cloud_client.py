@@ -511,7 +511,7 @@ def test_an_unknown_container_is_not_found(remote: Remote) -> None:
         await other.create_container()
         await other.create_container()
         assert (await other.list_objects()).objects == []
-        assert (await other.container_info()).block_size == BLOCK
+        assert (await other.container_info()).grid.block_size == BLOCK
         await other.close()
 
     run(remote, scenario)

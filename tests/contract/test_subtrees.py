@@ -11,7 +11,7 @@ from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.core.subtrees import Guard, guard_of, version_of
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
 from syncer.ports.remote import Cursor
-from syncer.protocol.pithos.headers import EXTENSION_SUBTREES
+from syncer.protocol.extensions.subtree import MAX_OBJECTS
 from syncer.remote.client import Changes, CloudClient
 from tests.contract.remotes import (
     BLOCK,
@@ -76,7 +76,7 @@ async def changes_since(client: CloudClient, since: Cursor, *, moves: bool) -> C
 
 def test_a_subtree_moves_as_one_and_its_versions_follow_from_the_first(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        assert EXTENSION_SUBTREES in (await client.container_info()).extensions
+        assert (await client.container_info()).can.moves_trees == MAX_OBJECTS
         await fill(client)
         before = await look(client)
         requests = client.counters.requests
@@ -208,6 +208,6 @@ def test_a_plain_pithos_has_no_such_thing(remotes: dict[str, Remote]) -> None:
     remotes["fake"].new_container()
 
     async def scenario(client: CloudClient) -> None:
-        assert EXTENSION_SUBTREES not in (await client.container_info()).extensions
+        assert (await client.container_info()).can.moves_trees == 0
 
     run(remotes["fake"], scenario)

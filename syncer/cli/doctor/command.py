@@ -41,7 +41,8 @@ from syncer.local.folder.identity import verify_folder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.syscalls import clone_file
 from syncer.local.volume.mount import check_mount
-from syncer.remote.client import ContainerInfo, Counters
+from syncer.ports.remote import RemoteInfo
+from syncer.remote.client import Counters
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpTransport, Request
 from syncer.remote.parallel import one_error
@@ -263,7 +264,7 @@ def _server(linked: LinkedRoot) -> Iterator[Check]:
         yield clock
 
 
-async def _ask(linked: LinkedRoot, token: str) -> tuple[ContainerInfo, Check]:
+async def _ask(linked: LinkedRoot, token: str) -> tuple[RemoteInfo, Check]:
     settings = linked.record.settings
     remote = open_remote(linked.record.url, token, settings=settings, policy=_ONCE)
     try:
@@ -293,7 +294,7 @@ async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> Non
             judge.state(reply)
 
 
-def _container(linked: LinkedRoot, info: ContainerInfo) -> Check:
+def _container(linked: LinkedRoot, info: RemoteInfo) -> Check:
     try:
         with StateDB.open(linked.state, read_only=True) as database:
             known = RootState(database).container()
@@ -305,8 +306,7 @@ def _container(linked: LinkedRoot, info: ContainerInfo) -> Check:
             check_container(known, container_identity(info, known.version))
         except RootIdentityError as error:
             return _fail("server", str(error), "is the URL still right? `link --relink` merges with another container")
-    extensions = ", ".join(sorted(info.extensions)) or "plain Pithos"
-    return Check(subject="server", level=Level.OK, text=f"reachable, the token is valid; {extensions}")
+    return Check(subject="server", level=Level.OK, text=f"reachable, the token is valid; {info.text}")
 
 
 def _fail(subject: str, text: str, remedy: str) -> Check:

@@ -36,7 +36,7 @@ from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.verbs.retention import KEEP_S
 from syncer.local.volume.mount import find_mount
-from syncer.remote.client import ContainerInfo
+from syncer.ports.remote import Grid
 from syncer.remote.kamaki.discovery import Storage
 from syncer.remote.prefix import open_remote
 from syncer.remote.url import nested, parse_url
@@ -126,8 +126,8 @@ def command(
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     _refuse_nested(registry, path, remote.url)
-    info = trio.run(_container, remote, no_create)
-    _check_blocks(info, remote.url)
+    grid = trio.run(_container, remote, no_create)
+    _check_blocks(grid, remote.url)
     if known is not None and not relink:
         kept = msgspec.structs.replace(
             known.record,
@@ -143,7 +143,7 @@ def command(
         linked = registry.write(kept, remote.token)
         told = f"{shown(path)} is linked to {remote.url} already; its token is kept"
     else:
-        linked = _link(registry, known, path, remote, volume, info, choices)
+        linked = _link(registry, known, path, remote, volume, grid, choices)
         told = f"linked {shown(path)} to {remote.url}"
     control.reload(registry.socket)
     if as_json:
@@ -215,24 +215,24 @@ def _folder_now(path: bytes) -> Folder | None:
         os.close(descriptor)
 
 
-async def _container(remote: Storage, no_create: bool) -> ContainerInfo:
+async def _container(remote: Storage, no_create: bool) -> Grid:
     """The container; made if it does not exist, unless that is not wanted."""
     client = open_remote(remote.url, remote.token, settings=remote.settings)
     try:
-        return await client.container_info()
+        return (await client.container_info()).grid
     except NotFoundError:
         if no_create:
             raise
-        return await client.create_container()
+        return (await client.create_container()).grid
     finally:
         await client.close()
 
 
-def _check_blocks(info: ContainerInfo, url: str) -> None:
+def _check_blocks(grid: Grid, url: str) -> None:
     """Another block size than the volume's is fine: `local/volume/reblock.py`."""
-    if info.block_hash.lower() != "sha256":
-        raise UsageError(f"{url} names blocks by {info.block_hash}; only sha256 is supported")
-    check_block_size(info.block_size)
+    if grid.block_hash.lower() != "sha256":
+        raise UsageError(f"{url} names blocks by {grid.block_hash}; only sha256 is supported")
+    check_block_size(grid.block_size)
 
 
 def _link(
@@ -241,7 +241,7 @@ def _link(
     path: bytes,
     remote: Storage,
     volume: _Volume | None,
-    info: ContainerInfo,
+    grid: Grid,
     choices: _Choices,
 ) -> LinkedRoot:
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
@@ -252,13 +252,13 @@ def _link(
         RootState(database).forget_sides()
         folder = None if volume is not None else _mark(path, uuid)
         if folder is not None:
-            _make_blocks(data, info.block_size)
+            _make_blocks(data, grid.block_size)
         record = RootRecord(
             format=FORMAT,
             uuid=uuid,
             path=encoded_path(path),
             url=remote.url,
-            block_size=info.block_size,
+            block_size=grid.block_size,
             folder=folder,
             volume_uuid=None if volume is None else volume.uuid,
             keep_trash_s=choices.keep_trash_s,

@@ -61,7 +61,7 @@ def _verify(linked: LinkedRoot, deep: bool) -> Verified:
                 return Verified(findings=found, files=len(look.base))
             info = await sight.remote.container_info()
             with _progress(linked) as watcher:
-                check = Deep(linked.path, info.block_size, sight.remote, watcher)
+                check = Deep(linked.path, info.grid.block_size, sight.remote, watcher)
                 await check.run(plan)
             check.result.findings += found
             return check.result

@@ -13,7 +13,6 @@ from typing import Final
 from syncer.errors import SyncerError
 from syncer.ports.remote import Cursor
 from syncer.protocol.extensions.changes import MAX_RANGES
-from syncer.protocol.pithos.headers import EXTENSION_WITHOUT
 from syncer.remote.client import CloudClient
 
 LEAST: Final = 256
@@ -35,8 +34,6 @@ async def behind_own_writes(remote: CloudClient, cursor: Cursor, recorded: Itera
     if sum(map(len, own)) < LEAST or len(own) > MAX_RANGES or not cursor.identity:
         return cursor
     try:
-        if EXTENSION_WITHOUT not in (await remote.container_info()).extensions:
-            return cursor
         found = await remote.changes(cursor, without=own)
     except SyncerError:
         return cursor  # everything is done: whoever can't say so now is asked by the next cycle

@@ -203,7 +203,7 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
         told = since.version if since.identity and not changes.refused else None
         scope.changed(rules.tracked(changes.objects), deleted, since=told)
         scoped = scope.finish()
-        subtrees = subtrees_of(known, scoped.whole, arrivals.subtrees)
+        subtrees = subtrees_of(known, scoped.whole, arrivals.subtrees, changes.info.can.moves_trees)
         return _Found(
             scoped=scoped,
             directories=(*looked, *calm.looked, *arrivals.looked),

@@ -18,8 +18,7 @@ from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
 from syncer.local.root import PartLook
 from syncer.local.survey.digests import Digests
-from syncer.protocol.extensions.subtree import MAX_OBJECTS, disjoint
-from syncer.protocol.pithos.headers import EXTENSION_SUBTREES
+from syncer.protocol.extensions.subtree import disjoint
 from syncer.protocol.pithos.names import path_from_name
 from syncer.remote.client import Changes
 
@@ -146,7 +145,7 @@ class Calm:
         self._rows = rows
         self._changed: dict[RelPath, RemoteTag | None] = {each.path: each.tag for each in changes.objects}
         self._changed.update(dict.fromkeys(map(RelPath, changes.deleted)))
-        self._able = EXTENSION_SUBTREES in changes.info.extensions and surveyor.rules.is_empty
+        self._able = changes.info.can.moves_trees > 0 and surveyor.rules.is_empty
         self._arrivals = arrivals
         self._digests = digests
         self.looked: list[RelPath] = []
@@ -171,14 +170,14 @@ class Calm:
         return not rows if tag is None else [row.remote for row in rows] == [tag]
 
 
-def subtrees_of(rows: BaseRows, whole: frozenset[Nid], arrived: Mapping[Nid, Subtree]) -> dict[Nid, Subtree]:
+def subtrees_of(rows: BaseRows, whole: frozenset[Nid], arrived: Mapping[Nid, Subtree], most: int) -> dict[Nid, Subtree]:
     """The subtrees of all directories that moved as a whole.
 
     Raises:
-        UnscopableError: One is larger than the server moves at once.
+        UnscopableError: One has more objects than the server moves at once (`most`).
     """
     found = {nid: arrived[nid] if nid in arrived else rows.subtree(nid) for nid in whole}
-    if any(len(subtree) > MAX_OBJECTS for subtree in found.values()):
+    if any(len(subtree) > most for subtree in found.values()):
         raise UnscopableError
     return found
 

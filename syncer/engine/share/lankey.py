@@ -218,13 +218,13 @@ class LanKeyKeeper:
 
     async def _load(self, remote: CloudClient, tag: RemoteTag) -> StoredKey | BadKey:
         """Read one version of the object, which anybody who may write to the share may have made."""
-        info = await remote.container_info()
-        if not 0 < tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, info.block_size):
+        block_size = (await remote.container_info()).grid.block_size
+        if not 0 < tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, block_size):
             return BadKey(reason=f"has {tag.size_bytes} bytes, which no key has")
         try:
             # Up to one block: its id is the hash of the object.
             ids = bytes.fromhex(tag.etag)
-            blocks = BlockList(block_size=info.block_size, size_bytes=tag.size_bytes, ids=ids)
+            blocks = BlockList(block_size=block_size, size_bytes=tag.size_bytes, ids=ids)
         except ValueError:
             return BadKey(reason="is no file")
         return sharekey.decode(await remote.read_block(_PATH, tag, blocks, 0))

@@ -19,13 +19,12 @@ from syncer.core.paths import LAN_KEY
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
-from syncer.ports.remote import Cursor
+from syncer.ports.remote import Cursor, RemoteInfo
 from syncer.protocol.extensions.changes import ChangesPage
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
 from syncer.remote.client import (
     Changes,
-    ContainerInfo,
     Counters,
     Deliver,
     KnownBase,
@@ -40,6 +39,7 @@ from syncer.remote.client import (
 )
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Transport
+from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.cut import CutObjects, WrongBlockError
 from syncer.remote.pithos.pages import Pages
 from syncer.remote.pithos.plain import PlainServer
@@ -64,14 +64,14 @@ class PithosClient:
         self._writer = Writer(self._session)
         self._cuts = CutObjects(self._session)
 
-    async def container_info(self) -> ContainerInfo:
+    async def container_info(self) -> RemoteInfo:
         """See CloudClient."""
-        return await self._session.info()
+        return (await self._session.info()).told
 
-    async def create_container(self) -> ContainerInfo:
+    async def create_container(self) -> RemoteInfo:
         """See CloudClient."""
         await self._session.ask(self._session.make.create_container(), 201, 202)
-        return await self._session.fresh_info()
+        return (await self._session.fresh_info()).told
 
     async def moment(self) -> Moment:
         """See CloudClient."""
@@ -86,7 +86,7 @@ class PithosClient:
         info, stamp, pages = await self._listed(Pages)
         found = pages.found
         return Listing(
-            info=info,
+            info=info.told,
             objects=sorted(found.objects, key=lambda stat: stat.path),
             refused=found.refused,
             max_version=stamp.version,
@@ -99,11 +99,11 @@ class PithosClient:
         if since.evidence:
             info, stamp = await self._session.look_at_container()
             if stamp.place == since:
-                return Changes(info=info, cursor=since, objects=[], deleted=[], refused=[])
+                return Changes(info=info.told, cursor=since, objects=[], deleted=[], refused=[])
         info, stamp, pages = await self._listed(lambda: Pages(known()))
         assert pages.sieve is not None
         return Changes(
-            info=info,
+            info=info.told,
             cursor=stamp.place,
             objects=sorted(pages.found.objects, key=lambda stat: stat.path),
             deleted=list(await trio.to_thread.run_sync(pages.sieve.missing)),
@@ -159,7 +159,8 @@ class PithosClient:
         info = self._session.known_info
         if info is None and not since.identity:  # else it comes from a server with `changes`: the reply tells the rest
             info = await self._session.info()
-        if info is not None and wire.EXTENSION_CHANGES not in info.extensions:
+        needed = {wire.EXTENSION_CHANGES, *([wire.EXTENSION_WITHOUT] if without else [])}
+        if info is not None and not needed <= info.extensions:
             return None
         moves = moves and (info is None or wire.EXTENSION_SUBTREES in info.extensions)
         rows: dict[str, ObjectRow] = {}
@@ -184,7 +185,7 @@ class PithosClient:
                 break
         found = await trio.to_thread.run_sync(sort_out, rows.values())
         return Changes(
-            info=await self._session.info(),
+            info=(await self._session.info()).told,
             cursor=at,
             objects=sorted(found.objects, key=lambda stat: stat.path),
             deleted=[name.encode("utf-8", "surrogatepass") for name in deleted],

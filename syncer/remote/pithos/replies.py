@@ -41,9 +41,10 @@ from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap, decode_
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.pithos.names import path_from_name
-from syncer.remote.client import ContainerInfo, OlderList, RefusedName
+from syncer.remote.client import OlderList, RefusedName
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
 from syncer.remote.pithos.conditions import describe
+from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.url import parse_url
 
 MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text can be made locally

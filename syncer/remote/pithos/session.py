@@ -11,10 +11,11 @@ from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.remote.client import ContainerInfo, Counters
+from syncer.remote.client import Counters
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.conditions import describe
+from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.replies import Judge, Stamp, stat_of
 from syncer.remote.pithos.requests import Requests
 

@@ -17,7 +17,7 @@ from syncer.engine.partial.echoes import ranges_of
 from syncer.errors import RemoteUnavailableError
 from syncer.ports.remote import Cursor
 from syncer.protocol.extensions.changes import MAX_RANGES
-from syncer.protocol.pithos.headers import EXTENSION_CHANGES
+from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_WITHOUT
 from syncer.remote.client import Changes
 from syncer.remote.memory import MemoryClient
 from tests.simulation import engine_scenario
@@ -139,7 +139,7 @@ def test_histories_with_all_kinds_of_trouble_hold_with_it(monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr("syncer.engine.cycle.behind_own_writes", counting)
-    extensions = engine_scenario._EXTENSIONS | {echoes.EXTENSION_WITHOUT}
+    extensions = engine_scenario._EXTENSIONS | {EXTENSION_WITHOUT}
     monkeypatch.setattr(engine_scenario, "_EXTENSIONS", extensions)
     assert [found for seed in range(400) if (found := failure_of(seed)) is not None] == []
     assert asked > 100

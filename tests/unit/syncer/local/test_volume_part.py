@@ -23,7 +23,8 @@ from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
 from syncer.ports.remote import Cursor
 from syncer.ports.state import Memory
-from syncer.remote.client import Changes, ContainerInfo
+from syncer.remote.client import Changes
+from syncer.remote.pithos.container import ContainerInfo
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import Limits, Scenario
@@ -174,7 +175,7 @@ def scoped(volume: Volume, found: Journal, scenario: Scenario) -> Scoped:
     tags = {path: volume.rows[nid].remote for nid, path in BaseIndex(volume.rows.values()).paths.items()}
     objects = scenario.remote.observe_remote()
     changes = Changes(
-        info=ContainerInfo(identity=None, block_size=1, block_hash="sha256", atomic=True),
+        info=ContainerInfo(identity=None, block_size=1, block_hash="sha256", atomic=True).told,
         cursor=Cursor(identity="", version=0, modified_us=0),
         objects=[stat for stat in objects if tags.get(stat.path) != stat.tag],
         deleted=[bytes(path) for path in tags.keys() - {stat.path for stat in objects}],
