@@ -27,6 +27,7 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, RelP
 from syncer.core.rows import BaseRows, Origin
 from syncer.errors import LocalChangedError, SyncerError
 from syncer.ports.blocks import BlockSource, Receive
+from syncer.ports.local import Reader
 
 if TYPE_CHECKING:  # it brings an event loop, and `status` needs what is here, too
     from syncer.local.folder.held import Spill
@@ -261,6 +262,17 @@ class LocalRoot(Protocol):
         ...
 
     # --- contents
+
+    def reader(self) -> Reader:
+        """For one run of pushes."""
+        ...
+
+    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
+        """The block lists of observed files in the share's grid, or why one can't be had.
+
+        LocalChangedError: the file is not the one observed any more. An ordinary directory may have to read it.
+        """
+        ...
 
     async def block_list(self, stat: FileStat) -> BlockList:
         """The block list of an observed file.

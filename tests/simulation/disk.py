@@ -6,7 +6,7 @@ A power cut undoes what no barrier made durable: names are kept as by a journal,
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from syncer.errors import LocalChangedError
 from syncer.local.folder.held import Spill
 from syncer.local.root import OWN, Applied, FetchAll, Holders, Observation, Staged, Wanted, content_of
 from syncer.ports.blocks import BlockSource, Board, Receive
+from syncer.ports.local import Piece, Reader
 from tests.simulation.world import ActionRefusedError, Entry, Replica, written
 
 BLOCK = 4096
@@ -182,6 +183,18 @@ class MemoryRoot:
         return entry
 
     # --- reading
+
+    def reader(self) -> Reader:
+        return MemoryReader(self)
+
+    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
+        found: list[BlockList | Exception] = []
+        for stat in stats:
+            try:
+                found.append(await self.block_list(stat))
+            except OWN as error:
+                found.append(error)
+        return found
 
     async def block_list(self, stat: FileStat) -> BlockList:
         await self.before("block_list")
@@ -368,6 +381,33 @@ class MemoryRoot:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+@dataclass
+class MemoryReader:
+    """See `Reader`."""
+
+    root: MemoryRoot
+    same: set[RelPath] = field(default_factory=set)
+
+    async def read(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
+        found: list[bytes | Exception] = []
+        for piece in pieces:
+            try:
+                found.append(await self._read(piece))
+            except OWN as error:
+                found.append(error)
+        return found
+
+    async def _read(self, piece: Piece) -> bytes:
+        stat = piece.stat
+        if len(piece.blocks) > 1 and stat.path not in self.same:
+            await self.root.verify_unchanged(stat)
+            self.same.add(stat.path)
+        data = await self.root.read_block(stat, piece.blocks, piece.index)
+        if block_id(data) != piece.id:
+            raise LocalChangedError(stat.path, "it was written to")
+        return data
 
 
 def payloads(entries: Iterable[Entry]) -> set[int]:

@@ -36,12 +36,14 @@ from syncer.local.folder.held import Spill
 from syncer.local.folder.identity import Folder, open_folder
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.probe import probe_folding
+from syncer.local.folder.reader import FolderReader
 from syncer.local.folder.reading import Reading
 from syncer.local.folder.scan import scan
 from syncer.local.folder.small_files import Portion, told
 from syncer.local.folder.sources import Sources
 from syncer.local.received import Received
 from syncer.local.root import (
+    OWN,
     Applied,
     CopyName,
     FetchAll,
@@ -353,6 +355,20 @@ class LocalDirectory:
         with parent_directory(self._root, stat.path) as (directory, name):
             if look(directory, name, stat.path) != stat.tag:
                 raise LocalChangedError(stat.path, "it was written to")
+
+    def reader(self) -> FolderReader:
+        """Reads where they lie, or from memory what was just hashed."""
+        return FolderReader(self._root, self._sources, self.reading, self._run)
+
+    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
+        """From the cache, else by hashing again."""
+        found: list[BlockList | Exception] = []
+        for stat in stats:
+            try:
+                found.append(await self.block_list(stat))
+            except OWN as error:
+                found.append(error)
+        return found
 
     # --- staging
 

@@ -32,6 +32,7 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.held import Spill
 from syncer.local.root import (
+    OWN,
     Applied,
     FetchAll,
     Holders,
@@ -49,10 +50,12 @@ from syncer.local.volume.changes import REASONS, VolumeChanges
 from syncer.local.volume.mount import find_mount, verified
 from syncer.local.volume.observer import Connection, VolumeObserver
 from syncer.local.volume.part import Journal, VolumePart, knows
+from syncer.local.volume.reader import VolumeReader
 from syncer.local.volume.reblock import Pair, Regrid
 from syncer.local.volume.staging import PreparedFile, VolumeStaging
 from syncer.local.volume.tree import volume_tag
 from syncer.ports.blocks import BlockSource
+from syncer.ports.local import Piece
 from syncer.ports.state import State
 
 P = ParamSpec("P")
@@ -254,10 +257,7 @@ class BlockfsRoot:
 
     async def block_list(self, stat: FileStat) -> BlockList:
         """From the mount, at the observed content version."""
-        assert stat.tag.version is not None
-        if self._regrid is not None:
-            return (await self._run(self._pair, stat)).far
-        return await self._run(self._block_list, stat.path, stat.tag)
+        return await self._run(self._list_in_share, stat)
 
     def _pair(self, stat: FileStat) -> Pair:
         """Both block lists of an observed file."""
@@ -348,6 +348,32 @@ class BlockfsRoot:
 
     async def verify_unchanged(self, stat: FileStat) -> None:
         """Nothing to do: blocks never change, so what is sent is the observed version, or nothing."""
+
+    def reader(self) -> VolumeReader:
+        """Reads from the volume's block directory."""
+        return VolumeReader(self._run, self._read_piece)
+
+    def _read_piece(self, piece: Piece) -> bytes:
+        if self._regrid is not None:
+            return self._read_far(piece.stat, piece.index)
+        return self._read_block(piece.stat.path, piece.id)
+
+    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
+        """From the mount, at the observed content versions."""
+
+        def work() -> list[BlockList | Exception]:
+            found: list[BlockList | Exception] = []
+            for stat in stats:
+                try:
+                    found.append(self._list_in_share(stat))
+                except OWN as error:
+                    found.append(error)
+            return found
+
+        return await self._run(work)
+
+    def _list_in_share(self, stat: FileStat) -> BlockList:
+        return self._pair(stat).far if self._regrid is not None else self._block_list(stat.path, stat.tag)
 
     # --- staging
 
