@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
 from syncer.core.xattrs import NAME_MAX, as_xattrs
+from syncer.protocol.pithos.headers import ObjectState
 
 _u32 = st.integers(0, 2**32 - 1)
 _u64 = st.integers(0, 2**64 - 1)
@@ -57,3 +58,22 @@ def nodes(draw: st.DrawFn) -> Node:
 
 
 rows = st.builds(BaseRow, nid=nids, node=nodes(), local=st.none() | local_tags, remote=st.none() | remote_tags)
+
+
+# --- what Pithos calls them: an object's name is text, and so is its metadata
+
+_segments = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+object_names = st.lists(_segments.filter(lambda name: name not in (".", "..")), min_size=1, max_size=6).map("/".join)
+_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+_keys = _text.filter(lambda key: key == key.lower() and 0 < len(key) <= 20)
+object_states = st.builds(
+    ObjectState,
+    size_bytes=st.integers(0, 1 << 60),
+    object_hash=st.binary(min_size=32, max_size=32).map(ObjectHash),
+    uuid=st.uuids().map(str),
+    version=st.integers(1, 1 << 60),
+    modified_us=st.integers(0, 1 << 52),
+    content_type=st.sampled_from(["application/octet-stream", "application/directory", "text/plain; charset=x"]),
+    modified_by=_text,
+    meta=st.dictionaries(_keys, _text, max_size=5),
+)

@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from syncer.cli import main
 from syncer.cli.verbs import reconcile
 from syncer.core.planner.merge import Policy
 from syncer.local.syscalls import rename_exchange, rename_noreplace
+from tests.kit.ports import free_port
 
 DEVICES: Final = 6
 _WIDE: Final = "\N{GRINNING FACE}" * 63 + "abc"  # 255 bytes
@@ -121,9 +121,7 @@ class Share:
         self.store = home / "store"
         self.token = home / "tokens"
         self.token.write_text(_TOKEN)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.server = self._serve()
         self.devices = [Device(f"device{number}", home / str(number), skew) for number, skew in enumerate(_SKEWS)]
         self.must: set[bytes] = set()

@@ -174,6 +174,11 @@ class ServerProcess:
         ports = [[int(end.rpartition(":")[2], 16) for end in row[:2]] for row in rows if row[2] == "01"]
         return [ours, theirs] in ports
 
+    def anonymous_bytes(self) -> int:
+        """Memory of the process that is backed by nothing."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:"))
+
     def client(self, token: str = "token-alice", account: str = "alice") -> Client:
         """Another connection."""
         made = Client(self.address, token, account)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from syncer.cli.main import run
+from syncer.core.conflict import parse_conflict_name
 from tests.kit import starting
 
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
@@ -106,3 +107,36 @@ def command(*arguments: str | Path) -> None:
     """Mounting forks: in a process of its own."""
     result = starting.run(arguments)
     assert result.returncode == 0, result.stderr
+
+
+def in_conflict(sync: Sync, roots: tuple[Path, Path], name: str = "d/report.txt") -> Path:
+    """Both edit `name`; returns the copy that the second device keeps of its own."""
+    first, second = roots
+    (first / name).parent.mkdir(exist_ok=True)
+    (first / name).write_bytes(b"both know this")
+    for root in roots:
+        sync.reconcile(root)
+    (first / name).write_bytes(b"the server's")
+    (second / name).write_bytes(b"mine, and longer")
+    sync.reconcile(first)
+    sync.reconcile(second, expect=4)
+    sync.reconcile(first)
+    (copy,) = [path for path in (second / name).parent.iterdir() if parse_conflict_name(path.name.encode())]
+    return copy
+
+
+def deleted_and_replaced(sync: Sync, roots: tuple[Path, Path]) -> None:
+    """The second root's trash gets an old version of `d/edited`, and `d/gone`, and a link."""
+    first, second = roots
+    (first / "d").mkdir()
+    (first / "d/edited").write_bytes(b"version 1")
+    (first / "d/gone").write_bytes(b"was deleted")
+    (first / "d/link").symlink_to("gone")
+    for root in roots:
+        sync.reconcile(root)
+    (first / "d/edited").write_bytes(b"version 2 of it")
+    (first / "d/gone").unlink()
+    (first / "d/link").unlink()
+    for root in roots:
+        sync.reconcile(root)
+    assert content(second) == {"d": "folder", "d/edited": b"version 2 of it"}

@@ -8,25 +8,9 @@ from pathlib import Path
 import pytest
 
 from syncer.core.conflict import parse_conflict_name
-from tests.integration.syncing import Sync, content
+from tests.integration.syncing import Sync, content, in_conflict
 
 LONG = "n" * 250 + ".img"
-
-
-def in_conflict(sync: Sync, roots: tuple[Path, Path], name: str = "d/report.txt") -> Path:
-    """Both edit `name`; returns the copy that the second device keeps of its own."""
-    first, second = roots
-    (first / name).parent.mkdir(exist_ok=True)
-    (first / name).write_bytes(b"both know this")
-    for root in roots:
-        sync.reconcile(root)
-    (first / name).write_bytes(b"the server's")
-    (second / name).write_bytes(b"mine, and longer")
-    sync.reconcile(first)
-    sync.reconcile(second, expect=4)
-    sync.reconcile(first)
-    (copy,) = [path for path in (second / name).parent.iterdir() if parse_conflict_name(path.name.encode())]
-    return copy
 
 
 @pytest.mark.parametrize("name", ["d/report.txt", f"d/{LONG}"])

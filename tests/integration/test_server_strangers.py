@@ -19,14 +19,6 @@ SILENT = 1300
 MEBIBYTE = 1 << 20
 
 
-def anonymous_bytes(server: ServerProcess) -> int:
-    """Memory of the process that is backed by nothing."""
-    for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no RssAnon")
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """A server that was given 1,024 descriptors and may have more."""
@@ -118,10 +110,10 @@ def test_new_silent_connections_all_the_time_do_not_keep_a_client_out(server: Se
 
 
 def test_pipelined_requests_are_not_collected(server: ServerProcess) -> None:
-    before = anonymous_bytes(server)
+    before = server.anonymous_bytes()
     with connect(server) as line:
         push(line, b"GET / HTTP/1.1\r\n\r\n" * 10_000, 20 * MEBIBYTE)
-        assert anonymous_bytes(server) - before < 64 * MEBIBYTE
+        assert server.anonymous_bytes() - before < 64 * MEBIBYTE
     assert server.client()("HEAD", "/c").status == 204
 
 
@@ -155,11 +147,11 @@ CHUNKED = b"POST /v1/alice/c HTTP/1.1\r\nX-Auth-Token: %s\r\nTransfer-Encoding: 
 )
 def test_what_stands_around_a_body_has_a_bound(server: ServerProcess, token: bytes, endless: bytes) -> None:
     """A trailer, many trailers, the extension of a chunk, the digits of its length: none of them may be endless."""
-    before = anonymous_bytes(server)
+    before = server.anonymous_bytes()
     with connect(server) as line:
         line.sendall(CHUNKED % token + endless)
         assert push(line, endless[4:], 64 * MEBIBYTE) < 64 * MEBIBYTE
-    assert anonymous_bytes(server) - before < 32 * MEBIBYTE
+    assert server.anonymous_bytes() - before < 32 * MEBIBYTE
 
 
 def test_a_trailer_is_no_header(server: ServerProcess) -> None:
@@ -174,12 +166,12 @@ def test_a_trailer_is_no_header(server: ServerProcess) -> None:
     "head", [b"A: b\r\n" * 5000, b"A: " + b"x" * 300_000, b"".join(b"A%d: b\r\n" % n for n in range(200))]
 )
 def test_unfinished_heads_of_many_connections_have_a_bound_together(server: ServerProcess, head: bytes) -> None:
-    before = anonymous_bytes(server)
+    before = server.anonymous_bytes()
     lines = [connect(server) for _ in range(600)]
     try:
         for line in lines:
             push(line, b"GET / HTTP/1.1\r\n" + head[: 250 * 1024], 1)
-        assert anonymous_bytes(server) - before < 256 * MEBIBYTE
+        assert server.anonymous_bytes() - before < 256 * MEBIBYTE
         assert answered_within(server, 5.0)
     finally:
         for line in lines:

@@ -20,7 +20,6 @@ import pytest
 
 from tests import effort
 from tests.integration.live_server import BLOCK, Client, ServerProcess
-from tests.integration.test_server_strangers import anonymous_bytes
 
 MEBIBYTE = 1 << 20
 EMPTY = sha256(b"").hexdigest()
@@ -41,13 +40,13 @@ class Peak:
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
-        self._before = self._most = anonymous_bytes(server)
+        self._before = self._most = server.anonymous_bytes()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
     def _watch(self) -> None:
         while not self._stop.wait(0.02):
-            self._most = max(self._most, anonymous_bytes(self._server))
+            self._most = max(self._most, self._server.anonymous_bytes())
 
     @property
     def grown(self) -> int:

@@ -8,24 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import Sync, content
-
-
-def deleted_and_replaced(sync: Sync, roots: tuple[Path, Path]) -> None:
-    """The second root's trash gets an old version of `d/edited`, and `d/gone`, and a link."""
-    first, second = roots
-    (first / "d").mkdir()
-    (first / "d/edited").write_bytes(b"version 1")
-    (first / "d/gone").write_bytes(b"was deleted")
-    (first / "d/link").symlink_to("gone")
-    for root in roots:
-        sync.reconcile(root)
-    (first / "d/edited").write_bytes(b"version 2 of it")
-    (first / "d/gone").unlink()
-    (first / "d/link").unlink()
-    for root in roots:
-        sync.reconcile(root)
-    assert content(second) == {"d": "folder", "d/edited": b"version 2 of it"}
+from tests.integration.syncing import Sync, content, deleted_and_replaced
 
 
 def test_what_a_sync_took_away_is_listed_and_restored_and_syncs_like_a_users_file(

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncer.cli.registry.roots import Registry
-from tests.integration.syncing import BLOCK, Sync, content
-from tests.integration.test_conflict_verbs import in_conflict
-from tests.integration.test_trash_verbs import deleted_and_replaced
+from tests.integration.syncing import BLOCK, Sync, content, deleted_and_replaced, in_conflict
 from tests.integration.watching import watching
 
 

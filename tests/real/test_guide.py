@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.real.guest import SYSTEM_PATH
 from tests.real.recipes import blocks, commands, environment_of, in_one_shell
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_commands_are_what_follows_a_dollar_in_a_fenced_block() -> None:

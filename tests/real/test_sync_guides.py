@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.ports import free_port
 from tests.real.guest import PROJECT, SYSTEM_PATH, make_disk
 from tests.real.recipes import Home, blocks, commands, environment_of, in_one_shell
-from tests.real.test_guide import free_port
 
 GUIDES = ("first-sync", "conflicts", "moving-a-root", "part-of-a-container", "two-laptops")
 """Those without a guest. Any order must do: what follows the README here would trip over what it left."""

@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests import effort
 from tests.soak.report import Report
-from tests.unit.blockfs.engine.test_snapshots_machine import SnapshotMachine
+from tests.unit.blockfs.engine.snapshots_machine import SnapshotMachine
 
 MINUTES: Final = 6
 STEPS: Final = 50

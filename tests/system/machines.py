@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from blockfs.runtime.mountinfo import read_mounts
 from tests.kit import starting
 
 BLOCKSYNC = Path(sys.executable).with_name("blocksync")
@@ -177,3 +178,17 @@ def content(root: Path) -> dict[str, bytes | str]:
             else:
                 found[key] = path.read_bytes()
     return found
+
+
+def is_mounted(path: Path) -> bool:
+    return any(mount.mountpoint == os.fsencode(path) for mount in read_mounts())
+
+
+def signal_and_wait(pid: int, number: int) -> None:
+    descriptor = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+        ready, _, _ = select.select([descriptor], [], [], 30)
+        assert ready, f"process {pid} did not end on signal {number}"
+    finally:
+        os.close(descriptor)

@@ -137,3 +137,15 @@ def shape(path: str | bytes | Path) -> tuple[object, ...]:
     info = os.lstat(path)
     size = None if stat.S_ISDIR(info.st_mode) else info.st_size
     return (oct(info.st_mode), info.st_nlink, info.st_uid, info.st_gid, size, info.st_rdev)
+
+
+class Dirent(ctypes.Structure):
+    """struct dirent of 64-bit Linux."""
+
+    _fields_ = (
+        ("d_ino", ctypes.c_uint64),
+        ("d_off", ctypes.c_int64),
+        ("d_reclen", ctypes.c_uint16),
+        ("d_type", ctypes.c_uint8),
+        ("d_name", ctypes.c_char * 256),
+    )

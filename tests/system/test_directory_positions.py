@@ -17,8 +17,7 @@ from typing import Final, Protocol
 
 import pytest
 
-from tests.system.posix import Pair
-from tests.system.test_posix_files import Dirent
+from tests.system.posix import Dirent, Pair
 
 FILES: Final = 400
 SYS_GETDENTS64: Final = 217  # x86-64

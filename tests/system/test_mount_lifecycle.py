@@ -17,21 +17,7 @@ from blockfs.mount.connection_limits import CONGESTION_THRESHOLD, LOWERED_DIRTY_
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
 from tests.conftest import Mounted
-from tests.system.machines import BLOCKSYNC, Machines
-
-
-def is_mounted(path: Path) -> bool:
-    return any(mount.mountpoint == os.fsencode(path) for mount in read_mounts())
-
-
-def signal_and_wait(pid: int, number: int) -> None:
-    descriptor = os.pidfd_open(pid)
-    try:
-        signal.pidfd_send_signal(descriptor, number)
-        ready, _, _ = select.select([descriptor], [], [], 30)
-        assert ready, f"process {pid} did not end on signal {number}"
-    finally:
-        os.close(descriptor)
+from tests.system.machines import BLOCKSYNC, Machines, is_mounted, signal_and_wait
 
 
 def test_a_mount_shows_its_type_and_volume(mounted: Mounted) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Mounted
-from tests.system.posix import MAKERS, Pair, answer
+from tests.system.posix import MAKERS, Dirent, Pair, answer
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.opendir.restype = _libc.readdir.restype = ctypes.c_void_p
@@ -163,18 +163,6 @@ def test_inode_numbers_and_dotdot_survive_a_remount(mounted: Mounted) -> None:
     mounted.umount()
     mounted.remount()
     assert numbers() == before
-
-
-class Dirent(ctypes.Structure):
-    """struct dirent of 64-bit Linux."""
-
-    _fields_ = (
-        ("d_ino", ctypes.c_uint64),
-        ("d_off", ctypes.c_int64),
-        ("d_reclen", ctypes.c_uint16),
-        ("d_type", ctypes.c_uint8),
-        ("d_name", ctypes.c_char * 256),
-    )
 
 
 def test_a_listing_goes_on_where_telldir_was(place: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.machines import BLOCKSYNC, Machines
-from tests.system.test_mount_lifecycle import is_mounted, signal_and_wait
+from tests.system.machines import BLOCKSYNC, Machines, is_mounted, signal_and_wait
 
 
 class Manager:

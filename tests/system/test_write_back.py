@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Mounted
-from tests.system.machines import Machines
-from tests.system.test_mount_lifecycle import signal_and_wait
+from tests.system.machines import Machines, signal_and_wait
 
 PROJECT = Path(__file__).parents[2]
 DATA = b"in the kernel's cache" * 1000

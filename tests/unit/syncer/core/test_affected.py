@@ -11,53 +11,30 @@ from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import (
-    Action,
     BaseRow,
     FileStat,
     Kind,
     Meta,
     Nid,
-    Node,
-    Plan,
     RelPath,
     RemoteStat,
     RemoteTag,
 )
 from syncer.core.partial.affected import Calm, Scope, Scoped, UnscopableError, is_unchanged
 from syncer.core.partial.listing_diff import Sieve
-from syncer.core.paths import PARK_FOLDER, path_in, split
-from syncer.core.planner.identify import Fresh, identify_local, identify_remote
+from syncer.core.paths import split
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.plan import make_plan
 from syncer.core.subtrees import touches
 from syncer.core.xattrs import Xattrs
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
-from tests.unit.syncer.core.trees import base_of, file, folder, folder_stat, local_tag
+from tests.unit.syncer.core.trees import base_of, essence, file, folder, folder_stat, local_tag, plan_of, wide_tree
 
 POLICY = Policy(host="pc", utc="T")
 SEEDS = effort.count("parts of a tree")
 # What is too large to travel is no difference, so a part is not told of it, and a plan of the whole may say less.
 LIMITS = Limits(base_steps=24, side_steps=2, lost_base=False, large_marks=False)
-
-
-def numbers() -> Fresh:
-    last = 1 << 30
-
-    def fresh() -> Nid:
-        nonlocal last
-        last += 1
-        return Nid(last)
-
-    return fresh
-
-
-def plan_of(base: BaseIndex, local: Sequence[FileStat], remote: Sequence[object], beside: int) -> Plan:
-    fresh = numbers()
-    here = identify_local(local, frozenset(), base, fresh)
-    there = identify_remote(remote, base, fresh)  # type: ignore[arg-type] # remote stats
-    return make_plan(base, here, there, POLICY, fresh, beside=beside)
 
 
 def calm_in(scenario: Scenario, stats: Sequence[FileStat], changed: frozenset[RelPath]) -> Calm:
@@ -128,29 +105,6 @@ def scoped(
     assert set(sieve.missing()) == deleted
     scope.changed(changed, deleted)
     return scope.finish(), stats
-
-
-def essence(plan: Plan) -> dict[str, object]:
-    """What a plan says, without the numbers it gives to new nodes."""
-    return {
-        "local": [_of(action) for action in plan.local],
-        "remote": [_of(action) for action in plan.remote],
-        "adopt": sorted(str(path_in(plan.local_state.tree, adopt.nid)) for adopt in plan.adopt),
-        "forget": sorted(plan.forget),
-        "notes": plan.notes,
-        "deletions": plan.deletions,
-        "digest": plan.digest,
-    }
-
-
-def _of(action: Action) -> tuple[object, ...]:
-    fields = {name: getattr(action, name) for name in action.__struct_fields__}
-    for name in ("nid", "parent", "copy_of", "after", "absorbed_by"):
-        if fields.get(name, 0) is not None and fields.get(name, 0) >= 1 << 30:
-            fields[name] = "new"
-    if fields["path"].startswith(PARK_FOLDER):
-        fields["path"] = "parked"
-    return type(action).__name__, *sorted((key, str(value)) for key, value in fields.items())
 
 
 @pytest.mark.parametrize("names", [0.0, 0.5, 1.0], ids=["by directory", "mixed", "by name"])
@@ -224,22 +178,6 @@ def test_a_named_change_needs_its_own_row_and_those_of_the_directories_above() -
     assert part.local == [seen, *(stat for stat in part.local if stat.path == b"d7")]
     assert part.beside == len(rows) - 2
     assert reader.listed == []
-
-
-def wide_tree(*, folders: int, files: int) -> dict[Nid, BaseRow]:
-    found: dict[Nid, BaseRow] = {}
-
-    def add(node: Node) -> Nid:
-        nid = Nid(1000 + len(found))
-        tag = RemoteTag(uuid=f"u{nid}", version=nid, etag="", size_bytes=0)
-        found[nid] = BaseRow(nid=nid, node=node, local=local_tag(nid), remote=tag)
-        return nid
-
-    for number in range(folders):
-        parent = add(folder(f"d{number}"))
-        for each in range(files):
-            add(file(f"f{each}", 7, parent=parent))
-    return found
 
 
 @pytest.mark.parametrize(("folds", "needed"), [(False, 2), (True, 101)])

@@ -14,7 +14,7 @@ from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.partial.listing_diff import Numbers, Sieve
 from tests.kit.rows import MemoryRows
-from tests.unit.syncer.core.test_affected import wide_tree
+from tests.unit.syncer.core.trees import wide_tree
 
 ROWS = wide_tree(folders=4, files=3)
 BASE = BaseIndex(ROWS.values())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.base import BaseIndex
 from syncer.core.model import (
+    Action,
     BaseRow,
     Content,
     FileStat,
@@ -24,13 +25,15 @@ from syncer.core.model import (
     Tag,
     meta_of,
 )
-from syncer.core.paths import paths_of
-from syncer.core.planner.identify import evidence
+from syncer.core.paths import PARK_FOLDER, path_in, paths_of
+from syncer.core.planner.identify import evidence, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan
 
 Nodes = dict[int, Node]
 POLICY = Policy(host="pc", utc="T")
+NEW = 1 << 30
+"""The first number that `plan_of` gives to a new node."""
 
 
 def content(number: int, size_bytes: int | None = None) -> Content:
@@ -136,3 +139,49 @@ def remote_file(path: str, number: int, *, uuid: int, version: int = 1, meta: Me
 
 def remote_folder(path: str, *, uuid: int) -> RemoteStat:
     return RemoteStat(path=RelPath(path.encode()), kind=Kind.DIRECTORY, meta=meta_of(0o755), tag=remote_tag(uuid))
+
+
+def plan_of(base: BaseIndex, local: Sequence[FileStat], remote: Sequence[object], beside: int) -> Plan:
+    numbers = fresh(NEW)
+    here = identify_local(local, frozenset(), base, numbers)
+    there = identify_remote(remote, base, numbers)  # type: ignore[arg-type] # remote stats
+    return make_plan(base, here, there, POLICY, numbers, beside=beside)
+
+
+def essence(plan: Plan) -> dict[str, object]:
+    """What a plan says, without the numbers it gives to new nodes."""
+    return {
+        "local": [_of(action) for action in plan.local],
+        "remote": [_of(action) for action in plan.remote],
+        "adopt": sorted(str(path_in(plan.local_state.tree, adopt.nid)) for adopt in plan.adopt),
+        "forget": sorted(plan.forget),
+        "notes": plan.notes,
+        "deletions": plan.deletions,
+        "digest": plan.digest,
+    }
+
+
+def _of(action: Action) -> tuple[object, ...]:
+    fields = {name: getattr(action, name) for name in action.__struct_fields__}
+    for name in ("nid", "parent", "copy_of", "after", "absorbed_by"):
+        if fields.get(name, 0) is not None and fields.get(name, 0) >= NEW:
+            fields[name] = "new"
+    if fields["path"].startswith(PARK_FOLDER):
+        fields["path"] = "parked"
+    return type(action).__name__, *sorted((key, str(value)) for key, value in fields.items())
+
+
+def wide_tree(*, folders: int, files: int) -> dict[Nid, BaseRow]:
+    found: dict[Nid, BaseRow] = {}
+
+    def add(node: Node) -> Nid:
+        nid = Nid(1000 + len(found))
+        tag = RemoteTag(uuid=f"u{nid}", version=nid, etag="", size_bytes=0)
+        found[nid] = BaseRow(nid=nid, node=node, local=local_tag(nid), remote=tag)
+        return nid
+
+    for number in range(folders):
+        parent = add(folder(f"d{number}"))
+        for each in range(files):
+            add(file(f"f{each}", 7, parent=parent))
+    return found

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import conflict_name
-from syncer.core.model import Content, FileStat, Kind, Meta, Nid, Node, RelPath
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, Node, RelPath
 from syncer.core.rows import Origin
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.identity import Folder, look_at_folder, write_marker
@@ -25,6 +28,7 @@ from syncer.ports.blocks import Receive
 BLOCK = 4096
 UUID = "11111111-2222-4333-8444-555555555555"
 NO_BASE = BaseIndex()
+P = RelPath
 
 
 def copy_name(name: bytes, content: Content | None, taken: Container[bytes]) -> bytes:
@@ -138,3 +142,25 @@ def by_path(observation: Observation) -> dict[bytes, FileStat]:
 
 def noise(seed: int, size: int) -> bytes:
     return random.Random(seed).randbytes(size)
+
+
+def with_root(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
+    """Open the root, do some work on it, close it."""
+
+    async def main() -> None:
+        root = place.open()
+        try:
+            await work(root)
+        finally:
+            await root.close()
+
+    trio.run(main)
+
+
+async def look(root: LocalDirectory) -> dict[bytes, Any]:
+    return by_path(await root.observe(NO_BASE, None))
+
+
+async def tag(root: LocalDirectory, path: bytes) -> LocalTag:
+    found: LocalTag = (await look(root))[path].tag
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,7 @@ from syncer.errors import LocalChangedError
 from syncer.local.folder import changes as changes_module
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import settled
-from tests.unit.syncer.local.folders import Elsewhere, Place, new_place, wanted
-from tests.unit.syncer.local.test_folder_root import P, tag, with_root
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return new_place(tmp_path)
+from tests.unit.syncer.local.folders import Elsewhere, P, Place, tag, wanted, with_root
 
 
 def at(step: str, act: Callable[[], None]) -> Callable[[str], None]:

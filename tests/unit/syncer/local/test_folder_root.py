@@ -5,7 +5,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import trio
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
-from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node, RelPath
+from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node
 from syncer.core.parts import Parts
 from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, RootIdentityError
@@ -27,43 +27,18 @@ from tests.unit.syncer.local.folders import (
     BLOCK,
     NO_BASE,
     Elsewhere,
+    P,
     Place,
     adopt,
     blocks_of,
     by_path,
     copy_name,
-    new_place,
+    look,
     noise,
+    tag,
     wanted,
+    with_root,
 )
-
-P = RelPath
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return new_place(tmp_path)
-
-
-def with_root(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        root = place.open()
-        try:
-            await work(root)
-        finally:
-            await root.close()
-
-    trio.run(main)
-
-
-async def look(root: LocalDirectory) -> dict[bytes, Any]:
-    return by_path(await root.observe(NO_BASE, None))
-
-
-async def tag(root: LocalDirectory, path: bytes) -> LocalTag:
-    found: LocalTag = (await look(root))[path].tag
-    return found
-
 
 # --- observing
 

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Coroutine
-from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 
 from syncer.core.model import Meta, RelPath
 from syncer.core.rows import Origin
@@ -19,23 +15,7 @@ from syncer.local.folder import small_files as portion_module
 from syncer.local.folder.assembly import temp_name
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.root import Applied
-from tests.unit.syncer.local.folders import BLOCK, NO_BASE, Elsewhere, Place, made_all, new_place, noise, wanted
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return new_place(tmp_path)
-
-
-def with_root(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        root = place.open()
-        try:
-            await work(root)
-        finally:
-            await root.close()
-
-    trio.run(main)
+from tests.unit.syncer.local.folders import BLOCK, NO_BASE, Elsewhere, Place, made_all, noise, wanted, with_root
 
 
 def temps(place: Place) -> list[str]:

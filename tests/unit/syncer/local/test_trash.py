@@ -5,40 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import trio
 
-from syncer.core.model import Kind, RelPath
+from syncer.core.model import Kind
 from syncer.errors import LocalChangedError
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.verbs import trash
-from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, Place, by_path, new_place, wanted
-
-P = RelPath
+from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, P, Place, by_path, wanted, with_root
 
 
 class Killed(BaseException):
     """The process ends here."""
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return new_place(tmp_path)
-
-
-def run(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        root = place.open()
-        try:
-            await work(root)
-        finally:
-            await root.close()
-
-    trio.run(main)
 
 
 async def look_again(root: LocalDirectory) -> None:
@@ -61,14 +41,14 @@ def killed_replace(place: Place, at: str, edit: Callable[[], None] | None) -> No
         with pytest.raises(Killed):
             await root.replace(P(b"file.txt"), staged, expect)
 
-    run(place, work)
+    with_root(place, work)
 
 
 @pytest.mark.parametrize("at", ["trash entry made", "moved to trash entry"])
 def test_killed_before_the_exchange_the_old_file_stands_and_ours_is_dropped(place: Place, at: str) -> None:
     (place.path / "file.txt").write_bytes(b"old")
     killed_replace(place, at, None)
-    run(place, look_again)
+    with_root(place, look_again)
     assert place.visible() == {"file.txt": b"old"}
     assert os.listdir(place.path / ".blocksync/trash") == []
 
@@ -76,7 +56,7 @@ def test_killed_before_the_exchange_the_old_file_stands_and_ours_is_dropped(plac
 def test_killed_after_the_exchange_the_old_version_is_in_the_trash(place: Place) -> None:
     (place.path / "file.txt").write_bytes(b"old")
     killed_replace(place, "exchanged", None)
-    run(place, look_again)
+    with_root(place, look_again)
     assert place.visible() == {"file.txt": b"theirs"}
     assert place.trashed() == [b"old"]
 
@@ -84,13 +64,13 @@ def test_killed_after_the_exchange_the_old_version_is_in_the_trash(place: Place)
 def test_killed_after_displacing_an_unseen_version_it_comes_back_as_a_copy(place: Place) -> None:
     (place.path / "file.txt").write_bytes(b"old")
     killed_replace(place, "exchanged", lambda: (place.path / "file.txt").write_bytes(b"mine, newer") and None)
-    run(place, look_again)
+    with_root(place, look_again)
     found = place.visible()
     assert found.pop("file.txt") == b"theirs"
     ((name, data),) = found.items()
     assert name.startswith("file (conflict here ")
     assert data == b"mine, newer"
-    run(place, look_again)
+    with_root(place, look_again)
     assert place.visible() == {"file.txt": b"theirs", name: data}
 
 
@@ -109,9 +89,9 @@ def test_killed_after_trashing_an_unseen_version_it_comes_back_to_its_place(plac
         with pytest.raises(Killed):
             await root.trash(P(b"file.txt"), Kind.FILE, expect)
 
-    run(place, work)
+    with_root(place, work)
     assert place.visible() == {}
-    run(place, look_again)
+    with_root(place, look_again)
     assert place.visible() == {"file.txt": b"mine, newer"}
     assert place.trashed() == []
 
@@ -129,7 +109,7 @@ def test_an_unseen_version_whose_folder_is_gone_comes_back_to_the_top(place: Pla
         (kept,) = await root.finish()
         assert b"/" not in kept
 
-    run(place, work)
+    with_root(place, work)
     assert list(place.visible().values()) == [b"old and more"]
 
 
@@ -149,14 +129,14 @@ def test_entries_settle_after_a_quiet_time_and_go_after_their_retention(
             assert len(names) == entries
             assert all(name.count("-") == parts - 1 for name in names)
 
-    run(place, work)
+    with_root(place, work)
 
 
 def test_what_is_not_ours_in_the_trash_folder_is_left_alone(place: Place) -> None:
-    run(place, look_again)
+    with_root(place, look_again)
     (place.path / ".blocksync/trash/notes").mkdir()
     (place.path / ".blocksync/trash/1-2-zz").mkdir()
-    run(place, look_again)
+    with_root(place, look_again)
     assert sorted(os.listdir(place.path / ".blocksync/trash")) == ["1-2-zz", "notes"]
 
 
@@ -170,7 +150,7 @@ def test_a_version_that_vanished_between_plan_and_trash_is_a_change(place: Place
             await root.trash(P(b"file.txt"), Kind.FILE, expect)
         assert os.listdir(place.path / ".blocksync/trash") == []
 
-    run(place, work)
+    with_root(place, work)
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])

@@ -28,12 +28,10 @@ from syncer.remote.pithos.container import ContainerInfo
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import Limits, Scenario
-from tests.unit.syncer.core.test_affected import essence, plan_of
-from tests.unit.syncer.core.trees import content
-from tests.unit.syncer.local.test_volume_tree import base_row, row
+from tests.unit.syncer.core.trees import content, essence, plan_of
+from tests.unit.syncer.local.inodes import ROOTS, base_row, row
 
 SEEDS = effort.count("parts of a volume")
-ROOTS = {1: RelPath(b""), 90: RelPath(b".blocksync"), 91: RelPath(b".blocksync/park")}
 RULES = IgnoreRules()
 
 

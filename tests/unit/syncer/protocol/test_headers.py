@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Kind, Meta, meta_of
 from syncer.core.xattrs import MAX_BYTES
 from syncer.protocol.pithos import headers
@@ -14,25 +13,10 @@ from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from tests import strategies
 from tests.golden.recorded import exchanges
 
-text = st.text(st.characters(blacklist_categories=["Cs"]), max_size=20)
-keys = text.filter(lambda key: key == key.lower() and 0 < len(key) <= 20)
-metas = st.dictionaries(keys, text, max_size=5)
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
-states = st.builds(
-    ObjectState,
-    size_bytes=st.integers(0, 1 << 60),
-    object_hash=st.binary(min_size=32, max_size=32).map(ObjectHash),
-    uuid=st.uuids().map(str),
-    version=st.integers(1, 1 << 60),
-    modified_us=st.integers(0, 1 << 52),
-    content_type=st.sampled_from(["application/octet-stream", "application/directory", "text/plain; charset=x"]),
-    modified_by=text,
-    meta=metas,
-)
 
-
-@given(states)
+@given(strategies.object_states)
 def test_an_object_survives_its_headers(state: ObjectState) -> None:
     fields = headers.object_headers(state) | {"Content-Length": str(state.size_bytes)}
     assert headers.object_state(fields.items()) == state

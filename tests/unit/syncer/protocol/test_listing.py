@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from syncer.protocol.pithos import faults, listing
 from syncer.protocol.pithos.faults import Fault
 from syncer.protocol.pithos.listing import ContainerRow, ListingError, ObjectRow, VersionRow
-from tests.unit.syncer.protocol.test_headers import states
-from tests.unit.syncer.protocol.test_names import safe_names
+from tests.strategies import object_names, object_states
 
 SYNNEFO_ROW = (
     b'{"available":1,"hash":"","name":"f1","bytes":4195304,"x_object_version_timestamp":"1795169379.316454",'
@@ -20,7 +19,7 @@ SYNNEFO_ROW = (
 )
 
 
-@given(st.lists(st.builds(ObjectRow, name=safe_names, state=states), max_size=3))
+@given(st.lists(st.builds(ObjectRow, name=object_names, state=object_states), max_size=3))
 def test_object_rows_survive(rows: list[ObjectRow]) -> None:
     assert listing.decode_objects(listing.encode_objects(rows)) == rows
 
@@ -29,7 +28,7 @@ def test_object_rows_survive(rows: list[ObjectRow]) -> None:
     st.lists(
         st.builds(
             ContainerRow,
-            name=safe_names,
+            name=object_names,
             count=st.integers(0, 1 << 50),
             size_bytes=st.integers(0, 1 << 60),
             modified_us=st.integers(1, 1 << 52),
@@ -77,7 +76,7 @@ def test_a_damaged_version_list_is_refused(body: bytes) -> None:
         listing.decode_versions(body)
 
 
-@given(st.sampled_from([400, 401, 404, 409, 412, 418]), safe_names, safe_names)
+@given(st.sampled_from([400, 401, 404, 409, 412, 418]), object_names, object_names)
 def test_faults_survive(code: int, message: str, details: str) -> None:
     fault = Fault(code=code, message=message, details=details)
     assert faults.decode_fault(code, faults.encode_fault(fault)) == fault

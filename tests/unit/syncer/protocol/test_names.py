@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from syncer.errors import UnsafeNameError
 from syncer.protocol.pithos import names
+from tests import strategies
 
 UNSAFE = [
     "",
@@ -45,11 +46,6 @@ SAFE = [
     ".blocksync/park/7",
 ]
 
-segments = st.text(
-    st.characters(blacklist_categories=["Cs", "Cc"], blacklist_characters="/"), min_size=1, max_size=20
-).filter(lambda segment: segment not in {".", ".."})
-safe_names = st.lists(segments, min_size=1, max_size=6).map("/".join)
-
 
 @pytest.mark.parametrize("name", UNSAFE)
 def test_an_unsafe_name_is_refused_in_both_directions(name: str) -> None:
@@ -75,7 +71,7 @@ def test_a_path_that_is_not_utf8_has_no_name() -> None:
         names.name_from_path(b"a/\xff")
 
 
-@given(safe_names)
+@given(strategies.object_names)
 @example("%2F")
 @example("a%2Fb/é~")
 def test_names_survive_url_and_path(name: str) -> None:

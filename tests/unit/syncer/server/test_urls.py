@@ -8,7 +8,7 @@ from hypothesis import given
 from syncer.protocol.pithos.names import quote_name
 from syncer.server.errors import BadRequest
 from syncer.server.http.urls import Level, parse_reference, parse_target
-from tests.unit.syncer.protocol.test_names import safe_names
+from tests.strategies import object_names
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_unsafe_or_unreadable_path_is_refused(path: bytes) -> None:
         parse_target(path, b"")
 
 
-@given(safe_names)
+@given(object_names)
 def test_every_safe_name_arrives(name: str) -> None:
     quoted = quote_name(name)
     assert parse_target(b"/a/c/" + quoted.encode(), b"").name == name
