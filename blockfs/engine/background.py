@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from blockfs.engine.content.filestate import Stores
+from blockfs.engine.context import Stores
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.flush import Flusher

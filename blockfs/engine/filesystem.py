@@ -14,9 +14,10 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.background import Background
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.content.files import Files
-from blockfs.engine.content.filestate import FileTable, Stores
+from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.reader import Reader
 from blockfs.engine.content.staging import StagingDirectory, probe
+from blockfs.engine.context import Stores
 from blockfs.engine.copies.apply import Apply
 from blockfs.engine.copies.clone import Cloner
 from blockfs.engine.copies.freeze import Instants

@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from blockfs.engine.content.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
-from blockfs.engine.content.pagemap import PAGE, PageMap
+from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.generation import StagedGeneration
+from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.reader import Reader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import FlushFailedError, check_readable, check_sound, failure_of, tell
 from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
@@ -239,10 +242,9 @@ class Files:
         done = min(written - (offset - start), len(data))
         assert done > 0, "whole pages were written, and the first one has a byte of the data"
         pages = (start + written - 1) // PAGE - start // PAGE + 1
-        added = generation.pages.add(start // PAGE, pages)
+        added = generation.mark(start // PAGE, pages)
         if state.failures is not None:
             state.failures.rewritten(start // PAGE, pages)
-        self._table.staged_pages += added
         self._room.used(added * PAGE)
         state.touch(row, self._stores.clock.now_ns() if stamps else None, time.monotonic())
         state.size_bytes = max(state.size_bytes, offset + done)
@@ -280,11 +282,7 @@ class Files:
     ) -> int:
         file = self._table.staging_file(state, generation, range_index)
         length = sum(len(part) for part in parts)
-        unsynced = generation.unsynced.get(range_index)
-        if unsynced is None:
-            unsynced = generation.unsynced[range_index] = PageMap(self._stores.block_size)
-        # More than is written in the end does no harm: what counts is what is staged, too.
-        unsynced.add((range_index * RANGE + within) // PAGE, -(-length // PAGE))
+        generation.will_change(range_index, (range_index * RANGE + within) // PAGE, -(-length // PAGE))
         with self._stores.staging.using(file) as fd, translated("staging"):
             written, failure = write_pages(fd, parts, within)
             if failure is None:

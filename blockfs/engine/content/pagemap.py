@@ -102,7 +102,7 @@ class PageMap:
         Returns:
             How many of them it had.
         """
-        gone = PageMap(self.pages_per_block * PAGE)
+        gone = self.empty()
         gone.add(first_page, pages)
         return self.subtract(gone)
 
@@ -120,16 +120,22 @@ class PageMap:
         removed, self.masks, self.count = self.count - count, masks, count
         return removed
 
-    def unite(self, other: PageMap) -> None:
-        """Note the pages of another map, too."""
+    def unite(self, other: PageMap) -> int:
+        """Note the pages of another map, too; returns how many of them it lacked."""
+        before = self.count
         for index, mask in other.masks.items():
             old = self.masks.get(index, 0)
             self.masks[index] = old | mask
             self.count += (mask & ~old).bit_count()
+        return self.count - before
+
+    def empty(self) -> PageMap:
+        """A map of no pages, for the same blocks."""
+        return PageMap(self.pages_per_block * PAGE)
 
     def copy(self) -> PageMap:
         """A map of the same pages."""
-        made = PageMap(self.pages_per_block * PAGE)
+        made = self.empty()
         made.masks, made.count = dict(self.masks), self.count
         return made
 
@@ -138,7 +144,7 @@ class PageMap:
         if len(self.masks) * self.pages_per_block < pages:
             end = first_page + pages
             return any(start < end and first_page < start + run for start, run in self.extents())
-        wanted = PageMap(self.pages_per_block * PAGE)
+        wanted = self.empty()
         wanted.add(first_page, pages)
         return any(self.masks.get(index, 0) & mask for index, mask in wanted.masks.items())
 

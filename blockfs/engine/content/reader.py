@@ -12,9 +12,10 @@ from typing import NamedTuple
 from blockfs.blocks.extents import spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
-from blockfs.engine.content.filestate import StagedGeneration, Stores
+from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.pagemap import BELOW, ZEROS, plan
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, read_range
+from blockfs.engine.context import Stores
 
 
 class Segment(NamedTuple):

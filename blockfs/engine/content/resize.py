@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.engine.content.filestate import MAX_SIZE, FileState, FileTable, StagedGeneration, Stores
+from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.leaves import set_blocks
-from blockfs.engine.content.pagemap import PAGE
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import record
 from blockfs.errors import FsError, MissingBlockError, WouldBlock
 
@@ -111,7 +112,10 @@ class Resizer:
         state.size_bytes = size_bytes
         state.note_cut(size_bytes)
         record(self._stores, state)
-        self._cut_generations(state, size_bytes)
+        voided = self._table.cut_generations(state, size_bytes)
+        if voided:
+            state.close_generation()
+        self._table.drop_generations(state, [generation for generation in voided if not generation.pages])
         tree.truncate_leaves(state.ino, block_count(size_bytes, self._stores.block_size))
         if cut is not None:
             tree.keep(cut.hold)
@@ -121,31 +125,6 @@ class Resizer:
         elif row.size_bytes > size_bytes:
             # What is not flushed yet stays unpublished, but the size must not promise bytes that are cut.
             tree.put_inode(replace(state.live(row), size_bytes=size_bytes), content_changed=True)
-
-    def _cut_generations(self, state: FileState, size_bytes: int) -> None:
-        """Make staged data void from `size_bytes` on."""
-        tree, table = self._stores.tree, self._table
-        first_void = -(-size_bytes // PAGE)
-        empty: list[StagedGeneration] = []
-        touched = False
-        for generation in state.generations:
-            straddles = size_bytes % PAGE and generation.pages.has(size_bytes // PAGE)
-            removed = generation.pages.cut(first_void)
-            table.staged_pages -= removed
-            if not (removed or straddles):
-                continue
-            touched = True
-            if not generation.pages:
-                empty.append(generation)
-                continue
-            if size_bytes < generation.valid_below:
-                generation.valid_below = size_bytes
-                for range_index in generation.named:
-                    tree.put_generation(generation.row(state.ino, range_index))
-        if touched:
-            # Its file still has the old bytes: what is written there from now on goes to a new file.
-            state.is_open = False
-        table.drop_generations(state, empty)
 
     def _publish(self, state: FileState) -> None:
         """Put the present size and times into the tree; all data are flushed, or void."""

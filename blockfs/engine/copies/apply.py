@@ -21,8 +21,10 @@ from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, BlockId
-from blockfs.engine.content.filestate import MAX_SIZE, FileTable, Stores
+from blockfs.engine.content.filestate import MAX_SIZE
+from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.leaves import set_run
+from blockfs.engine.context import Stores
 from blockfs.engine.names.acl import ACCESS
 from blockfs.engine.names.attributes import MODE_BITS, SPECIAL_BITS, AttributeChanges, Caller, RenameFlags
 from blockfs.engine.names.namespace import Namespace
@@ -422,7 +424,7 @@ class Apply:
         if state is None:
             return
         has_lost = state.failures is not None and bool(state.failures.pages)
-        if state.generations or not state.is_published or has_lost:
+        if has_lost or not state.is_sealed:
             raise RefusedError(Reason.CHANGED)
 
     def _rename(self, place: Place, to: Place) -> None:

@@ -10,7 +10,9 @@ import errno
 
 from msgspec.structs import replace
 
-from blockfs.engine.content.filestate import FileState, FileTable, Stores
+from blockfs.engine.content.filestate import FileState
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import check_sound
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.names.namespace import Namespace

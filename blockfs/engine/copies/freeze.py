@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from blockfs.engine.content.filestate import FileState, FileTable, Stores
-from blockfs.engine.content.pagemap import PAGE
+from blockfs.engine.content.filestate import FileState
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import check_sound
 from blockfs.engine.durable.sealer import Sealer
@@ -56,8 +57,7 @@ class Instants:
             with self._stores.lock:
                 self._check_sound(source)
                 unsealed = self._unsealed(source)
-                pages = sum(generation.pages.count for state in unsealed for generation in state.generations)
-            if pages * PAGE <= _LITTLE_BYTES:
+            if sum(state.staged_bytes for state in unsealed) <= _LITTLE_BYTES:
                 break
             self._sealer.seal_existing([state.ino for state in unsealed], stop)
         with held(self._stores.tree.copying, pause_of(stop)), self._view_of(source) as view:
@@ -110,11 +110,7 @@ class Instants:
 
     def _unsealed(self, source: int) -> list[FileState]:
         """Files of the subtree that the tree does not tell everything of. Under the lock."""
-        return [
-            state
-            for state in self._table.all()
-            if (state.generations or not state.is_published) and self._is_in(state.ino, source)
-        ]
+        return [state for state in self._table.all() if not state.is_sealed and self._is_in(state.ino, source)]
 
     def _is_in(self, ino: int, source: int) -> bool:
         if ino == source:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import msgspec
 
-from blockfs.engine.content.filestate import Stores
+from blockfs.engine.context import Stores
 from blockfs.engine.copies.freeze import Instants
 from blockfs.engine.copies.subtree_copy import SubtreeCopy, unfinished_name
 from blockfs.engine.copies.subtree_delete import SubtreeRemoval

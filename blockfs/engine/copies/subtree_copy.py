@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from blockfs.blocks.ids import LeafKey
-from blockfs.engine.content.filestate import Stores
+from blockfs.engine.context import Stores
 from blockfs.engine.names.newnames import LEAF_BYTES, NAME_BYTES
 from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.errors import CorruptionError

@@ -12,7 +12,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from blockfs.blocks.hashing import LEAF_IDS
-from blockfs.engine.content.filestate import Stores
+from blockfs.engine.context import Stores
 from blockfs.engine.names.inodes import Inodes
 from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.tree.schema import SNAPSHOTS_INO, Inode, Kind

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from blockfs.engine.content.filestate import Stores
+from blockfs.engine.context import Stores
 from blockfs.engine.space.ballast import Ballast
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.space import host_space

@@ -12,9 +12,12 @@ import errno
 from contextlib import suppress
 from typing import Final
 
-from blockfs.engine.content.filestate import FileState, FileTable, StagedGeneration, Stores
+from blockfs.engine.content.filestate import FileState
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.pagemap import PAGE, PageMap
 from blockfs.engine.content.staging import RANGE, HostIoError, punch
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failures import Failures
 from blockfs.errors import BlockfsError
@@ -138,10 +141,10 @@ def note_failure(
         return None
     lost.intersect(generation.pages)
     newer = state.generations[state.generations.index(generation) + 1 :]
-    table.staged_pages -= generation.pages.subtract(lost)
+    generation.lose(lost)
     _make_holes(stores, generation, range_index, lost)
     if state.newest is generation:
-        state.is_open = False  # what is written from now on goes to a file that has not failed
+        state.close_generation()  # what is written from now on goes to a file that has not failed
     if not generation.pages:
         table.drop_generations(state, [generation])
     for one in newer:

@@ -16,9 +16,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from blockfs.engine.content.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
+from blockfs.engine.content.filestate import FileState, LowWater
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.pagemap import PageMap
 from blockfs.engine.content.staging import StagingFile
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, record, write_down
 from blockfs.errors import BlockfsError

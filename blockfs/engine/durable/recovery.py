@@ -8,12 +8,13 @@ does not name are superfluous: their data are sealed, or void, or were never flu
 from __future__ import annotations
 
 from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
-from blockfs.engine.content.filestate import FileState, FileTable, StagedGeneration, Stores
-from blockfs.engine.content.pagemap import PAGE, PageMap
-from blockfs.engine.content.staging import RANGE_SHIFT, data_extents
+from blockfs.engine.content.filestate import FileState
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import recall
 from blockfs.errors import CorruptionError
 from blockfs.tree.schema import Generation, Kind
@@ -84,24 +85,17 @@ def _recover_file(
     stores: Stores, state: FileState, rows: list[Generation], table: FileTable, *, was_clean: bool
 ) -> None:
     """Rebuild one file's generations, oldest first, all closed."""
-    by_number: dict[int, StagedGeneration] = {}
-    for row in sorted(rows, key=lambda one: (one.generation, one.range_index)):
-        generation = by_number.setdefault(row.generation, StagedGeneration(row.generation, stores.block_size))
-        generation.valid_below = min(generation.valid_below, row.valid_below)
-        file = stores.staging.existing((row.ino, row.range_index, row.generation))
-        generation.files[row.range_index] = file
-        generation.named.add(row.range_index)
-        found = PageMap(stores.block_size)
-        with stores.staging.using(file) as fd:
-            for offset, length in data_extents(fd):
-                found.add(((row.range_index << RANGE_SHIFT) + offset) // PAGE, length // PAGE)
-        generation.pages.unite(found)
-        if not was_clean:
-            generation.note_unsynced(row.range_index, found)
-    for generation in by_number.values():
-        _cut(stores, state, generation)
-        state.generations.append(generation)
-        table.adopt(generation)
+    by_number = attrgetter("generation")
+    for number, ranges in groupby(sorted(rows, key=by_number), by_number):
+        generation = table.revive(state, number)
+        for row in ranges:
+            generation.valid_below = min(generation.valid_below, row.valid_below)
+            file = stores.staging.existing((row.ino, row.range_index, row.generation))
+            generation.files[row.range_index] = file
+            generation.named.add(row.range_index)
+        generation.find(stores.staging, is_synced=was_clean)
+    # Durably: the file may grow again before they are sealed, and must not show then what was never published.
+    table.cut_generations(state, state.size_bytes)
 
 
 def _distrust(stores: Stores, table: FileTable, state: FileState) -> None:
@@ -112,13 +106,3 @@ def _distrust(stores: Stores, table: FileTable, state: FileState) -> None:
     """
     stores.tree.put_inode(table.row(state.ino), content_changed=True)
     state.stamp += 1
-
-
-def _cut(stores: Stores, state: FileState, generation: StagedGeneration) -> None:
-    """Void what lies beyond the published size, durably: the file may grow again before this generation is sealed."""
-    limit = min(generation.valid_below, state.size_bytes)
-    generation.pages.cut(-(-limit // PAGE))
-    if limit < generation.valid_below:
-        generation.valid_below = limit
-        for range_index in generation.named:
-            stores.tree.put_generation(generation.row(state.ino, range_index))

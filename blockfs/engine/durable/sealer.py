@@ -18,11 +18,14 @@ from typing import Final
 
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
-from blockfs.engine.content.filestate import FileState, FileTable, LowWater, StagedGeneration, Stores
+from blockfs.engine.content.filestate import FileState, LowWater
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.content.pagemap import PageMap, staged_blocks
 from blockfs.engine.content.reader import Reader
 from blockfs.engine.content.staging import translated
+from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, write_down
 from blockfs.engine.durable.flush import publish_size
@@ -54,7 +57,7 @@ class _Job:
     __slots__ = ("cut_at", "frozen", "hold", "ids", "is_spliced", "low_water", "size_bytes", "stamp", "state")
 
     def __init__(self, state: FileState, hold: EpochHold) -> None:
-        state.is_open = False
+        state.close_generation()
         self.state = state
         self.hold = hold
         self.frozen: list[StagedGeneration] = list(state.generations)
@@ -112,7 +115,7 @@ class Sealer:
             BlockfsError: See `seal`.
         """
         with self._stores.lock:
-            inos = [state.ino for state in self._table.all() if state.generations or not state.is_published]
+            inos = [state.ino for state in self._table.all() if not state.is_sealed]
         self.seal_existing(inos, stop)
 
     def seal_existing(self, inos: Iterable[int], stop: Stop = never) -> None:
@@ -220,9 +223,9 @@ class Sealer:
         while not self._table.has_room(ino, length):
             if self._stores.config.background:
                 self.kick()
-                with self._table.room:
+                with self._table.drained:
                     if not self._table.has_room(ino, length):
-                        self._table.room.wait(timeout=0.5)
+                        self._table.drained.wait(timeout=0.5)
                 self._check_hope(ino, length)
             else:
                 self.seal_all()

@@ -17,7 +17,7 @@ import pytest
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.engine.config import EngineConfig
-from blockfs.engine.content.filestate import FileTable
+from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.staging import StagingDirectory
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.flush import Flusher

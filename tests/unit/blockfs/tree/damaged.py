@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.environment import close_environment
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.engine.content.filestate import Stores
+from blockfs.engine.context import Stores
 from blockfs.engine.copies.subtree_copy import SubtreeCopy, unfinished_name
 from blockfs.tree.check import Examination
 from blockfs.tree.draft import StagedFile, StagingKey, World

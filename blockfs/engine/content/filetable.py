@@ -1,0 +1,177 @@
+"""All file states of a mount, and how much is staged."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from blockfs.engine.content.filestate import FileState
+from blockfs.engine.content.generation import StagedGeneration, StagedPages
+from blockfs.engine.content.pagemap import PAGE
+from blockfs.engine.content.staging import StagingFile
+from blockfs.engine.context import Stores
+from blockfs.engine.gate import WriteGate
+from blockfs.errors import FsError
+from blockfs.tree.schema import Inode, Kind
+
+_FREE_SHARE: Final = 4  # of the host's free bytes may be staged
+_MIN_LIMIT_BYTES: Final = 256 << 20
+_LITTLE_SHARE: Final = 64  # of the limit: a file that has no more staged than this may go
+_SPARE_SHARE: Final = 8  # this part of the limit beyond it
+
+
+class FileTable:
+    """All file states of a mount, and how much is staged. Guarded by the engine's lock."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._states: dict[int, FileState] = {}
+        self._last_generation = 0
+        self._staged = StagedPages()
+        self.staged_limit_bytes = stores.config.staged_limit_bytes
+        self.gate = WriteGate(stores.lock)
+        self.on_failure: Callable[[int], None] = lambda _ino: None
+        """Called after the host failed to write pages of an inode, without any lock: the kernel still shows them."""
+        self.drained = threading.Condition(stores.lock)
+        """Notified when staged data went away."""
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of all staged pages."""
+        return self._staged.count * PAGE
+
+    def fit_limit(self, free_bytes: int) -> None:
+        """Stage less where the host has little room: the blocks that sealing makes come on top."""
+        share = max((free_bytes + self.staged_bytes) // _FREE_SHARE, _MIN_LIMIT_BYTES)
+        self.staged_limit_bytes = min(self._stores.config.staged_limit_bytes, share)
+
+    def has_room(self, ino: int, length: int) -> bool:
+        """Whether `length` more bytes of a file may be staged now.
+
+        A file that has little staged waits later than others: a database's page need not stand behind somebody's
+        stream, for as long as it takes to seal a group of blocks.
+        """
+        staged_bytes, limit = self.staged_bytes, self.staged_limit_bytes
+        if not staged_bytes or staged_bytes + length <= limit:
+            return True
+        state = self._states.get(ino)
+        has_little = state is None or state.staged_bytes <= limit // _LITTLE_SHARE
+        return has_little and staged_bytes + length <= limit + limit // _SPARE_SHARE
+
+    def all(self) -> list[FileState]:
+        """The states of now: a copy, to be looked through without the lock."""
+        return list(self._states.values())
+
+    def peek(self, ino: int) -> FileState | None:
+        """The state of a file, if it has one."""
+        return self._states.get(ino)
+
+    def get(self, ino: int) -> FileState:
+        """The state of a file; made from its row if it has none.
+
+        Raises:
+            FsError: ENOENT: no such inode; EISDIR or EINVAL: not a regular file.
+        """
+        state = self._states.get(ino)
+        if state is None:
+            state = self._states[ino] = FileState(self.row(ino))
+        return state
+
+    def row(self, ino: int) -> Inode:
+        """The inode's row of a regular file.
+
+        Raises:
+            FsError: ENOENT: no such inode; EISDIR or EINVAL: not a regular file.
+        """
+        inode = self._stores.tree.inode(ino)
+        if inode is None:
+            raise FsError(errno.ENOENT, f"inode {ino}")
+        if inode.kind is not Kind.FILE:
+            raise FsError(errno.EISDIR if inode.kind is Kind.DIRECTORY else errno.EINVAL, f"inode {ino}")
+        return inode
+
+    def writable_row(self, ino: int) -> Inode:
+        """The inode's row of a regular file that may change.
+
+        Raises:
+            FsError: As `row`; EROFS: it is in a snapshot.
+        """
+        inode = self.row(ino)
+        if inode.is_frozen:
+            raise FsError(errno.EROFS, f"inode {ino} is in a snapshot")
+        return inode
+
+    def settle(self, state: FileState) -> None:
+        """Forget a state that says nothing the tree doesn't. One that was forgotten may have a successor: not that."""
+        if state.is_idle and self._states.get(state.ino) is state:
+            del self._states[state.ino]
+
+    # --- staged generations ---
+
+    def revive(self, state: FileState, number: int) -> StagedGeneration:
+        """A generation of an earlier mount, closed; its files are still to be added. Call it oldest first."""
+        self._last_generation = max(self._last_generation, number)
+        return self._add_generation(state, number)
+
+    def open_generation(self, state: FileState) -> StagedGeneration:
+        """The generation that takes a file's writes; a new one if there is none."""
+        if not state.is_open:
+            self._last_generation += 1
+            self._add_generation(state, self._last_generation)
+            state.is_open = True
+        return state.generations[-1]
+
+    def _add_generation(self, state: FileState, number: int) -> StagedGeneration:
+        generation = StagedGeneration(number, self._stores.block_size, self._staged)
+        state.generations.append(generation)
+        return generation
+
+    def staging_file(self, state: FileState, generation: StagedGeneration, range_index: int) -> StagingFile:
+        """The staging file of a range; made if there is none.
+
+        Raises:
+            NoSpaceError: The host is full.
+        """
+        file = generation.files.get(range_index)
+        if file is None:
+            file = self._stores.staging.create((state.ino, range_index, generation.number))
+            generation.files[range_index] = file
+        return file
+
+    def cut_generations(self, state: FileState, size_bytes: int) -> list[StagedGeneration]:
+        """Void what is staged of a file from a byte offset on, also for the next mount; returns those that had some.
+
+        Their files still have the old bytes: nothing may be written there any more.
+        """
+        cut = [generation for generation in state.generations if generation.cut(size_bytes)]
+        for generation in cut:
+            for range_index in generation.named:
+                self._stores.tree.put_generation(generation.row(state.ino, range_index))
+        return cut
+
+    def drop_generations(self, state: FileState, dropped: list[StagedGeneration]) -> None:
+        """Take generations out of a file whose data are elsewhere, or void.
+
+        Their rows go with the current change set; their files go when that is durable: a crash before finds both.
+        """
+        tree, staging = self._stores.tree, self._stores.staging
+        for generation in dropped:
+            for range_index in generation.named:
+                tree.drop_generation(generation.row(state.ino, range_index))
+            generation.drop()
+            for file in generation.files.values():
+                tree.on_durable(partial(staging.doom, file))
+        numbers = {generation.number for generation in dropped}
+        if state.is_open and state.generations[-1].number in numbers:
+            state.close_generation()
+        state.generations = [kept for kept in state.generations if kept.number not in numbers]
+        self.drained.notify_all()
+
+    def discard(self, state: FileState) -> None:
+        """Drop everything of a file whose inode is being removed."""
+        state.discarded = True
+        self.drop_generations(state, list(state.generations))
+        self._states.pop(state.ino, None)
