@@ -120,6 +120,9 @@ KNOB: Final = {
     "trials on a LAN": Counts("trials", 3, 64, 64, "system/test_lan_trials.py"),
     "pulls beside a neighbour": Counts("ways", 1, 6, 6, "integration/test_lan_pulls.py"),
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
+    "looks at a root": Counts("rounds per kind of root", 6, 60, 400, "contract/test_looks.py"),
+    "versions of a share": Counts("rounds per remote", 4, 40, 300, "contract/test_engine_writes.py"),
+    "servers that go away": Counts("messages each", 1, 12, 40, "contract/test_engine_writes.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
 }
 

@@ -109,6 +109,7 @@ def scoped(
 
 @pytest.mark.parametrize("names", [0.0, 0.5, 1.0], ids=["by directory", "mixed", "by name"])
 def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
+    """L5, of a folder, by its rule: tests/contract/test_looks.py has it on real roots."""
     smaller = 0
     for seed in range(SEEDS):
         scenario = Scenario(seed * HISTORIES, LIMITS)

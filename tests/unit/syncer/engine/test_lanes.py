@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import trio
 import trio.testing
 
@@ -9,8 +7,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.engine.lanes import Lanes
-from tests.unit.syncer.engine.devices import assert_at_rest, devices
-from tests.unit.syncer.local.folders import BLOCK, noise
+from tests.unit.syncer.local.folders import BLOCK
 
 
 def block_list(*contents: bytes) -> BlockList:
@@ -50,15 +47,3 @@ def test_files_without_a_common_block_go_side_by_side() -> None:
 def test_holes_are_no_common_blocks() -> None:
     assert block_list(b"").ids == ZERO_BLOCK
     assert order(block_list(b"a", b""), block_list(b"b", b""))[:2] == ["+0", "+1"]
-
-
-def test_blocks_that_several_new_files_share_travel_once(tmp_path: Path) -> None:
-    """R11. Breaks when files are transferred side by side without looking at what they share."""
-    first, second = devices(tmp_path, "a", "b")
-    shared = noise(1, 40 * BLOCK)
-    for number in range(12):
-        first.write(f"image-{number}", shared + noise(number + 2, 3 * BLOCK))
-    assert first.reconcile().traffic["blocks_sent"] == 40 + 12 * 3
-    assert second.reconcile().traffic["blocks_received"] == 40 + 12 * 3
-    assert second.everything() == first.everything()
-    assert_at_rest(first, second)

@@ -185,6 +185,7 @@ def scoped(volume: Volume, found: Journal, scenario: Scenario) -> Scoped:
 
 
 def test_the_plan_of_a_volumes_part_is_the_plan_of_the_whole() -> None:
+    """L5, of a volume, by its rule: tests/contract/test_looks.py has it on real mounts."""
     smaller = 0
     for seed in range(SEEDS):
         scenario = Scenario(seed, Limits(base_steps=14, side_steps=3, lost_base=False))

@@ -1,0 +1,233 @@
+"""What a remote promises of writes, as the engine relies on it, on every remote: pins R1 and R9.
+
+Seen through cycles of devices and what they book, so it holds whatever the interface of a remote is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+import trio
+from msgspec.structs import replace
+
+from syncer.core.model import Action, Node, RemoteTag, Side
+from syncer.engine.report import Report
+from syncer.errors import RemoteUnavailableError, SyncerError
+from syncer.remote.client import CloudClient, Counters
+from syncer.remote.http.retry import Retry
+from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request
+from syncer.remote.memory import MemoryClient, MemoryContainer
+from syncer.remote.pithos.client import PithosClient
+from syncer.remote.url import parse_url
+from tests import effort
+from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, Remote, ServeRemote, serve_process
+from tests.fakes.pithos import FakePithos
+from tests.kit.user import User
+from tests.unit.syncer.engine.devices import Device
+from tests.unit.syncer.local.folders import new_place, noise
+
+ROUNDS: Final = effort.count("versions of a share")
+DEATHS: Final = effort.count("servers that go away")
+NEVER: Final = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
+    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
+        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+
+
+@pytest.fixture(params=["memory", "fake", "serve"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    return remotes[request.param]
+
+
+@dataclass
+class Death:
+    """The server goes away: at a message, before or after it was carried out, and from then on."""
+
+    at: int = NEVER
+    answered: bool = True
+    seen: int = 0
+
+    def leaves(self) -> bool:
+        """Count a message; whether it is carried out."""
+        self.seen += 1
+        return self.seen < self.at or (self.seen == self.at and self.answered)
+
+    def arrives(self) -> bool:
+        """Whether its reply is heard."""
+        return self.seen < self.at
+
+
+class Wire:
+    """A transport to a server that goes away."""
+
+    def __init__(self, inner: HttpTransport, death: Death) -> None:
+        self._inner, self._death = inner, death
+
+    async def send(self, request: Request) -> Reply:
+        if not self._death.leaves():
+            raise ReplyLostError("gone")
+        with trio.CancelScope(shield=True):  # else the server might carry it out while the next cycle looks
+            reply = await self._inner.send(request)
+        if not self._death.arrives():
+            raise ReplyLostError("gone")
+        return reply
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def mortal(remote: Remote, death: Death) -> CloudClient:
+    """A client of a server that goes away."""
+    if isinstance(remote, FakeRemote | ServeRemote):
+        url, counters = parse_url(remote.url), Counters()
+        transport = Wire(HttpTransport(url, remote.token, HttpSettings(), counters), death)
+        return PithosClient(url, transport, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
+    assert isinstance(remote, MemoryRemote)
+
+    async def before(_operation: str, _path: object) -> None:
+        if not death.leaves():
+            raise RemoteUnavailableError("gone")
+
+    async def after(_operation: str, _path: object) -> None:
+        if not death.arrives():
+            raise RemoteUnavailableError("gone")
+
+    return MemoryClient(remote.container, before=before, after=after)
+
+
+def cycle(device: Device, remote: Remote, death: Death | None = None) -> Report:
+    """One cycle of a device; what it raises is raised."""
+
+    async def main() -> Report:
+        client = mortal(remote, death) if death is not None else remote.client()
+        try:
+            with trio.fail_after(60):
+                if not device.state.rows_now:
+                    await client.create_container()
+                return await device.cycle(client=client)
+        finally:
+            await client.close()
+
+    return trio.run(main)
+
+
+def on(home: Path, name: str) -> Device:
+    return Device(name, new_place(home, name), MemoryContainer())  # its container is not used
+
+
+# --- R1
+
+
+def changed(home: Path, remote: Remote) -> tuple[Device, int]:
+    """A device of a new container, with something of each kind to tell the server; and the last version made there."""
+    remote.new_container()
+    home.mkdir()
+    device = on(home, "device")
+    for number in range(6):
+        device.write(f"old/{number}", b"%d" % number)
+    device.write("large", noise(1, 3 * BLOCK))
+    device.write("moves", b"moves")
+    cycle(device, remote)
+    last = max(row.remote.version for row in device.state.rows_now.values() if row.remote is not None)
+    for number in range(8):
+        device.write(f"new/{number}", b"new %d" % number)
+    for number in range(2):
+        device.write(f"new-large-{number}", noise(2 + number, 2 * BLOCK + 5))
+        (device.path / f"old/{number}").unlink()
+    device.write("large", noise(1, BLOCK) + noise(9, 2 * BLOCK))
+    device.write("old/3", b"three")
+    (device.path / "old/4").chmod(0o600)
+    (device.path / "link").symlink_to("large")
+    (device.path / "moves").rename(device.path / "moved")
+    return device, last
+
+
+def did(device: Device) -> Counter[object]:
+    """What was told of the last cycle as done on the server."""
+    return Counter(_named(action) for action in device.ears.actions if action.side is Side.REMOTE)
+
+
+def _named(action: Action) -> object:
+    return type(action).__name__, action.path
+
+
+def next_version(device: Device, remote: Remote) -> int:
+    """The version of one more write."""
+    device.write("last", b"last")
+    cycle(device, remote)
+    (made,) = [row.remote for row in device.state.rows_now.values() if row.node.name == b"last"]
+    assert made is not None
+    return made.version
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["request lost", "reply lost"])
+def test_each_outcome_of_a_write_is_told_once_also_when_the_server_goes_away(
+    tmp_path: Path, remote: Remote, answered: bool
+) -> None:
+    """R1. Breaks when what a server did is not booked because a write beside it failed, or is told or done twice."""
+    whole = Death()
+    device, last = changed(tmp_path / "whole", remote)
+    assert not cycle(device, remote, whole).failures
+    planned, names, versions = did(device), device.everything().keys(), next_version(device, remote) - last
+    assert set(planned.values()) == {1}
+    for number in range(DEATHS):
+        at = 1 + (whole.seen - 1) * (2 * number + 1) // (2 * DEATHS)
+        device, last = changed(tmp_path / f"{number}", remote)
+        try:
+            cycle(device, remote, Death(at, answered))
+        except SyncerError:
+            told = did(device)
+            assert set(told.values()) <= {1}
+            assert told.keys() <= planned.keys()
+        else:
+            told = did(device)
+            assert told == planned
+        assert not device.ears.failures
+        assert not cycle(device, remote).failures
+        assert not told & did(device), f"message {at}: done a second time"
+        assert did(device).keys() <= planned.keys()  # what was done and not heard is only booked
+        assert device.everything().keys() == names
+        assert next_version(device, remote) - last == versions, f"message {at}: a write was lost or repeated"
+
+
+# --- R9
+
+
+def test_one_version_of_the_remote_is_one_content_with_its_metadata(tmp_path: Path, remote: Remote) -> None:
+    """R9. Breaks when a tag stays while what it names changes: a device would take another's change for its own."""
+    remote.new_container()
+    devices = [on(tmp_path, "first"), on(tmp_path, "second")]
+    users = [User(seed, device.path) for seed, device in enumerate(devices)]
+    named: dict[RemoteTag, object] = {}
+
+    def note(device: Device) -> None:
+        for row in device.state.rows_now.values():
+            if row.remote is not None:
+                assert named.setdefault(row.remote, _of(row.node)) == _of(row.node), row
+
+    for number in range(ROUNDS):
+        for user, device in zip(users, devices, strict=True):
+            for _ in range(2 + number % 3):
+                user.step()
+            cycle(device, remote)
+            note(device)
+    for device in devices * 2:
+        cycle(device, remote)
+        note(device)
+    newcomer = on(tmp_path, "newcomer")  # has what it booked from the remote alone
+    cycle(newcomer, remote)
+    note(newcomer)
+    assert newcomer.contents() == devices[0].contents() == devices[1].contents()
+    assert len(named) > 3 * ROUNDS
+
+
+def _of(node: Node) -> object:
+    return node.kind, node.content, node.target, replace(node.meta, special=node.meta.special or 0)
