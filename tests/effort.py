@@ -122,7 +122,7 @@ KNOB: Final = {
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
     "looks at a root": Counts("rounds per kind of root", 6, 60, 400, "contract/test_looks.py"),
     "versions of a share": Counts("rounds per remote", 4, 40, 300, "contract/test_engine_writes.py"),
-    "servers that go away": Counts("messages each", 1, 12, 40, "contract/test_engine_writes.py"),
+    "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
 }
 
