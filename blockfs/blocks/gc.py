@@ -91,11 +91,6 @@ class Marks:
         self._offset = 8 + offset % (ID_SIZE - 15)
         self._bits = bytearray(count // 8)
 
-    @property
-    def memory_bytes(self) -> int:
-        """Memory that the marks take."""
-        return len(self._bits)
-
     def add(self, ids: bytes) -> None:
         """Mark concatenated ids."""
         bits, regions = self._bits, self._regions

@@ -46,7 +46,7 @@ from lmdb import _Database
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import close_environment, lmdb_error, open_databases, open_environment
-from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.blocks.ids import BlockId
 from blockfs.blocks.layout import REPAIR_ADVICE, Format
 from blockfs.blocks.segment import RAW, Record, payload_end
 from blockfs.errors import CorruptionError, FormatTooNewError
@@ -214,10 +214,6 @@ class Index:
         """A table that only some of the index's users need; made if it is missing."""
         with self.writing() as txn:
             return self._environment.open_db(name, txn=txn)
-
-    def last_transaction(self) -> int:
-        """Number of the last commit."""
-        return int(self._environment.info()["last_txnid"])
 
     def oldest_reader(self) -> int | None:
         """Number of the commit that the oldest read transaction of any process sees; None without readers."""
@@ -455,8 +451,3 @@ class Index:
 def _go_behind(cursor: lmdb.Cursor[bytes], key: bytes) -> bool:
     """Go to the first entry behind `key`, b"" for the first of all; False if there is none."""
     return cursor.set_range(key + b"\0") if key else cursor.first()
-
-
-def cut_ids(ids: bytes) -> Iterator[BlockId]:
-    """The single ids of concatenated ones."""
-    return (BlockId(ids[at : at + ID_SIZE]) for at in range(0, len(ids), ID_SIZE))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import islice
 
 import lmdb
 import msgspec
@@ -32,7 +31,6 @@ from blockfs.tree.schema import (
     decode_reserved,
     decode_u64,
     split_ino_key,
-    split_parent_key,
     u64,
 )
 from blockfs.tree.waiting import Pause, asking
@@ -167,17 +165,6 @@ class CommittedView(TreeReader):
         for key, row in self._snapshot.scan(Table.INODES, after=u64(after)):
             yield decode_inode(split_ino_key(key)[0], row)
 
-    def all_entries(self) -> Iterator[tuple[int, bytes, int]]:
-        """All directory entries: (parent, name, child)."""
-        for key, row in self._snapshot.scan(Table.DENTRIES):
-            parent, name = split_ino_key(key)
-            yield parent, name, decode_u64(row)
-
-    def all_places(self) -> Iterator[tuple[int, int, bytes]]:
-        """All reverse rows: (child, parent, name)."""
-        for key, _ in self._snapshot.scan(Table.PARENTS):
-            yield split_parent_key(key)
-
     def all_leaf_keys(self) -> Iterator[tuple[int, int, LeafKey]]:
         """All leaf_map rows: (ino, leaf index, leaf key)."""
         for key, row in self._snapshot.scan(Table.LEAF_MAP):
@@ -198,17 +185,6 @@ class CommittedView(TreeReader):
     def referenced_blocks(self) -> int:
         """Ids in all leaves that are no holes: at least as many as there are distinct ones."""
         return sum(blocks for _, _, blocks in self.leaf_references())
-
-    def keyed_by_ino(self, table: Table) -> Iterator[tuple[int, bytes]]:
-        """Rows of symlinks, xattrs, allocations or orphans: (ino, value)."""
-        assert table in {Table.SYMLINKS, Table.XATTRS, Table.ALLOCATIONS, Table.ORPHANS}
-        for key, row in self._snapshot.scan(table):
-            yield split_ino_key(key)[0], row
-
-    def leaf_roots(self) -> Iterator[tuple[LeafKey, bytes]]:
-        """All remembered Merkle roots of leaves: (leaf key, root)."""
-        for key, root in self._snapshot.scan(Table.LEAF_ROOTS):
-            yield LeafKey(key), root
 
     def failed_flushes(self) -> Iterator[FailedFlush]:
         """What the host failed to write of all files."""
@@ -270,7 +246,3 @@ class CommittedView(TreeReader):
             allocated_blocks=allocated_blocks,
             leaves=self._snapshot.row_count(Table.LEAVES),
         )
-
-    def inode_page(self, after: int, limit: int) -> list[Inode]:
-        """Up to `limit` inodes with an ino greater than `after`."""
-        return list(islice(self.inodes(after), limit))

@@ -217,11 +217,6 @@ class IgnoreRules:
         return BaseIndex(row for nid, row in base.rows.items() if nid not in gone), dropped
 
 
-def rule_lines(text: bytes) -> list[bytes]:
-    """The lines of a file of rules, as they are."""
-    return text.removeprefix(_BOM).split(b"\n")
-
-
 def ignore_file_in(folder: RelPath) -> RelPath:
     """Path of a folder's file of rules."""
     return join(folder, IGNORE_FILE)

@@ -99,11 +99,6 @@ class Pacer:
         signs_s = max(self._first_sign_s, after_quiet_s)  # inf without a sign
         return max(self._blocked_until_s, min(signs_s, self._rescan_at_s, self._retry_at_s))
 
-    @property
-    def retry_s(self) -> float | None:
-        """When what failed is tried again; None: nothing is waiting for that."""
-        return None if math.isinf(self._retry_at_s) else self._retry_at_s
-
     def began(self, now_s: float) -> bool:
         """A cycle begins. Returns whether it is to look at everything."""
         everything = now_s >= self._rescan_at_s

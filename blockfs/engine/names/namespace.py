@@ -475,23 +475,6 @@ class Namespace:
         with self._lock:
             self.nodes.forget(ino, count)
 
-    def open_count(self, ino: int) -> int:
-        """How many `remember`s an inode has."""
-        with self._lock:
-            return self.nodes.references(ino)
-
-    def remove_orphans(self) -> list[int]:
-        """At mount, before anything is referenced: remove the inodes that lost their last name while in use.
-
-        Returns:
-            Their inos. Their staging files are no longer named after the next commit.
-        """
-        with self._lock:
-            removed = list(self._tree.orphans())
-            for ino in removed:
-                self.nodes.remove(ino)
-            return removed
-
 
 def _replaces_content(request: Rename, moved: Moved) -> bool:
     return (

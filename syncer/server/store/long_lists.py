@@ -9,7 +9,7 @@ through once more, from a file.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, Self
 
 from blockfs.blocks.directory import BlockDirectory
@@ -25,8 +25,6 @@ from syncer.server.store.spool import IdSpool
 _LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _BATCH_LEAVES: Final = 16
 """Looked at in one go: some milliseconds of processor time."""
-
-Breathe = Callable[[], None]
 
 
 class LongList:

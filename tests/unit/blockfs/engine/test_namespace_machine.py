@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from blockfs.engine.durable.recovery import remove_orphans
 from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.space.ballast import Ballast
@@ -275,7 +276,7 @@ class NamespaceMachine(RuleBasedStateMachine):
             block_size=4096,
             room=Room(self.folder, Ballast(self.folder, 0), reserve_bytes=0),
         )
-        self.namespace.remove_orphans()
+        remove_orphans(self.tree)
         assert list(self.tree.orphans()) == []
 
     # --- what must hold ---
