@@ -16,7 +16,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.flush import Flusher
-from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import AbandonedError, BlockfsError, NoSpaceError
 from blockfs.runtime.logs import Log
@@ -35,7 +35,7 @@ class Background:
         stores: Stores,
         committer: Committer,
         flusher: Flusher,
-        sealer: Sealer,
+        seal_queue: SealQueue,
         snapshots: Snapshots,
         ballast: Ballast,
     ) -> None:
@@ -43,7 +43,7 @@ class Background:
         self._fatal = stores.fatal
         self._committer = committer
         self._flusher = flusher
-        self._sealer = sealer
+        self._seal_queue = seal_queue
         self._snapshots = snapshots
         self._ballast = ballast
         self._stopping = threading.Event()
@@ -63,7 +63,7 @@ class Background:
     def stop(self) -> None:
         """End the threads and wait for what they are doing. Idempotent."""
         self._stopping.set()
-        self._sealer.kick()
+        self._seal_queue.kick()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -79,7 +79,7 @@ class Background:
     def _give_up(self) -> None:
         """The mount is abandoned: nothing that these threads could do would count any more."""
         self._stopping.set()
-        self._sealer.kick()
+        self._seal_queue.kick()
 
     def _commit(self) -> None:
         while not self._stopping.wait(self._config.commit_s):
@@ -103,11 +103,11 @@ class Background:
         sealed = False
         while not self._stopping.is_set():
             if not sealed:
-                self._sealer.wanted.wait(_SEAL_LOOK_S)
-                self._sealer.wanted.clear()
+                self._seal_queue.wanted.wait(_SEAL_LOOK_S)
+                self._seal_queue.wanted.clear()
             sealed = False
             if not self._stopping.is_set():
-                sealed = self._try("seal", self._sealer.seal_due)
+                sealed = self._try("seal", self._seal_queue.seal_due)
 
     def _try(self, what: str, work: Callable[[], bool | None]) -> bool:
         """Do some work; a failure is logged, and the thread rests a little."""

@@ -15,8 +15,9 @@ from blockfs.engine.background import Background
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.content.files import Files
 from blockfs.engine.content.filetable import FileTable
-from blockfs.engine.content.reader import Reader
+from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.staging import StagingDirectory, probe
+from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
 from blockfs.engine.copies.apply import Apply
 from blockfs.engine.copies.clone import Cloner
@@ -26,6 +27,7 @@ from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.recovery import Recovered, recover
+from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import EngineLock, Fatal
 from blockfs.engine.names.namespace import Namespace
@@ -76,10 +78,12 @@ class Filesystem:
         self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
         self._committer = Committer(stores, ballast)
         self._flusher = Flusher(stores, self._table, self._committer)
-        reader = Reader(stores)
+        reader = ContentReader(stores, self._table)
         self._sealer = Sealer(stores, self._table, reader, self._committer)
+        self._seal_queue = SealQueue(stores, self._table, self._sealer)
         room = Room(volume.staging_path, ballast, reserve_bytes=stores.config.reserve_bytes)
-        self.files = Files(stores, self._table, reader, self._flusher, self._sealer, room)
+        writer = ContentWriter(stores, self._table, reader, self._flusher, self._seal_queue, room)
+        self.files = Files(stores, self._table, reader, writer, self._flusher, self._sealer)
         self.namespace = Namespace(
             stores.tree,
             self.files,
@@ -92,7 +96,7 @@ class Filesystem:
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
         self.snapshots = Snapshots(stores, self._committer, instants, self.namespace)
-        self._background = Background(stores, self._committer, self._flusher, self._sealer, self.snapshots, ballast)
+        self._background = Background(stores, self._committer, self._flusher, self._seal_queue, self.snapshots, ballast)
         self._is_open = True
 
     @classmethod

@@ -1,32 +1,22 @@
-"""Contents of regular files: handles, reads and writes.
-
-The fast path is one pwrite and some arithmetic on bit masks. A write goes to the newest staged generation, whole pages
-at a time: a page that is written in part is completed first from what lies below it, so that after a crash every staged
-page is complete by itself. Staged zeros are written: a page that SEEK_DATA finds is staged, one that it doesn't is not.
-"""
+"""The regular files of a mount: handles, and the one place for all that is done to their contents."""
 
 from __future__ import annotations
 
-import errno
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
-from blockfs.engine.content.generation import StagedGeneration
-from blockfs.engine.content.pagemap import PAGE
-from blockfs.engine.content.reader import Reader
+from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.resize import Resizer
-from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
+from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
-from blockfs.engine.durable.failing import FlushFailedError, check_readable, check_sound, failure_of, tell
+from blockfs.engine.durable.failing import FlushFailedError, check_sound, failure_of, tell
 from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.portions import Stop, never
-from blockfs.engine.space.room import Room
-from blockfs.errors import BlockfsError, FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock
+from blockfs.errors import WouldBlock
 from blockfs.tree.schema import Inode
 
 
@@ -45,25 +35,27 @@ class _Handle:
     told: int
 
 
-Edges = dict[int, bytes]
-"""Page number → present content, up to the end of the file, of pages that a write changes in part."""
-
-
 class Files:
     """Open, read, write and truncate. Thread-safe; see the package for `may_block`."""
 
     def __init__(
-        self, stores: Stores, table: FileTable, reader: Reader, flusher: Flusher, sealer: Sealer, room: Room
+        self,
+        stores: Stores,
+        table: FileTable,
+        reader: ContentReader,
+        writer: ContentWriter,
+        flusher: Flusher,
+        sealer: Sealer,
     ) -> None:
         self._stores = stores
         self._table = table
         self._reader = reader
+        self._writer = writer
         self._flusher = flusher
         self._sealer = sealer
         self._resizer = Resizer(stores, table)
         self._handles: dict[int, _Handle] = {}
         self._last_handle = 0
-        self._room = room
 
     # --- handles ---
 
@@ -122,22 +114,7 @@ class Files:
             FlushFailedError: What was written there did not get to the disk.
             HostIoError: The host failed.
         """
-        try:
-            return self._read_once(ino, offset, length, may_block=may_block)
-        except MissingBlockError:
-            # The block may have been sealed anew and collected between the lookup and the read. Twice is a fault.
-            return self._read_once(ino, offset, length, may_block=may_block)
-
-    def _read_once(self, ino: int, offset: int, length: int, *, may_block: bool) -> bytes:
-        with self._stores.lock:
-            state = self._table.peek(ino)
-            size = self._table.row(ino).size_bytes if state is None else state.size_bytes
-            length = min(length, size - offset)
-            if length <= 0:
-                return b""
-            check_readable(self._stores, state, offset, length)
-            segments = self._reader.resolve(ino, state.generations if state is not None else [], offset, length)
-        return self._reader.gather(segments, may_block=may_block)
+        return self._reader.read(ino, offset, length, may_block=may_block)
 
     # --- writing ---
 
@@ -164,135 +141,7 @@ class Files:
             NoSpaceError: The host is full, or nearly so.
             HostIoError: The host failed.
         """
-        end = offset + len(data)
-        if end > MAX_SIZE:
-            raise FsError(errno.EFBIG, f"inode {ino}: a write to {end}")
-        if not data:
-            return 0
-        known: tuple[int, Edges | None] = (-1, None)
-        while True:
-            self._wait_for_room(ino, len(data), may_block=may_block)
-            with self._stores.lock:
-                self._table.gate.enter(may_block=may_block)
-                state = self._table.get(ino)
-                stamp, edges = known
-                pages = _edge_pages(state, offset, end)
-                if stamp != state.stamp:
-                    edges = self._read_edges(state, pages, may_block=may_block)
-                if edges is not None:
-                    try:
-                        return self._stage(state, offset, data, edges, stamps=stamps)
-                    except QuotaError as error:
-                        self._room.met_quota(error)
-                        raise
-                stamp = state.stamp
-            # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
-            known = (stamp, {page: self.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
-
-    def _wait_for_room(self, ino: int, length: int, *, may_block: bool) -> None:
-        """Hold writers back while too much is staged, and refuse them when the host is nearly full."""
-        table = self._table
-        if table.staged_bytes > table.staged_limit_bytes // 2:
-            self._sealer.kick()
-        if not table.has_room(ino, length):
-            if not may_block:
-                raise WouldBlock("too much is staged")
-            self._sealer.make_room(ino, length)
-        try:
-            free_bytes = self._room.check(length)
-        except NoSpaceError:
-            # What was removed a moment ago gives its room back when that is committed.
-            if not may_block:
-                raise WouldBlock("the host is nearly full") from None
-            self._flusher.give_back()
-            free_bytes = self._room.check(length)
-        if free_bytes is not None:
-            table.fit_limit(free_bytes)
-
-    def _read_edges(self, state: FileState, pages: list[int], *, may_block: bool) -> Edges | None:
-        """Contents of pages from the page cache; None if that takes a disk and the caller can wait."""
-        try:
-            return {page: self._cached_page(state, page) for page in pages}
-        except WouldBlock:
-            if not may_block:
-                raise
-            return None
-
-    def _cached_page(self, state: FileState, page: int) -> bytes:
-        length = min(PAGE, state.size_bytes - page * PAGE)
-        check_readable(self._stores, state, page * PAGE, length)
-        segments = self._reader.resolve(state.ino, state.generations, page * PAGE, length)
-        return self._reader.gather(segments, may_block=False)
-
-    def _stage(self, state: FileState, offset: int, data: bytes | memoryview, edges: Edges, *, stamps: bool) -> int:
-        """Write into the newest generation. Under the lock: what `edges` say is still so."""
-        row = self._table.writable_row(state.ino)
-        generation = self._table.open_generation(state)
-        end = offset + len(data)
-        parts: list[bytes | memoryview] = [data]
-        start = offset
-        first_page, last_page = offset // PAGE, end // PAGE
-        if first_page in edges:
-            start = first_page * PAGE
-            parts.insert(0, edges[first_page][: offset - start].ljust(offset - start, b"\0"))
-        if last_page in edges:
-            parts.append(edges[last_page][end - last_page * PAGE :])
-        length = sum(len(part) for part in parts)
-        written = self._write_parts(state, generation, start, parts, length)
-        done = min(written - (offset - start), len(data))
-        assert done > 0, "whole pages were written, and the first one has a byte of the data"
-        pages = (start + written - 1) // PAGE - start // PAGE + 1
-        added = generation.mark(start // PAGE, pages)
-        if state.failures is not None:
-            state.failures.rewritten(start // PAGE, pages)
-        self._room.used(added * PAGE)
-        state.touch(row, self._stores.clock.now_ns() if stamps else None, time.monotonic())
-        state.size_bytes = max(state.size_bytes, offset + done)
-        return done
-
-    def _write_parts(
-        self,
-        state: FileState,
-        generation: StagedGeneration,
-        start: int,
-        parts: list[bytes | memoryview],
-        length: int,
-    ) -> int:
-        """Write to the staging files, cut where a 1 TiB range ends; returns bytes that are certain, at least a page."""
-        range_index, within = start >> RANGE_SHIFT, start & (RANGE - 1)
-        if within + length <= RANGE:
-            return self._write_range(state, generation, range_index, within, parts)
-        first = RANGE - within
-        joined = memoryview(b"".join(parts))
-        written = self._write_range(state, generation, range_index, within, [joined[:first]])
-        if written < first:
-            return written
-        try:
-            return first + self._write_range(state, generation, range_index + 1, 0, [joined[first:]])
-        except BlockfsError:
-            return first  # that much is staged; the caller's next write meets the error
-
-    def _write_range(
-        self,
-        state: FileState,
-        generation: StagedGeneration,
-        range_index: int,
-        within: int,
-        parts: list[bytes | memoryview],
-    ) -> int:
-        file = self._table.staging_file(state, generation, range_index)
-        length = sum(len(part) for part in parts)
-        generation.will_change(range_index, (range_index * RANGE + within) // PAGE, -(-length // PAGE))
-        with self._stores.staging.using(file) as fd, translated("staging"):
-            written, failure = write_pages(fd, parts, within)
-            if failure is None:
-                return written
-            # Whole pages only: a page that is staged in part would be completed with NUL bytes by a recovery.
-            whole = max(0, (within + written) // PAGE * PAGE - within)
-            _clear_unstaged(generation, file, fd, within + whole, length - whole)
-            if not whole:
-                raise failure
-            return whole
+        return self._writer.write(ino, offset, data, may_block=may_block, stamps=stamps)
 
     # --- size ---
 
@@ -431,28 +280,3 @@ class Files:
         if not may_block:
             raise WouldBlock("data must be flushed before the rename")
         self._flusher.publish(state)
-
-
-def _edge_pages(state: FileState, offset: int, end: int) -> list[int]:
-    """Pages that a write to [offset, end) changes in part and that are not staged in the newest generation.
-
-    Where there is nothing but NUL bytes, at and beyond the end of the file, there is nothing to complete: the rest of a
-    fresh page of a staging file is NUL.
-    """
-    pages = []
-    newest = state.newest
-    first, last = offset // PAGE, end // PAGE
-    size = state.size_bytes
-    if offset % PAGE and first * PAGE < size and not (newest and newest.pages.has(first)):
-        pages.append(first)
-    if end % PAGE and end < size and not (newest and newest.pages.has(last)) and last not in pages:
-        pages.append(last)
-    return pages
-
-
-def _clear_unstaged(generation: StagedGeneration, file: StagingFile, fd: int, within: int, length: int) -> None:
-    """After a failed write: make pages holes again that are not staged, or a recovery would take them for data."""
-    base = file.key[1] << RANGE_SHIFT
-    for page in range(within // PAGE, -(-(within + length) // PAGE)):
-        if not generation.pages.has(base // PAGE + page):
-            punch(fd, page * PAGE, PAGE)

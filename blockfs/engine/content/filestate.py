@@ -10,6 +10,7 @@ its data are flushed or sealed: that is what keeps a crash from showing a size w
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Final
 
@@ -53,6 +54,7 @@ class FileState:
         published_stamp: See the module.
         changed_at_s: Monotonic time of the oldest unpublished change.
         written_at_s: Monotonic time of the newest write.
+        seal_failed_at_s: Monotonic time of the newest seal that failed for this file's sake.
         times_version: Version of the row if all that it has over the durable one are times; else of no meaning.
         low_waters: Of flushes and seals under way.
         failures: What the host failed to write of it; None: never anything that matters still.
@@ -77,6 +79,7 @@ class FileState:
         "mtime_ns",
         "published_stamp",
         "publishing",
+        "seal_failed_at_s",
         "sealing",
         "size_bytes",
         "stamp",
@@ -97,6 +100,7 @@ class FileState:
         self.published_stamp = 0
         self.changed_at_s = 0.0
         self.written_at_s = 0.0
+        self.seal_failed_at_s = -math.inf
         self.times_version = 0
         self.low_waters: list[LowWater] = []
         self.failures: Failures | None = None

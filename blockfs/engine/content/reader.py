@@ -1,7 +1,7 @@
 """Reading a range of a file: staged pages, else sealed blocks, else NUL bytes.
 
-Two steps. `resolve` runs under the engine's lock: it decides where each byte comes from and pins what it found.
-`gather` runs without it and does the reading, so a cold disk keeps nobody else waiting.
+A read has two steps. `resolve` runs under the engine's lock: it decides where each byte comes from and pins what it
+found. `gather` runs without it and does the reading, so a cold disk keeps nobody else waiting.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from typing import NamedTuple
 from blockfs.blocks.extents import spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
+from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.pagemap import BELOW, ZEROS, plan
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, read_range
 from blockfs.engine.context import Stores
+from blockfs.engine.durable.failing import check_readable
+from blockfs.errors import MissingBlockError
 
 
 class Segment(NamedTuple):
@@ -32,11 +35,31 @@ class Segment(NamedTuple):
     length: int
 
 
-class Reader:
-    """Reads file contents of one mount."""
+class ContentReader:
+    """Reads file contents of one mount. Thread-safe."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, table: FileTable) -> None:
         self._stores = stores
+        self._table = table
+
+    def read(self, ino: int, offset: int, length: int, *, may_block: bool = False) -> bytes:
+        """See `Files.read`."""
+        try:
+            return self._read_once(ino, offset, length, may_block=may_block)
+        except MissingBlockError:
+            # The block may have been sealed anew and collected between the lookup and the read. Twice is a fault.
+            return self._read_once(ino, offset, length, may_block=may_block)
+
+    def _read_once(self, ino: int, offset: int, length: int, *, may_block: bool) -> bytes:
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            size = self._table.row(ino).size_bytes if state is None else state.size_bytes
+            length = min(length, size - offset)
+            if length <= 0:
+                return b""
+            check_readable(self._stores, state, offset, length)
+            segments = self.resolve(ino, state.generations if state is not None else [], offset, length)
+        return self.gather(segments, may_block=may_block)
 
     def resolve(self, ino: int, generations: Sequence[StagedGeneration], offset: int, length: int) -> list[Segment]:
         """Find the sources of a range, and pin them. Call under the engine's lock; pair it with `gather` or `unpin`.

@@ -5,12 +5,11 @@ segments and index commit → leaves, size and the removal of the generations' r
 unlink the staging files. A crash before the commit finds the generations; after it, the blocks. What is written
 meanwhile goes to a new generation and lies over the sealed blocks.
 
-Many small files share one group sync.
+Many small files share one group sync. Which file is sealed when nobody asks: `seal_queue`.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.content.pagemap import PageMap, staged_blocks
-from blockfs.engine.content.reader import Reader
+from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.staging import translated
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
@@ -36,8 +35,6 @@ _READ_BYTES: Final = 1 << 20  # per read of adjacent blocks: the page cache's be
 _GROUP_BYTES: Final = 64 << 20
 _GROUP_FILES: Final = 256
 _TRIES: Final = 3  # puts of a block that the host lost before its sync
-_SMALL_BYTES: Final = 1 << 20
-_RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
 
 Spliced = Callable[[FileState, int], None]
 """Called under the engine's lock when a file's leaves are exactly its content at the time its sealing began, with the
@@ -72,20 +69,12 @@ class _Job:
 class Sealer:
     """Seals files of one mount. Thread-safe; every public method waits for disks."""
 
-    def __init__(self, stores: Stores, table: FileTable, reader: Reader, committer: Committer) -> None:
+    def __init__(self, stores: Stores, table: FileTable, reader: ContentReader, committer: Committer) -> None:
         self.sealed_files = 0  # under the engine's lock
         self._stores = stores
         self._table = table
         self._reader = reader
         self._committer = committer
-        self._choosing = threading.Lock()
-        self._claimed: set[int] = set()
-        self._failed_at_s: dict[int, float] = {}  # under the engine's lock, as whoever chooses iterates over it
-        self._failure: BlockfsError | None = None
-        self.wanted = threading.Event()
-        """Set when there is something to seal before it is quiet."""
-
-    # --- on demand ---
 
     def seal(self, inos: Iterable[int], spliced: Spliced | None = None) -> None:
         """Seal files; what is written after the call may stay staged.
@@ -101,8 +90,8 @@ class Sealer:
         with self._stores.lock:
             states = [self._table.get(ino) for ino in sorted(inos)]
         failures: list[BlockfsError] = []
-        for group in self._groups(states):
-            failures += self._seal_group(group, spliced)
+        for group in groups(states):
+            failures += self.seal_group(group, spliced)
         if failures:
             raise failures[0]
 
@@ -128,9 +117,9 @@ class Sealer:
         """
         failures: list[BlockfsError] = []
         pause = pause_of(stop)
-        for state_group in self._groups(self._existing(inos)):
+        for group in groups(self._existing(inos)):
             pause()
-            failures += self._seal_group(state_group, None)
+            failures += self.seal_group(group)
         if failures:
             raise failures[0]
 
@@ -138,126 +127,15 @@ class Sealer:
         with self._stores.lock:
             return [state for ino in sorted(inos) if (state := self._table.peek(ino)) is not None]
 
-    # --- in the background ---
-
-    def kick(self) -> None:
-        """Wake the background threads: much is staged."""
-        self.wanted.set()
-
-    def seal_due(self) -> bool:
-        """Seal one group of files that are quiet, or, when more than half of the limit is staged, the quietest ones.
-
-        Returns:
-            Whether there was one.
-
-        Raises:
-            BlockfsError: See `seal`. The failed files are left alone for a while.
-        """
-        with self._choosing:
-            chosen = self._choose()
-            self._claimed.update(state.ino for state in chosen)
-        if not chosen:
-            return False
-        failures: list[BlockfsError] = []
-        try:
-            failures = self._seal_group(chosen, None)
-        except NoSpaceError as error:
-            failures = [error]  # it needs no other file, but room: tried again as soon as the thread has rested
-        except BlockfsError as error:
-            failures = [error]
-            self._note_failed(chosen)
-        finally:
-            with self._choosing:
-                self._claimed.difference_update(state.ino for state in chosen)
-        self._failure = failures[0] if failures else None
-        if failures:
-            raise failures[0]
-        return True
-
-    def _choose(self) -> list[FileState]:
-        """The next group for the background. One file that fails must not keep the others from being sealed."""
-        now_s = time.monotonic()
-        with self._stores.lock:
-            presses = self._table.staged_bytes > self._table.staged_limit_bytes // 2
-            self._failed_at_s = {ino: at for ino, at in self._failed_at_s.items() if now_s - at < _RETRY_S}
-            due = [
-                state
-                for state in self._table.all()
-                if state.generations
-                and (presses or self._is_quiet(state, now_s))
-                and state.ino not in self._claimed
-                and state.ino not in self._failed_at_s
-            ]
-        due.sort(key=lambda state: state.written_at_s)
-        return next(self._groups(due), [])
-
-    def _note_failed(self, states: list[FileState]) -> None:
-        """Leave files alone for a while."""
-        now_s = time.monotonic()
-        with self._stores.lock:
-            self._failed_at_s.update({state.ino: now_s for state in states})
-
-    def _is_quiet(self, state: FileState, now_s: float) -> bool:
-        """Whether a file will hardly be written again soon.
-
-        New small files that were closed are sealed before the flusher comes to them: a group sync is cheaper than an
-        fdatasync for each. Not so files with sealed content: somebody appends to them now and then.
-        """
-        config = self._stores.config
-        quiet_s = now_s - state.written_at_s
-        return quiet_s >= config.quiet_s or (
-            quiet_s >= config.publish_s / 2
-            and not state.writers
-            and state.staged_bytes <= _SMALL_BYTES
-            and not self._stores.tree.allocated_blocks(state.ino)
-        )
-
-    def make_room(self, ino: int, length: int) -> None:
-        """Wait until `length` more bytes of a file may be staged.
-
-        Raises:
-            AbandonedError: Sealing can't go on because of a bug.
-            NoSpaceError: Sealing can't go on because the host is full.
-            BlockfsError: Sealing can't go on for another reason.
-        """
-        while not self._table.has_room(ino, length):
-            if self._stores.config.background:
-                self.kick()
-                with self._table.drained:
-                    if not self._table.has_room(ino, length):
-                        self._table.drained.wait(timeout=0.5)
-                self._check_hope(ino, length)
-            else:
-                self.seal_all()
-
-    def _check_hope(self, ino: int, length: int) -> None:
-        """Give up waiting if the mount is abandoned, the host is full, or nothing is left that can be sealed."""
-        self._stores.fatal.check()
-        failure = self._failure
-        if failure is None or self._table.has_room(ino, length):
-            return
-        with self._stores.lock:
-            hopeful = any(one.generations and one.ino not in self._failed_at_s for one in self._table.all())
-        if isinstance(failure, NoSpaceError) or not hopeful:
-            raise failure
-
     # --- the work ---
 
-    def _groups(self, states: Iterable[FileState]) -> Iterator[list[FileState]]:
-        """Files that share one sync: enough to pay for it, not so many that a group takes long."""
-        group: list[FileState] = []
-        staged_bytes = 0
-        for state in states:
-            group.append(state)
-            staged_bytes += state.staged_bytes
-            if staged_bytes >= _GROUP_BYTES or len(group) >= _GROUP_FILES:
-                yield group
-                group, staged_bytes = [], 0
-        if group:
-            yield group
+    def seal_group(self, states: list[FileState], spliced: Spliced | None = None) -> list[BlockfsError]:
+        """Seal files with one sync; returns the failures of single files.
 
-    def _seal_group(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
-        """Seal files with one sync; returns the failures of single files."""
+        Raises:
+            NoSpaceError: See `seal`.
+            BlockfsError: The host failed, for all of them.
+        """
         try:
             failures = self._seal_group_stubbornly(states, spliced)
         except NoSpaceError:
@@ -355,7 +233,8 @@ class Sealer:
         except FlushFailedError as error:
             return error  # noted: the rest is sealed by the next attempt
         except (MissingBlockError, CorruptBlockError) as error:
-            self._note_failed([job.state])
+            with self._stores.lock:
+                job.state.seal_failed_at_s = time.monotonic()
             return error
         return None
 
@@ -449,6 +328,20 @@ class Sealer:
         if spliced is not None:
             spliced(state, min(job.size_bytes, limit))
         self._table.settle(state)
+
+
+def groups(states: Iterable[FileState]) -> Iterator[list[FileState]]:
+    """Files that share one sync: enough to pay for it, not so many that a group takes long."""
+    group: list[FileState] = []
+    staged_bytes = 0
+    for state in states:
+        group.append(state)
+        staged_bytes += state.staged_bytes
+        if staged_bytes >= _GROUP_BYTES or len(group) >= _GROUP_FILES:
+            yield group
+            group, staged_bytes = [], 0
+    if group:
+        yield group
 
 
 def _runs(indices: list[int], most: int) -> Iterator[tuple[int, int]]:

@@ -21,6 +21,7 @@ from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.staging import StagingDirectory
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.flush import Flusher
+from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
@@ -49,7 +50,7 @@ PLACES: list[tuple[type, str]] = [
     (BlockDirectory, "sync"),
     (FileTable, "drop_generations"),
     (FileTable, "settle"),
-    (Sealer, "_choose"),
+    (SealQueue, "_choose"),
     (Sealer, "_store"),
     (Sealer, "_replace"),
     (Flusher, "_begin"),

@@ -129,7 +129,7 @@ def test_a_reader_gets_eio_also_if_there_was_no_space(filesystem: Filesystem, di
 
 def test_a_seal_does_not_make_it_well(filesystem: Filesystem, failed: int) -> None:
     """The generation was dropped with its flag, and NUL bytes were sealed: then fsync succeeded."""
-    while filesystem._sealer.seal_due():
+    while filesystem._seal_queue.seal_due():
         pass
     assert filesystem.staged_bytes == 0
     assert is_lost(lambda: filesystem.files.read(failed, 4096, 4096, may_block=True))

@@ -13,7 +13,7 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.flush import Flusher
-from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.fatal import Doing, Fatal
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import AbandonedError, FsError
@@ -137,7 +137,7 @@ def test_a_writer_at_the_limit_does_not_wait_for_sealing_that_will_not_come(
     limited = EngineConfig(staged_limit_bytes=4096, reserve_bytes=0, ballast_bytes=0)
     filesystem = Filesystem.open(path, limited)
     ino = create(filesystem, b"f")
-    monkeypatch.setattr(filesystem._sealer, "seal_due", fails)
+    monkeypatch.setattr(filesystem._seal_queue, "seal_due", fails)
     filesystem.files.write(ino, 0, bytes(4096), may_block=True)
     with pytest.raises(AbandonedError):
         filesystem.files.write(ino, 4096, bytes(1 << 20), may_block=True)
@@ -148,7 +148,7 @@ WORKERS: dict[str, tuple[type, str]] = {
     "blocksync-commit": (Committer, "commit"),
     "blocksync-publish": (Flusher, "publish_older"),
     "blocksync-remove": (Snapshots, "remove_unfinished"),
-    "blocksync-seal-0": (Sealer, "seal_due"),
+    "blocksync-seal-0": (SealQueue, "seal_due"),
 }
 
 
@@ -163,7 +163,7 @@ def test_a_bug_in_any_worker_ends_the_mount_and_not_the_thread_alone(
     filesystem = Filesystem.open(path, eager)
     struck = threading.Event()
     filesystem.fatal.listen(struck.set)
-    filesystem._sealer.kick()
+    filesystem._seal_queue.kick()
     assert struck.wait(PATIENCE_S)
     with pytest.raises(AbandonedError, match=f"BugError in {name}"):
         filesystem.close()

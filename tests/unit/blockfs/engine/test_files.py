@@ -452,7 +452,7 @@ def test_a_nearly_full_host_keeps_its_reserve(filesystem: Filesystem, monkeypatc
     """Metadata commits, sealing and deletion need room when nothing else gets any. It comes back at once."""
     ino, other = create(filesystem, b"a"), create(filesystem, b"b")
     host = host_space(filesystem.volume.path)
-    room = filesystem.files._room
+    room = filesystem.files._writer._room
     with monkeypatch.context() as patched:
         nearly_full = replace(host, free_bytes=10 * 4096, available_bytes=10 * 4096)
         patched.setattr(room, "host", lambda: nearly_full)
@@ -481,9 +481,9 @@ def test_the_reserve_of_a_quota_is_told_as_a_quota(filesystem: Filesystem, monke
     """Nobody must get to its end: there, btrfs kills the process that touches a mapped page."""
     ino = create(filesystem, b"a")
     limited = Space(total_bytes=24 << 20, free_bytes=3 << 20, available_bytes=3 << 20, is_quota=True)
-    monkeypatch.setattr(filesystem.files._room, "host", lambda: limited)
-    monkeypatch.setattr(filesystem.files._room, "_reserve_bytes", 32 << 20)
-    monkeypatch.setattr(filesystem.files._room, "_unchecked_bytes", 1 << 20)
+    monkeypatch.setattr(filesystem.files._writer._room, "host", lambda: limited)
+    monkeypatch.setattr(filesystem.files._writer._room, "_reserve_bytes", 32 << 20)
+    monkeypatch.setattr(filesystem.files._writer._room, "_unchecked_bytes", 1 << 20)
     with pytest.raises(QuotaError):
         filesystem.files.write(ino, 0, b"x", may_block=True)
     assert filesystem.namespace.statfs().blocks == (24 << 20) // 4096

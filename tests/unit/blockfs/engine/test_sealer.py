@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -357,11 +355,11 @@ def test_new_small_closed_files_are_sealed_early_and_others_when_quiet(tmp_path:
     filesystem.files.write(large, 0, b"x" * (2 << 20))
     handle = filesystem.files.open(in_use, os.O_RDWR)
     filesystem.files.write(in_use, 0, b"x")
-    assert filesystem._sealer.seal_due()
-    assert not filesystem._sealer.seal_due()
+    assert filesystem._seal_queue.seal_due()
+    assert not filesystem._seal_queue.seal_due()
     assert [filesystem.files.staged_bytes(ino) for ino in (small, large, in_use)] == [0, 2 << 20, 4096]
     filesystem.files.write(small, 1, b"appended now and then", may_block=True)
-    assert not filesystem._sealer.seal_due()
+    assert not filesystem._seal_queue.seal_due()
     filesystem.files.release(handle)
     filesystem.close()
 
@@ -372,9 +370,9 @@ def test_the_quietest_files_are_sealed_first_when_much_is_staged(tmp_path: Path)
     quiet, busy = create(filesystem, b"quiet"), create(filesystem, b"busy")
     filesystem.files.write(quiet, 0, b"x" * (70 << 20))
     filesystem.files.write(busy, 0, b"x" * (70 << 20))
-    assert filesystem._sealer.seal_due()
+    assert filesystem._seal_queue.seal_due()
     assert filesystem.files.staged_bytes(quiet) == 0
-    assert not filesystem._sealer.seal_due()
+    assert not filesystem._seal_queue.seal_due()
     assert filesystem.files.staged_bytes(busy) == 70 << 20
     filesystem.close()
 
@@ -454,47 +452,6 @@ def test_a_waiting_writer_does_not_hear_of_another_files_damage(
             filesystem.files.write(fine, number * BLOCK * 7, b"z" * BLOCK * 7, may_block=True)
     assert content(filesystem, b"fine") == b"z" * BLOCK * 21
     filesystem.close()
-
-
-def test_a_failure_that_is_noted_while_another_thread_chooses_does_not_end_that_thread(
-    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Noted without the lock, it changed the dictionary that the other one iterated over: RuntimeError, and one sealing
-    thread less, for good."""
-    sealer = filesystem._sealer
-    filesystem.files.write(ino, 0, b"x" * BLOCK)
-    begun, goes_on = threading.Event(), threading.Event()
-
-    def damaged(_job: object) -> None:
-        begun.set()
-        goes_on.wait()
-        raise MissingBlockError(bytes(32))
-
-    def seal() -> None:
-        with pytest.raises(MissingBlockError):
-            sealer.seal([ino])
-
-    class Noted(float):
-        """The time of a failure: whoever looks at it lets the other thread note its own, if nothing keeps it."""
-
-        def __rsub__(self, other: float) -> float:
-            goes_on.set()
-            until_s = time.monotonic() + 0.5
-            while ino not in sealer._failed_at_s and time.monotonic() < until_s:
-                time.sleep(0)
-            return 0.0
-
-    thread = threading.Thread(target=seal)
-    with monkeypatch.context() as patched:
-        patched.setattr(sealer, "_store", damaged)
-        thread.start()
-        begun.wait()
-        sealer._failed_at_s[ino + 1] = Noted()
-        with contextlib.suppress(MissingBlockError):  # it may have chosen the damaged file
-            sealer.seal_due()
-        thread.join()
-    assert ino in sealer._failed_at_s
-    sealer._failed_at_s.clear()
 
 
 def test_a_clone_that_is_refused_at_the_last_moment_leaves_the_blocks_held_until_the_commit(
