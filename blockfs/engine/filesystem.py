@@ -6,7 +6,9 @@ It owns the parts and their order of birth and death. It has no rules of its own
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -40,6 +42,8 @@ from blockfs.tree.schema import SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
 
 log = Log()
+
+R = TypeVar("R")
 
 
 class Filesystem:
@@ -178,14 +182,16 @@ class Filesystem:
         """
         self._committer.commit()
 
-    def give_back(self) -> None:
-        """Commit, and wait until the host has the room of what was removed.
+    def with_room(self, make: Callable[[], R]) -> R:
+        """Make something new. If there is no room, what was removed a moment ago gives its own back first.
 
-        Raises:
-            NoSpaceError: See `commit`.
-            TreeIoError: See `commit`.
+        That waits for a disk, and may fail as `commit` does.
         """
-        self._committer.give_back()
+        try:
+            return make()
+        except NoSpaceError:
+            self._committer.give_back()
+            return make()
 
     def sync(self) -> None:
         """Make everything durable without sealing it: syncfs(2).

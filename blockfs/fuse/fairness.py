@@ -9,23 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
-
-import trio
+from typing import Final
 
 _HURRY_S: Final = 1.0  # how long an fsync, or a large write, is remembered
-
-
-class Limit(Protocol):
-    """How much may be dirty in the kernel."""
-
-    def lower(self) -> None:
-        """Little."""
-        ...
-
-    def restore(self) -> None:
-        """As much as before."""
-        ...
 
 
 class Fairness:
@@ -33,6 +19,9 @@ class Fairness:
 
     Args:
         now_s: A monotonic clock.
+
+    Attributes:
+        tell: Called with each fsync that makes a stream give way.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -40,12 +29,17 @@ class Fairness:
         self._until_s = 0.0
         self._stream: int | None = None
         self._streamed_at_s = 0.0
-        self._begun = trio.Event()
+        self.tell: Callable[[], None] = lambda: None
+
+    @property
+    def left_s(self) -> float:
+        """How long streams have to give way yet, unless more fsyncs come."""
+        return self._until_s - self._now_s()
 
     @property
     def is_on(self) -> bool:
         """Whether fsyncs of one file come while another one is streamed."""
-        return self._now_s() < self._until_s
+        return self.left_s > 0
 
     def streams(self, ino: int) -> None:
         """Note a large write."""
@@ -57,14 +51,4 @@ class Fairness:
         now_s = self._now_s()
         if self._stream != ino and now_s < self._streamed_at_s + _HURRY_S:
             self._until_s = now_s + _HURRY_S
-            self._begun.set()
-
-    async def keep(self, limit: Limit) -> None:
-        """Lower a limit for as long as there is a fairness, again and again, until cancelled."""
-        while True:
-            await self._begun.wait()
-            limit.lower()
-            while (left_s := self._until_s - self._now_s()) > 0:
-                await trio.sleep(left_s)
-            limit.restore()
-            self._begun = trio.Event()
+            self.tell()

@@ -57,6 +57,16 @@ def syncfs_descriptor(descriptor: int) -> None:
             raise error
 
 
+def supplementary_groups(pid: int) -> set[int]:
+    """Groups of a process, or thread, besides its first one.
+
+    Raises:
+        OSError: It is gone.
+    """
+    with open(f"/proc/{pid}/status", "rb") as lines:
+        return {int(gid) for line in lines if line.startswith(b"Groups:") for gid in line.split()[1:]}
+
+
 def write_back(descriptor: int, offset: int, length: int, *, wait: bool) -> None:
     """Have the host write a file's dirty pages in a range. Makes nothing durable: fdatasync does. Releases the GIL.
 

@@ -9,7 +9,7 @@ class Activity:
     """Counts changes of one mount that came through the kernel. From any thread.
 
     Attributes:
-        writers: Handles that are open for writing now; changed by the event loop's thread only.
+        writers: Handles that are open for writing now; changed under the engine's lock only.
     """
 
     def __init__(self) -> None:

@@ -14,11 +14,11 @@ class Counters:
     """Counts of one mount.
 
     Attributes:
-        requests: Answered requests of the kernel by kind. All but the counts of collections are changed by the event
-            loop's thread only.
+        requests: Answered requests of the kernel by kind. This and the next two are changed by the event loop's thread
+            only.
         request_seconds: From request to answer, added up, by kind.
         errors: Requests that were answered with an error, by errno.
-        open_files: Handles of regular files that are open now.
+        open_files: Handles of regular files that are open now; changed under the engine's lock only.
         gc_runs: Collections that came to their end.
         gc_removed_blocks: What they removed.
         gc_freed_bytes: What the host got back.

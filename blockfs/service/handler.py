@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import singledispatchmethod
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from blockfs.control import protocol, waiting
 from blockfs.control import snapshots as messages
@@ -29,7 +29,6 @@ from blockfs.errors import (
     ChangesLostError,
     DatabaseStoppedError,
     FsError,
-    NoSpaceError,
     NotFoundError,
     ReadOnlyError,
     UsageError,
@@ -72,9 +71,6 @@ class BugError(BlockfsError):
             f"a bug ({type(error).__name__} in {doing}): nothing was changed, and the mount goes on; please report "
             "what mount.log in the volume says"
         )
-
-
-R = TypeVar("R")
 
 
 class Kernel(Protocol):
@@ -268,7 +264,7 @@ class MountSession:
             self._mount.kernel.take_pages()
             source = filesystem.namespace.resolve(request.src).ino
             parent = filesystem.namespace.resolve(directory).ino
-            self._with_room(lambda: filesystem.clone(source, parent, name))
+            filesystem.with_room(lambda: filesystem.clone(source, parent, name))
         except FsError as error:
             raise _clone_error(request, error) from error
         try:
@@ -288,7 +284,7 @@ class MountSession:
         with errors_of_create(request.src, request.name):
             source = filesystem.namespace.resolve(request.src).ino
             stop = self._mount.ending.is_set
-            made = self._with_room(lambda: filesystem.snapshots.create(source, request.name, stop=stop))
+            made = filesystem.with_room(lambda: filesystem.snapshots.create(source, request.name, stop=stop))
         self._mount.kernel.forget_entry(SNAPSHOTS_INO, request.name)
         return snapshots_reply([made])
 
@@ -317,7 +313,7 @@ class MountSession:
             parent = filesystem.namespace.resolve(directory).ino
             stop = self._mount.ending.is_set
             restore = filesystem.snapshots.restore
-            self._with_room(lambda: restore(request.name, request.path, parent, name, stop=stop))
+            self._filesystem.with_room(lambda: restore(request.name, request.path, parent, name, stop=stop))
         self._mount.kernel.forget_entry(parent, name)
         self._mount.counters.activity.note()
         return Done()
@@ -414,7 +410,7 @@ class MountSession:
     @_answer.register
     def _(self, request: protocol.PrepareFile) -> Reply:
         try:
-            handle = self._with_room(
+            handle = self._filesystem.with_room(
                 lambda: self._filesystem.apply.prepare_file(
                     size_bytes=request.size_bytes,
                     mode=request.mode,
@@ -432,7 +428,7 @@ class MountSession:
     def _(self, request: protocol.SetBlocks) -> Reply:
         self._check_own(request.handle)
         set_blocks = self._filesystem.apply.set_blocks
-        missing = self._with_room(lambda: set_blocks(request.handle, request.first, request.ids))
+        missing = self._filesystem.with_room(lambda: set_blocks(request.handle, request.first, request.ids))
         return protocol.MissingBlocks(ids=[bytes(block_id) for block_id in missing]) if missing else Done()
 
     @_answer.register
@@ -514,7 +510,7 @@ class MountSession:
     def _changed(self, request: protocol.Change, change: Callable[[], Applied], *places: Place | None) -> Reply:
         """Make a change, make it durable (if asked for), tell the kernel; in this order, and only then the caller."""
         try:
-            done = self._with_room(change)
+            done = self._filesystem.with_room(change)
         except RefusedError as refused:
             return protocol.Refused(reason=refused.reason.value)
         try:
@@ -526,14 +522,6 @@ class MountSession:
         return protocol.Applied(
             ino=done.ino, version=done.version, content_version=done.content_version, displaced=done.displaced
         )
-
-    def _with_room(self, make: Callable[[], R]) -> R:
-        """Make something new. If there is no room, what was removed a moment ago gives its own back first."""
-        try:
-            return make()
-        except NoSpaceError:
-            self._filesystem.give_back()
-            return make()
 
     def _tell_kernel(self, done: Applied, places: tuple[Place | None, ...]) -> None:
         kernel = self._mount.kernel

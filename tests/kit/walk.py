@@ -20,9 +20,11 @@ import trio
 from blockfs.engine import volume
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
+from blockfs.fuse.calls import Calls
+from blockfs.service.counters import Counters
 from syncer.remote.memory import MemoryContainer
 from tests.contract.remotes import serve_process
-from tests.unit.blockfs.engine.volumes import create
+from tests.unit.blockfs.engine.volumes import USER, create
 from tests.unit.syncer.engine.devices import Device
 from tests.unit.syncer.local.folders import new_place
 
@@ -85,10 +87,11 @@ def write_and_seal(folder: Path) -> tuple[list[str], list[str]]:
     path = volume.init(os.fsencode(folder / "volume"), block_size=4096).path
     filesystem = Filesystem.open(path, EngineConfig(background=False, ballast_bytes=0, reserve_bytes=0, quiet_s=0.0))
     try:
-        ino = create(filesystem, b"file")
+        calls = Calls(filesystem, Counters())
+        fh = calls.open(create(filesystem, b"file"), os.O_WRONLY, USER)
         with walked() as written:
-            filesystem.files.write(ino, 0, b"x" * 4096)
-            filesystem.files.fsync(ino)
+            calls.write(fh, 0, b"x" * 4096)
+            calls.fsync(fh, False, may_block=True)
         with walked() as sealed:
             filesystem.files.flush()
     finally:

@@ -147,6 +147,7 @@ VIOLATIONS = {
     "blockfs/tree/store.py": "blockfs.engine.content.files",  # layers point down
     "blockfs/engine/content/files.py": "blockfs.control.client",  # siblings don't meet
     "blockfs/engine/names/namespace.py": "pyfuse3",  # the engine is free of FUSE
+    "blockfs/fuse/fairness.py": "trio",  # the rules of requests are free of it
     "syncer/core/planner/merge.py": "time",  # the planner is pure
     "syncer/local/folder/root.py": "blockfs.tree.store",  # syncer enters by the public doors
     "syncer/server/catalogue/objects.py": "syncer.server.calls.objects",  # a transaction knows no HTTP

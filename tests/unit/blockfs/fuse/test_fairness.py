@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from blockfs.fuse.answering import keep_dirty_low
 from blockfs.fuse.fairness import Fairness
 
 STREAM, DATABASE = 2, 3
@@ -46,7 +47,7 @@ def test_dirty_pages_are_limited_as_long_as_there_is_a_hurry() -> None:
     async def play() -> None:
         fairness = Fairness(now_s=trio.current_time)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(fairness.keep, limit)
+            nursery.start_soon(keep_dirty_low, fairness, limit)
             for pause_s in (0.5, 0.5, 10.0):
                 fairness.streams(STREAM)
                 fairness.waits(DATABASE)

@@ -19,8 +19,10 @@ import trio
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import CorruptBlockError, NoSpaceError, WouldBlock
+from blockfs.errors import CorruptBlockError, WouldBlock
+from blockfs.fuse import calls as call_module
 from blockfs.fuse import pyfuse3_frontend as frontends
+from blockfs.fuse.calls import Calls
 from blockfs.fuse.pyfuse3_frontend import Operations
 from blockfs.service.counters import Counters
 
@@ -49,7 +51,8 @@ def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
 
 @pytest.fixture
 def operations(filesystem: Filesystem) -> Operations:
-    return Operations(filesystem, Counters())
+    counters = Counters()
+    return Operations(filesystem, Calls(filesystem, counters), counters)
 
 
 def call(request: Callable[..., Awaitable[Any]], *arguments: Any, **keywords: Any) -> Any:
@@ -96,33 +99,6 @@ def test_each_answered_entry_keeps_its_inode_until_it_is_forgotten(
     fails_with(errno.ENOENT, operations.getattr, ino, CONTEXT)
 
 
-def test_an_open_that_truncates_does(operations: Operations) -> None:
-    fh, ino = created(operations, b"f")
-    call(operations.write, fh, 0, b"content")
-    again = call(operations.open, ino, os.O_WRONLY | os.O_TRUNC, CONTEXT)
-    assert again.keep_cache
-    assert call(operations.getattr, ino, CONTEXT).st_size == 0
-    assert call(operations.read, again.fh, 0, 10) == b""  # the kernel reads through handles opened for writing
-
-
-@pytest.mark.parametrize(("uid", "kept"), [(0, stat.S_ISUID), (1000, 0)])
-def test_an_open_that_truncates_ends_setuid_unless_root_does_it(operations: Operations, uid: int, kept: int) -> None:
-    _, ino = created(operations, b"f")
-    wanted = pyfuse3.EntryAttributes()
-    wanted.st_mode = stat.S_IFREG | stat.S_ISUID | 0o755
-    call(operations.setattr, ino, wanted, Fields("mode"), None, CONTEXT)
-    call(operations.open, ino, os.O_WRONLY | os.O_TRUNC, Context(uid=uid))
-    assert call(operations.getattr, ino, CONTEXT).st_mode == stat.S_IFREG | kept | 0o755
-
-
-def test_only_root_sees_that_there_are_trusted_attributes(operations: Operations) -> None:
-    _, ino = created(operations, b"f")
-    for name in (b"trusted.overlay", b"user.colour"):
-        call(operations.setxattr, ino, name, b"value", CONTEXT)
-    assert call(operations.listxattr, ino, Context(uid=0)) == [b"trusted.overlay", b"user.colour"]
-    assert call(operations.listxattr, ino, Context(uid=1000)) == [b"user.colour"]
-
-
 def test_what_would_block_is_done_in_a_thread(
     operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +120,7 @@ def test_damage_is_an_io_error_in_either_path(
     operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fh, _ = created(operations, b"f")
-    monkeypatch.setattr(frontends, "log", SilentLog())
+    monkeypatch.setattr(call_module, "log", SilentLog())
     for fast in (True, False):
 
         def read(*_arguments: int, may_block: bool, fast: bool = fast) -> bytes:
@@ -154,7 +130,7 @@ def test_damage_is_an_io_error_in_either_path(
 
         monkeypatch.setattr(filesystem.files, "read", read)
         fails_with(errno.EIO, operations.read, fh, 0, 1)
-    assert len(frontends.log.events) == 2
+    assert len(call_module.log.events) == 2
 
 
 class SilentLog:
@@ -182,13 +158,6 @@ class Fields:
             setattr(self, f"update_{name}", name == changed)
 
 
-def test_unknown_rename_flags_are_refused(operations: Operations) -> None:
-    created(operations, b"f")
-    fails_with(errno.EINVAL, operations.rename, ROOT, b"f", ROOT, b"g", 4, CONTEXT)
-    call(operations.rename, ROOT, b"f", ROOT, b"g", 1, CONTEXT)
-    assert call(operations.lookup, ROOT, b"g", CONTEXT).st_ino
-
-
 def test_what_the_kernel_never_needs_to_send_is_not_implemented(operations: Operations) -> None:
     """ENOSYS makes it stop asking; for flush that is a round trip per close."""
     fails_with(errno.ENOSYS, operations.flush, 1)
@@ -213,60 +182,3 @@ def test_other_failures_of_notifications_are_failures() -> None:
 
     with pytest.raises(OSError, match="38"):
         frontends._notify(notify)
-
-
-def test_a_write_that_finds_room_for_a_part_fails(
-    operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a page that it writes back, the kernel never asks how much was written."""
-    fh, _ = created(operations, b"f")
-    real = filesystem.files.write
-
-    def write(ino: int, offset: int, data: bytes, *, may_block: bool = False, stamps: bool = True) -> int:
-        if offset:
-            raise NoSpaceError("full")
-        return real(ino, offset, data[:4096], may_block=may_block, stamps=stamps)
-
-    monkeypatch.setattr(filesystem.files, "write", write)
-    fails_with(errno.ENOSPC, operations.write, fh, 0, b"x" * 8192)
-    assert call(operations.write, fh, 0, b"x" * 4096) == 4096
-
-
-def test_a_new_name_gets_the_room_of_what_was_just_removed(
-    operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, commits = filesystem._committer.commit, []
-
-    def commit() -> None:
-        real()
-        commits.append(1)
-
-    def check(length: int) -> None:
-        if not commits:
-            raise NoSpaceError("full")
-
-    monkeypatch.setattr(filesystem._committer, "commit", commit)
-    monkeypatch.setattr(filesystem.namespace._room, "check", check)
-    call(operations.mkdir, ROOT, b"d", 0o755, CONTEXT)
-    assert len(commits) == 1
-
-
-def test_large_writes_leave_the_loop_alone_while_somebody_waits_for_an_fsync_of_another_file(
-    operations: Operations, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream, small_file = created(operations, b"stream")[0], created(operations, b"small")[0]
-    write, inline = filesystem.files.write, []
-
-    def noted(*arguments: Any, **keywords: Any) -> int:
-        inline.append(threading.current_thread() is threading.main_thread())
-        return write(*arguments, **keywords)
-
-    monkeypatch.setattr(filesystem.files, "write", noted)
-    large, small = bytes(1 << 20), bytes(4096)
-    call(operations.write, stream, 0, large)
-    call(operations.fsync, stream, datasync=False)
-    call(operations.write, stream, 0, large)
-    call(operations.fsync, small_file, datasync=False)
-    call(operations.write, stream, 0, large)
-    call(operations.write, small_file, 0, small)
-    assert inline == [True, True, False, True]

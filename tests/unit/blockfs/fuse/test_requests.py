@@ -21,11 +21,12 @@ from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import AbandonedError
-from blockfs.fuse import pyfuse3_frontend as frontends
+from blockfs.fuse.calls import Calls
 from blockfs.fuse.pyfuse3_frontend import Operations
+from blockfs.fuse.requests import REQUESTS
 from blockfs.service.counters import Counters
 from blockfs.service.handler import BugError, MountHandler
-from blockfs.service.requests import KERNEL, LOOKING, Effect
+from blockfs.service.requests import LOOKING
 
 ALL_CONTROL: list[type[msgspec.Struct]] = sorted(typing.get_args(protocol.Request), key=lambda one: one.__name__)
 
@@ -89,24 +90,25 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 def test_the_table_knows_all_requests_of_the_kernel_that_are_answered() -> None:
-    assert set(frontends._REQUESTS) == set(KERNEL) == set(ARGUMENTS)
+    assert set(REQUESTS) == set(ARGUMENTS)
     assert set(ALL_CONTROL) >= LOOKING
 
 
-@pytest.mark.parametrize("kind", KERNEL)
+@pytest.mark.parametrize("kind", REQUESTS)
 def test_a_bug_in_a_request_of_the_kernel_is_an_error_and_ends_the_mount_if_it_may_have_changed_something(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     counters = Counters()
-    operations = Operations(filesystem, counters)
-    monkeypatch.setattr(operations, "_names", Broken())
-    monkeypatch.setattr(operations, "_files", Broken())
+    calls = Calls(filesystem, counters)
+    operations = Operations(filesystem, calls, counters)
+    monkeypatch.setattr(calls, "_names", Broken())
+    monkeypatch.setattr(calls, "_files", Broken())
     monkeypatch.setattr(filesystem, "commit", Broken().commit)
     with structlog.testing.capture_logs() as logs, pytest.raises(pyfuse3.FUSEError) as caught:
         trio.run(getattr(operations, kind), *ARGUMENTS[kind])
     assert caught.value.errno == errno.EIO
     assert counters.errors == {errno.EIO: 1}
-    looks = KERNEL[kind] is Effect.LOOKS
+    looks = not REQUESTS[kind].changes
     assert [(one["event"], one["doing"]) for one in logs] == [
         ("request.crashed" if looks else "mount.abandoned", f"the request {kind}")
     ]

@@ -1,0 +1,373 @@
+"""What the kernel asks for: one synchronous call per request, and in them the rules that all front-ends share.
+
+A call answers, or fails with one of `EXPECTED`, or raises `WouldBlock` instead of waiting for a disk. Then it has done
+nothing, and is repeated: `blockfs.fuse.requests` says where. Front-ends translate types, and nothing else: so no FUSE
+library and no trio is known here.
+
+The kernel has checked permissions; with the writeback cache it also reads pages to complete them, through handles that
+were opened for writing only: so handles carry no rights.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Final, TypeVar
+
+import msgspec
+
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.acl import ACCESS
+from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, FilesystemNumbers, RenameFlags
+from blockfs.engine.names.listing import Listing
+from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
+from blockfs.fuse.fairness import Fairness
+from blockfs.runtime.linux import supplementary_groups
+from blockfs.runtime.logs import Log
+from blockfs.service.counters import Counters
+from blockfs.service.errnos import EXPECTED, errno_of
+from blockfs.service.maintenance import paths_of
+from blockfs.tree.schema import Kind
+
+LARGE_WRITE: Final = 128 << 10  # bytes; what less than this is no stream, whose requests have up to 1 MiB
+
+_FOR_ROOT: Final = b"trusted."
+
+log = Log()
+
+R = TypeVar("R")
+
+AddEntry = Callable[[bytes, Attributes, int], bool]
+"""(name, attributes, position of the next one) → whether it had room in the answer."""
+
+
+class _OpenFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file handle stands for.
+
+    Attributes:
+        ino: The inode.
+        handle: The engine's.
+        reading_is_access: Neither opened with O_NOATIME, nor for writing only: then the kernel reads to complete pages.
+        is_writer: Opened for writing, so closing it may end a change.
+    """
+
+    ino: int
+    handle: int
+    reading_is_access: bool
+    is_writer: bool
+
+
+class Calls:
+    """The requests that a mount answers. Thread-safe, but for what is inline: that belongs to the front-end's loop.
+
+    Each inode that is answered as an entry begins to be referred to by the kernel in the same step, until `forget`.
+    Where `may_block` can be given, the call raises WouldBlock unless it is set.
+
+    Attributes:
+        fairness: Of large writes and fsyncs; the front-end's loop owns it.
+    """
+
+    def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
+        self.fairness = Fairness()
+        self._filesystem = filesystem
+        self._names = filesystem.namespace
+        self._files = filesystem.files
+        self._lock = filesystem.lock
+        self._counters = counters
+        self._activity = counters.activity
+        self._numbers = count(1)
+        self._handles: dict[int, _OpenFile] = {}
+        self._listings: dict[int, tuple[int, Listing]] = {}
+
+    def failed(self, error: BlockfsError | OSError, fh: int | None = None) -> int:
+        """What the kernel is told of a failure; `fh`: of the file whose content is concerned."""
+        number = errno_of(error)
+        if number == errno.EIO:
+            # The caller learns "I/O error" only; what to do about it is in the log.
+            log.error("request.failed", reason=str(error), **({} if fh is None else {"path": self._path(fh)}))
+        return number
+
+    def _path(self, fh: int) -> bytes | None:
+        with self._lock, suppress(BlockfsError, KeyError):  # the damage may be where the names are
+            return next(paths_of(self._filesystem.tree, self._handles[fh].ino), None)
+        return None
+
+    # --- names ---
+
+    def lookup(self, parent: int, name: bytes) -> Attributes | None:
+        """Find an entry. None: there is no such name, which the kernel may remember too."""
+        try:
+            with self._lock:
+                found = self._names.lookup(parent, name)
+                self._names.remember(found.ino)
+        except FsError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return None
+        return found
+
+    def forget(self, references: Iterable[tuple[int, int]]) -> None:
+        """The kernel dropped inodes from its memory: (inode, references). Nobody waits for an answer."""
+        for ino, times in references:
+            try:
+                self._names.forget(ino, times)
+            except EXPECTED as error:
+                self.failed(error)
+
+    def mknod(
+        self, parent: int, name: bytes, mode: int, rdev: int, caller: Caller, *, may_block: bool = False
+    ) -> Attributes:
+        """Make a regular or special file: `mode` has its type, as st_mode."""
+        kind = Kind(stat.S_IFMT(mode))
+        make = partial(self._names.mknod, parent, name, kind=kind, mode=mode, caller=caller, rdev=rdev)
+        return self._made(make, may_block=may_block)
+
+    def mkdir(self, parent: int, name: bytes, mode: int, caller: Caller, *, may_block: bool = False) -> Attributes:
+        """Make a directory."""
+        return self._made(partial(self._names.mkdir, parent, name, mode=mode, caller=caller), may_block=may_block)
+
+    def symlink(
+        self, parent: int, name: bytes, target: bytes, caller: Caller, *, may_block: bool = False
+    ) -> Attributes:
+        """Make a symlink."""
+        make = partial(self._names.symlink, parent, name, target=target, caller=caller)
+        return self._made(make, may_block=may_block)
+
+    def link(self, ino: int, parent: int, name: bytes, *, may_block: bool = False) -> Attributes:
+        """Give a file one more name."""
+        return self._made(partial(self._names.link, ino, parent, name), may_block=may_block)
+
+    def create(
+        self, parent: int, name: bytes, mode: int, flags: int, caller: Caller, *, may_block: bool = False
+    ) -> tuple[int, Attributes]:
+        """Make and open a regular file; returns its handle, too."""
+        make = partial(self._names.create, parent, name, mode=mode, caller=caller)
+        made = self._made(make, may_block=may_block)
+        return self._opened(made.ino, flags), made
+
+    def unlink(self, parent: int, name: bytes) -> None:
+        """Remove a name."""
+        self._names.unlink(parent, name)
+        self._activity.note()
+
+    def rmdir(self, parent: int, name: bytes) -> None:
+        """Remove an empty directory."""
+        self._names.rmdir(parent, name)
+        self._activity.note()
+
+    def rename(
+        self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, *, may_block: bool = False
+    ) -> None:
+        """Move or exchange."""
+        if flags & ~(RenameFlags.NOREPLACE | RenameFlags.EXCHANGE):
+            raise FsError(errno.EINVAL, f"rename with flags {flags}")  # RENAME_WHITEOUT: overlayfs makes do without
+        self._names.rename(parent, name, new_parent, new_name, flags=RenameFlags(flags), may_block=may_block)
+        self._activity.note()
+
+    def readlink(self, ino: int) -> bytes:
+        """Target of a symlink."""
+        target = self._names.readlink(ino)
+        self._names.accessed(ino)
+        return target
+
+    # --- attributes ---
+
+    def getattr(self, ino: int) -> Attributes:
+        """What stat(2) shows."""
+        return self._names.getattr(ino)
+
+    def setattr(
+        self, ino: int, size_bytes: int | None, changes: AttributeChanges, *, may_block: bool = False
+    ) -> Attributes:
+        """chmod, chown, truncate, utimens, and the times the kernel kept for written files."""
+        if size_bytes is not None:
+            self._files.truncate(ino, size_bytes, may_block=may_block)
+        if changes.ctime_ns is not None:
+            self._filesystem.clock.seen(changes.ctime_ns)
+        if changes == AttributeChanges():
+            return self._names.getattr(ino)
+        changed = self._names.setattr(ino, changes)
+        # Else it counts when the writer closes: a running VM, whose times the kernel sends every now and then, must not
+        # wake the syncer for ever.
+        if not self._files.writers(ino):
+            self._activity.note()
+        return changed
+
+    def getxattr(self, ino: int, name: bytes) -> bytes:
+        """Value of an extended attribute."""
+        return self._names.getxattr(ino, name)
+
+    def listxattr(self, ino: int, caller: Caller) -> list[bytes]:
+        """Names of the extended attributes; the kernel leaves it to filesystems to hide those that are root's alone."""
+        names = self._names.listxattr(ino)
+        return names if caller.uid == 0 else [name for name in names if not name.startswith(_FOR_ROOT)]
+
+    def setxattr(
+        self, ino: int, name: bytes, value: bytes, caller: Caller, pid: int, *, may_block: bool = False
+    ) -> None:
+        """Set an extended attribute. An access ACL clears setgid, unless by root or a member of the file's group.
+
+        Args:
+            ino: Of what.
+            name: With its namespace.
+            value: Any bytes.
+            caller: Who asks.
+            pid: Its process, or thread, which knows all of its groups.
+            may_block: See the class.
+        """
+        keeps_setgid = name != ACCESS or caller.uid == 0 or self._names.getattr(ino).gid in _groups(caller, pid)
+        self._with_room(partial(self._names.setxattr, ino, name, value, keeps_setgid=keeps_setgid), may_block=may_block)
+        self._activity.note()
+
+    def removexattr(self, ino: int, name: bytes) -> None:
+        """Remove an extended attribute."""
+        self._names.removexattr(ino, name)
+        self._activity.note()
+
+    def statfs(self) -> FilesystemNumbers:
+        """Room on the host."""
+        return self._names.statfs()
+
+    # --- files ---
+
+    def open(self, ino: int, flags: int, caller: Caller, *, may_block: bool = False) -> int:
+        """Open a file; returns its handle. O_TRUNC comes with it (FUSE_ATOMIC_O_TRUNC), O_APPEND is the kernel's."""
+        fh = self._opened(ino, flags)
+        if flags & os.O_TRUNC:
+            try:
+                self._files.truncate(ino, 0, may_block=may_block)
+                if caller.uid != 0:
+                    self._names.clear_set_id(ino)  # here the kernel does not, as it does for writes
+            except EXPECTED:
+                self.release(fh)
+                raise
+        return fh
+
+    def read(self, fh: int, offset: int, length: int, *, may_block: bool = False) -> bytes:
+        """Read; short only at the end of the file."""
+        opened = self._handles[fh]
+        data = self._files.read(opened.ino, offset, length, may_block=may_block)
+        if opened.reading_is_access:
+            self._names.accessed(opened.ino)
+        return data
+
+    def write(self, fh: int, offset: int, data: bytes, *, may_block: bool = False) -> int:
+        """Write all of it, or fail: of a page that it writes back, the kernel never asks how much was written.
+
+        Inline is a fifth faster for a stream, but the host may hold a large write back while others wait for the loop.
+        """
+        ino, length = self._handles[fh].ino, len(data)
+        if length >= LARGE_WRITE and not may_block:
+            self.fairness.streams(ino)
+            if self.fairness.is_on:
+                raise WouldBlock("somebody waits for an fsync of another file")
+        done = self._files.write(ino, offset, data, may_block=may_block, stamps=False)
+        while done < length:  # the host became full on the way: now it says so
+            rest = memoryview(data)[done:]
+            done += self._files.write(ino, offset + done, rest, may_block=may_block, stamps=False)
+        return done
+
+    def fsync(self, fh: int, datasync: bool, *, may_block: bool = False) -> None:
+        """Make a file durable; always waits for a disk."""
+        opened = self._handles[fh]
+        if not may_block:
+            self.fairness.waits(opened.ino)
+            raise WouldBlock("an fsync")
+        self._files.fsync(opened.ino, datasync=datasync, handle=opened.handle)
+
+    def release(self, fh: int) -> None:
+        """The last copy of a handle is closed. For a writer that is activity: each write would be too much of it."""
+        with self._lock:
+            opened = self._handles.pop(fh)
+            self._counters.open_files = len(self._handles)
+            self._files.release(opened.handle)
+            self._activity.writers -= opened.is_writer
+        if opened.is_writer:
+            self._activity.note()
+
+    def _opened(self, ino: int, flags: int) -> int:
+        mode = flags & os.O_ACCMODE
+        with self._lock:
+            opened = _OpenFile(
+                ino=ino,
+                handle=self._files.open(ino, flags & ~os.O_TRUNC),
+                reading_is_access=mode != os.O_WRONLY and not flags & os.O_NOATIME,
+                is_writer=mode != os.O_RDONLY,
+            )
+            fh = next(self._numbers)
+            self._handles[fh] = opened
+            self._counters.open_files = len(self._handles)
+            self._activity.writers += opened.is_writer
+        return fh
+
+    # --- directories ---
+
+    def opendir(self, ino: int) -> int:
+        """Begin to read a directory; returns its handle."""
+        listing = self._names.listing(ino)
+        fh = next(self._numbers)
+        self._listings[fh] = (ino, listing)
+        return fh
+
+    def readdir(self, fh: int, position: int, add: AddEntry) -> None:
+        """Give entries with their attributes, as many as have room; each one counts as a lookup, but for "." and "..".
+
+        Raises:
+            WouldBlock: Somebody seeks far ahead: others go first. Nothing was added.
+        """
+        ino, listing = self._listings[fh]
+        with self._lock:
+            if position and not listing.reach(position):
+                raise WouldBlock("a position far ahead")
+            for entry in listing.read(position, dots=True):
+                if not add(entry.name, entry.attributes, entry.next_position):
+                    break
+                if entry.name not in {b".", b".."}:
+                    self._names.remember(entry.attributes.ino)
+            self._names.accessed(ino)
+
+    def releasedir(self, fh: int) -> None:
+        """A directory handle is closed."""
+        del self._listings[fh]
+
+    def fsyncdir(self, *, may_block: bool = False) -> None:
+        """Make names durable; always waits for a disk."""
+        if not may_block:
+            raise WouldBlock("an fsync")
+        self._filesystem.commit()
+
+    # --- room ---
+
+    def _made(self, make: Callable[[], Attributes], *, may_block: bool) -> Attributes:
+        """Answer a new entry. The kernel's reference begins under the same hold of the lock: it can't go in between."""
+
+        def referred() -> Attributes:
+            with self._lock:
+                found = make()
+                self._names.remember(found.ino)
+            return found
+
+        made = self._with_room(referred, may_block=may_block)
+        self._activity.note()
+        return made
+
+    def _with_room(self, make: Callable[[], R], *, may_block: bool) -> R:
+        """Make something new. If there is no room, what was removed a moment ago gives its own back on a commit."""
+        if may_block:
+            return self._filesystem.with_room(make)
+        try:
+            return make()
+        except NoSpaceError:
+            raise WouldBlock("the host is nearly full") from None
+
+
+def _groups(caller: Caller, pid: int) -> set[int]:
+    """Groups of the calling process. One that has ended meanwhile has none."""
+    with suppress(OSError):
+        return {caller.gid, *supplementary_groups(pid)}
+    return {caller.gid}

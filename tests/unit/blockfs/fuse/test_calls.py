@@ -1,0 +1,458 @@
+"""The rules of requests that no front-end has of its own: without a kernel, without FUSE, without trio."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import os
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from blockfs.engine import volume as volumes
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names import listing
+from blockfs.engine.names.acl import ACCESS
+from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller
+from blockfs.errors import CorruptBlockError, FsError, NoSpaceError, WouldBlock
+from blockfs.fuse import calls as module
+from blockfs.fuse.calls import LARGE_WRITE, Calls
+from blockfs.fuse.requests import REQUESTS
+from blockfs.service.counters import Counters
+
+ROOT = 1
+OWNER, SUPERUSER = Caller(uid=1000, gid=1001), Caller(uid=0, gid=0)
+NOBODY = 1 << 30  # no process has this id
+
+
+@pytest.fixture
+def filesystem(tmp_path: Path) -> Iterator[Filesystem]:
+    path = os.fsencode(tmp_path / "v")
+    volumes.init(path)
+    opened = Filesystem.open(path, EngineConfig(background=False))
+    yield opened
+    opened.abandon()
+
+
+@pytest.fixture
+def counters() -> Counters:
+    return Counters()
+
+
+@pytest.fixture
+def calls(filesystem: Filesystem, counters: Counters) -> Calls:
+    return Calls(filesystem, counters)
+
+
+def created(calls: Calls, name: bytes = b"f", flags: int = os.O_RDWR, mode: int = 0o640) -> tuple[int, int]:
+    """A new file's handle and inode."""
+    fh, made = calls.create(ROOT, name, stat.S_IFREG | mode, flags, OWNER)
+    return fh, made.ino
+
+
+def fails_with(number: int, call: Callable[..., object], *arguments: Any, **keywords: Any) -> None:
+    with pytest.raises(FsError) as caught:
+        call(*arguments, **keywords)
+    assert caught.value.errno == number
+
+
+# --- the table ---
+
+
+def test_the_table_has_every_request_and_where_each_is_repeated_that_may_have_to_wait() -> None:
+    """A call without a row could not be asked for; one that says WouldBlock without a place would be a crash."""
+    answers = {name for name, member in vars(Calls).items() if inspect.isfunction(member) and name[0] != "_"}
+    assert answers - {"failed"} == REQUESTS.keys()
+    waits = {kind for kind, row in REQUESTS.items() if "may_block" in inspect.signature(row.call).parameters}
+    assert {kind for kind, row in REQUESTS.items() if row.repeat is not None} == waits | {"readdir"}
+    for kind, row in REQUESTS.items():
+        assert not row.by_handle or list(inspect.signature(row.call).parameters)[1] == "fh", kind
+
+
+# --- names and references ---
+
+
+def test_a_missing_name_is_an_answer(calls: Calls) -> None:
+    assert calls.lookup(ROOT, b"missing") is None
+    fails_with(errno.ENAMETOOLONG, calls.lookup, ROOT, b"n" * 256)
+    fails_with(errno.ENOTDIR, calls.lookup, created(calls)[1], b"f")
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["lookup", "link", "list", "list a part", "forget", "open and close"]), st.integers(1, 3)
+    ),
+    max_size=12,
+)
+
+
+@given(steps=STEPS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_inode_is_referred_to_as_often_as_it_was_answered_and_not_forgotten(
+    calls: Calls, filesystem: Filesystem, steps: list[tuple[str, int]]
+) -> None:
+    """One too few, and the inode of an open file goes away; one too many, and it stays for ever."""
+    folder = calls.mkdir(ROOT, os.urandom(8).hex().encode(), 0o755, OWNER).ino
+    made = calls.mknod(folder, b"f", stat.S_IFREG | 0o644, 0, OWNER)
+    expected, names = 1, 1
+    for step, times in steps:
+        for _ in range(times):
+            match step:
+                case "lookup":
+                    assert calls.lookup(folder, b"f") == calls.getattr(made.ino)
+                    expected += 1
+                case "link":
+                    names += 1
+                    calls.link(made.ino, folder, b"f%d" % names)
+                    expected += 1
+                case "list" | "list a part":
+                    room = 100 if step == "list" else 2 + names // 2  # "." and ".." count as no lookup
+                    expected += min(names, room - 2)
+                    _listed(calls, folder, room)
+                case "open and close":
+                    calls.release(calls.open(made.ino, os.O_RDONLY, OWNER))
+                case _ if expected > 1:
+                    calls.forget([(made.ino, 1)])
+                    expected -= 1
+    assert filesystem.namespace.nodes.references(made.ino) == expected
+    for number in range(names):
+        calls.unlink(folder, b"f%d" % (number + 1) if number else b"f")
+    calls.forget([(folder, 0), (made.ino, expected - 1)])
+    assert calls.getattr(made.ino).nlink == 0
+    calls.forget([(made.ino, 1)])
+    fails_with(errno.ENOENT, calls.getattr, made.ino)
+
+
+def _listed(calls: Calls, folder: int, room: int) -> list[bytes]:
+    """Names of a directory, as many as have room."""
+    fh = calls.opendir(folder)
+    found: list[bytes] = []
+
+    def add(name: bytes, _found: Attributes, _next: int) -> bool:
+        if len(found) == room:
+            return False
+        found.append(name)
+        return True
+
+    calls.readdir(fh, 0, add)
+    calls.releasedir(fh)
+    return found
+
+
+def test_who_seeks_far_ahead_in_a_directory_lets_others_go_first(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(9):
+        calls.mkdir(ROOT, b"%d" % number, 0o755, OWNER)
+    monkeypatch.setattr(listing.Listing.reach, "__defaults__", (3,))  # names in one call
+    fh = calls.opendir(ROOT)
+    found: list[bytes] = []
+    turns = 0
+    while True:
+        try:
+            calls.readdir(fh, 10, lambda name, _found, _next: not found.append(name))  # type: ignore[func-returns-value]
+            break
+        except WouldBlock:
+            turns += 1
+    assert (turns, found) == (2, [b"8"])
+
+
+def test_rename_knows_two_flags(calls: Calls) -> None:
+    created(calls)
+    fails_with(errno.EINVAL, calls.rename, ROOT, b"f", ROOT, b"g", 4)
+    calls.rename(ROOT, b"f", ROOT, b"g", 1)
+    assert calls.lookup(ROOT, b"g") is not None
+
+
+# --- attributes ---
+
+
+def test_only_root_sees_that_there_are_trusted_attributes(calls: Calls) -> None:
+    _, ino = created(calls)
+    for name in (b"trusted.overlay", b"user.trusted.", b"user.colour"):
+        calls.setxattr(ino, name, b"value", OWNER, NOBODY)
+    assert sorted(calls.listxattr(ino, SUPERUSER)) == [b"trusted.overlay", b"user.colour", b"user.trusted."]
+    assert sorted(calls.listxattr(ino, OWNER)) == [b"user.colour", b"user.trusted."]
+
+
+def acl() -> bytes:
+    """rwxrwx--- as an access ACL."""
+    return struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, bits, 0xFFFFFFFF) for tag, bits in ((1, 7), (4, 7), (32, 0))
+    )
+
+
+@pytest.mark.parametrize(
+    ("caller", "pid", "keeps"),
+    [
+        (Caller(uid=7, gid=7), NOBODY, False),
+        (Caller(uid=7, gid=1001), NOBODY, True),  # a process that has ended has its first group still
+        (Caller(uid=0, gid=7), NOBODY, True),
+        (Caller(uid=7, gid=7), os.getpid(), True),
+    ],
+    ids=["a stranger", "of the group", "root", "of the group besides"],
+)
+def test_an_acl_set_by_a_stranger_to_the_group_ends_setgid(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch, caller: Caller, pid: int, keeps: bool
+) -> None:
+    monkeypatch.setattr(module, "supplementary_groups", lambda of: {1001} if of == os.getpid() else _gone())
+    _, ino = created(calls, mode=0o2770)
+    calls.setxattr(ino, b"user.x", b"value", Caller(uid=7, gid=7), NOBODY)
+    assert calls.getattr(ino).mode & stat.S_ISGID
+    calls.setxattr(ino, ACCESS, acl(), caller, pid)
+    assert bool(calls.getattr(ino).mode & stat.S_ISGID) is keeps
+
+
+def _gone() -> set[int]:
+    raise ProcessLookupError
+
+
+def test_a_size_and_attributes_are_set_in_one_request(calls: Calls) -> None:
+    _, ino = created(calls)
+    found = calls.setattr(ino, 12345, AttributeChanges(mode=0o711, mtime_ns=-1))
+    assert (found.size_bytes, found.mode, found.mtime_ns) == (12345, 0o711, -1)
+    assert calls.setattr(ino, None, AttributeChanges()) == found
+
+
+# --- files ---
+
+
+@pytest.mark.parametrize(("caller", "kept"), [(SUPERUSER, stat.S_ISUID), (OWNER, 0)], ids=["root", "others"])
+def test_an_open_that_truncates_does_and_ends_setuid_unless_root_does_it(
+    calls: Calls, caller: Caller, kept: int
+) -> None:
+    fh, ino = created(calls, mode=0o4755)
+    calls.write(fh, 0, b"content")
+    again = calls.open(ino, os.O_WRONLY | os.O_TRUNC, caller)
+    found = calls.getattr(ino)
+    assert (found.size_bytes, found.mode) == (0, kept | 0o755)
+    assert calls.read(again, 0, 10) == b""  # the kernel reads through handles opened for writing
+
+
+@pytest.mark.parametrize("error", [WouldBlock("a snapshot"), NoSpaceError("full")], ids=["later", "no room"])
+def test_an_open_that_can_not_truncate_leaves_no_handle(
+    calls: Calls, counters: Counters, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    fh, ino = created(calls)
+    calls.release(fh)
+
+    def truncate(*_arguments: object, **_keywords: object) -> None:
+        raise error
+
+    monkeypatch.setattr(filesystem.files, "truncate", truncate)
+    with pytest.raises(type(error)):
+        calls.open(ino, os.O_RDWR | os.O_TRUNC, OWNER)
+    assert (counters.open_files, counters.activity.writers, filesystem.files.written()) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_access"),
+    [
+        (os.O_RDONLY, True),
+        (os.O_RDWR, True),
+        (os.O_WRONLY, False),  # then the kernel reads to complete pages
+        (os.O_RDONLY | os.O_NOATIME, False),
+    ],
+)
+def test_only_who_reads_for_a_user_accesses(
+    calls: Calls, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, flags: int, is_access: bool
+) -> None:
+    fh, _ = created(calls, flags=flags)
+    accessed: list[int] = []
+    monkeypatch.setattr(filesystem.namespace, "accessed", accessed.append)
+    calls.write(fh, 0, b"x")
+    assert calls.read(fh, 0, 1) == b"x"
+    assert bool(accessed) is is_access
+
+
+@given(parts=st.lists(st.integers(1, 3), min_size=1, max_size=4), full_after=st.integers(0, 4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_write_is_written_wholly_or_fails(
+    calls: Calls, filesystem: Filesystem, parts: list[int], full_after: int
+) -> None:
+    """Of a page that it writes back, the kernel never asks how much was written."""
+    fh, ino = created(calls, os.urandom(8).hex().encode())
+    data = b"".join(bytes([65 + number]) * 4096 * pages for number, pages in enumerate(parts))
+    write, done = filesystem.files.write, 0
+
+    def in_part(ino: int, offset: int, data: bytes, **keywords: Any) -> int:
+        nonlocal done
+        if done == full_after:
+            raise NoSpaceError("full")
+        done += 1
+        return write(ino, offset, bytes(data)[: parts[done - 1] * 4096], **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filesystem.files, "write", in_part)
+        if full_after < len(parts):
+            with pytest.raises(NoSpaceError):
+                calls.write(fh, 0, data)
+        else:
+            assert calls.write(fh, 0, data) == len(data)
+    whole = sum(parts[:full_after]) * 4096
+    assert filesystem.files.read(ino, 0, len(data), may_block=True) == data[:whole]
+
+
+def test_large_writes_wait_for_a_thread_while_somebody_waits_for_an_fsync_of_another_file(calls: Calls) -> None:
+    (stream, _), (small, _) = created(calls, b"stream"), created(calls, b"small")
+    large = bytes(LARGE_WRITE)
+
+    def fsync(fh: int) -> None:
+        with pytest.raises(WouldBlock):
+            calls.fsync(fh, False)
+        calls.fsync(fh, False, may_block=True)
+
+    calls.write(stream, 0, large)
+    fsync(stream)
+    calls.write(stream, 0, large)
+    fsync(small)
+    with pytest.raises(WouldBlock):
+        calls.write(stream, 0, large)
+    assert calls.write(stream, 0, large, may_block=True) == LARGE_WRITE
+    assert calls.write(small, 0, bytes(4096)) == 4096
+
+
+def test_an_fsync_always_waits_and_then_is_durable(calls: Calls, filesystem: Filesystem) -> None:
+    fh, ino = created(calls)
+    calls.write(fh, 0, b"kept")
+    calls.mkdir(ROOT, b"d", 0o755, OWNER)
+    for call, arguments in ((calls.fsync, (fh, False)), (calls.fsyncdir, ())):
+        before = filesystem.commits
+        with pytest.raises(WouldBlock):
+            call(*arguments)  # type: ignore[operator]
+        assert filesystem.commits == before
+        call(*arguments, may_block=True)  # type: ignore[operator]
+    with filesystem.tree.committed() as view:
+        assert view.lookup(ROOT, b"d") is not None
+        found = view.inode(ino)
+    assert found is not None
+    assert found.size_bytes == 4
+
+
+# --- room ---
+
+MAKERS: dict[str, Callable[[Calls, int, bool], object]] = {
+    "mknod": lambda calls, _, wait: calls.mknod(ROOT, b"n", stat.S_IFIFO | 0o600, 0, OWNER, may_block=wait),
+    "mkdir": lambda calls, _, wait: calls.mkdir(ROOT, b"n", 0o755, OWNER, may_block=wait),
+    "symlink": lambda calls, _, wait: calls.symlink(ROOT, b"n", b"to", OWNER, may_block=wait),
+    "link": lambda calls, ino, wait: calls.link(ino, ROOT, b"n", may_block=wait),
+    "create": lambda calls, _, wait: calls.create(ROOT, b"n", stat.S_IFREG | 0o600, os.O_RDWR, OWNER, may_block=wait),
+    "setxattr": lambda calls, ino, wait: calls.setxattr(ino, b"user.x", b"value", OWNER, NOBODY, may_block=wait),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_what_is_new_gets_the_room_of_what_was_just_removed(
+    calls: Calls, counters: Counters, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    _, ino = created(calls, b"old")
+    seen, given_back = counters.activity.wait(None, 0), False
+
+    def give_back() -> None:
+        nonlocal given_back
+        given_back = True
+
+    def check(_length: int) -> None:
+        if not given_back:
+            raise NoSpaceError("full")
+
+    monkeypatch.setattr(filesystem._committer, "give_back", give_back)
+    monkeypatch.setattr(filesystem.namespace._room, "check", check)
+    with pytest.raises(WouldBlock):
+        MAKERS[kind](calls, ino, False)
+    assert not given_back
+    assert (calls.lookup(ROOT, b"n"), calls.listxattr(ino, OWNER)) == (None, [])  # nothing was done
+    assert counters.activity.wait(None, 0) == seen
+    MAKERS[kind](calls, ino, True)
+    assert given_back
+    assert counters.activity.wait(None, 0) == seen + 1
+
+
+# --- activity ---
+
+
+def test_what_counts_as_activity(calls: Calls, counters: Counters) -> None:
+    """Too little, and a watcher misses a change; too much, and a running VM wakes the syncer for ever."""
+
+    def noted(call: Callable[[], object]) -> int:
+        before = counters.activity.wait(None, 0)
+        call()
+        return counters.activity.wait(None, 0) - before
+
+    def file(flags: int) -> int:
+        return calls.open(ino, flags, OWNER)
+
+    fh, ino = created(calls)
+    touched = AttributeChanges(mtime_ns=5)
+    assert noted(lambda: calls.write(fh, 0, b"x")) == 0
+    assert noted(lambda: calls.setattr(ino, None, touched)) == 0  # a writer's times
+    assert counters.activity.writers == 1
+    assert noted(lambda: calls.release(fh)) == 1
+    assert counters.activity.writers == 0
+    assert noted(lambda: calls.setattr(ino, None, touched)) == 1
+    assert noted(lambda: calls.setattr(ino, None, AttributeChanges())) == 0
+    assert noted(lambda: calls.release(file(os.O_RDONLY))) == 0
+    assert noted(lambda: calls.release(file(os.O_WRONLY | os.O_TRUNC))) == 1
+    assert noted(lambda: calls.mkdir(ROOT, b"d", 0o755, OWNER)) == 1
+    assert noted(lambda: calls.symlink(ROOT, b"s", b"to", OWNER)) == 1
+    assert noted(lambda: calls.rename(ROOT, b"d", ROOT, b"e", 0)) == 1
+    assert noted(lambda: calls.rmdir(ROOT, b"e")) == 1
+    assert noted(lambda: calls.setxattr(ino, b"user.x", b"", OWNER, NOBODY)) == 1
+    assert noted(lambda: calls.removexattr(ino, b"user.x")) == 1
+    assert noted(lambda: calls.unlink(ROOT, b"f")) == 1
+    for looks in (lambda: calls.getattr(ROOT), lambda: calls.lookup(ROOT, b"s"), lambda: _listed(calls, ROOT, 9)):
+        assert noted(looks) == 0  # type: ignore[arg-type]
+    with pytest.raises(FsError):
+        noted(lambda: calls.unlink(ROOT, b"f"))
+    assert counters.open_files == 0
+
+
+# --- failures ---
+
+
+class Log:
+    """Notes what is logged."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, object]] = []
+
+    def error(self, event: str, **fields: object) -> None:
+        self.events.append({"event": event, **fields})
+
+
+def test_damage_is_an_io_error_whose_file_the_log_names(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "log", Log())
+    fh, _ = created(calls)
+    calls.rename(ROOT, b"f", ROOT, b"damaged", 0)
+    damage = CorruptBlockError(bytes(32), "wrong")
+    assert [calls.failed(damage, fh), calls.failed(damage), calls.failed(FsError(errno.EEXIST), fh)] == [
+        *(errno.EIO, errno.EIO, errno.EEXIST)
+    ]
+    calls.unlink(ROOT, b"damaged")
+    calls.failed(damage, fh)
+    calls.release(fh)
+    calls.failed(damage, fh)
+    assert [event.get("path", "-") for event in module.log.events] == [b"damaged", "-", None, None]
+
+
+def test_nobody_waits_for_an_answer_to_a_forget(
+    calls: Calls, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "log", Log())
+    _, ino = created(calls)
+    forget = filesystem.namespace.forget
+
+    def damaged(number: int, times: int) -> None:
+        if number == ROOT:
+            raise CorruptBlockError(bytes(32), "wrong")
+        forget(number, times)
+
+    monkeypatch.setattr(filesystem.namespace, "forget", damaged)
+    calls.forget([(ROOT, 1), (ino, 1)])
+    assert filesystem.namespace.nodes.references(ino) == 0
+    assert len(module.log.events) == 1
