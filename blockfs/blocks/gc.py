@@ -16,7 +16,7 @@ import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
-from blockfs.blocks.garbage import Garbage
+from blockfs.blocks.freed import FreedPlaces
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.blocks.reclaim import Reclaimer
 from blockfs.blocks.repack import Repacker
@@ -203,14 +203,14 @@ def _collect(
         _check(stop)
     for ids in blocks.pins.all():
         marks.add(ids)
-    garbage = Garbage(blocks.index)
-    checked, removed, removed_bytes = _sweep(blocks, garbage, marks, epoch, stop)
+    places = FreedPlaces(blocks.index)
+    checked, removed, removed_bytes = _sweep(blocks, places, marks, epoch, stop)
     with blocks.index.writing() as txn:
         blocks.index.set_number(txn, b"swept", epoch)
         blocks.index.set_number(txn, b"collected", appended)
     del marks  # its memory is as much as all that comes needs
     reclaimer = Reclaimer(blocks.layout, blocks.index, blocks.disk)
-    freed = reclaimer.punch_swept(garbage, pause) + reclaimer.punch(pause)
+    freed = reclaimer.punch_swept(places, pause) + reclaimer.punch(pause)
     settled = reclaimer.settle(pause)
     repacked = Repacker(blocks).repack(settled.wasteful, pause)
     segments_removed = reclaimer.remove_empty(pause)
@@ -240,7 +240,7 @@ def _advance(blocks: BlockDirectory) -> tuple[int, int, int]:
 
 
 def _sweep(
-    blocks: BlockDirectory, garbage: Garbage, marks: Marks, epoch: int, stop: Callable[[], bool]
+    blocks: BlockDirectory, places: FreedPlaces, marks: Marks, epoch: int, stop: Callable[[], bool]
 ) -> tuple[int, int, int]:
     """Delete unmarked rows of older epochs in short transactions; returns rows checked, removed, and their bytes."""
     checked = removed = removed_bytes = 0
@@ -257,7 +257,7 @@ def _sweep(
         _check(stop)
         with blocks.index.writing() as txn:
             rows = blocks.index.remove_older(txn, batch, epoch)  # looks again: a put or pin may have raised an epoch
-            garbage.add(txn, rows)
+            places.add(txn, rows)
         removed += len(rows)
         removed_bytes += sum(row.length for row in rows)
     return checked, removed, removed_bytes

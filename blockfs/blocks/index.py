@@ -7,7 +7,7 @@ Databases (numbers are big endian, so that keys sort by value):
 | blocks | block id (32) | row (22), below |
 | segments | number (4) | state (1), rows (8), canonical bytes of these rows (8) |
 | free | segment (4), offset (4) | length (4): payload without a row, to be punched |
-| garbage | number (8) | places that sweeps freed, to be punched; see `garbage.py` |
+| garbage | number (8) | places that sweeps freed, to be punched; see `freed.py` |
 | pins | owner UUID (16), block id (32) | nothing |
 | meta | name | unsigned number (8), but `uuid`: 16 bytes |
 

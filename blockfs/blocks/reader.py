@@ -7,16 +7,16 @@ import threading
 from typing import Final
 from uuid import UUID
 
+from blockfs.blocks.block_cache import BlockCache
 from blockfs.blocks.codec import DecodeError, Payload, decode
 from blockfs.blocks.index import Row
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.recent import RecentBlocks
 from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_header
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
 _SCRATCH_BYTES: Final = 128 << 10  # what the kernel asks for at once
-_RECENT_BYTES: Final = 16 << 20  # of decompressed blocks: 256 of 64 KiB, more than there are readers in order
+_CACHE_BYTES: Final = 16 << 20  # of decompressed blocks: 256 of 64 KiB, more than there are readers in order
 _INLINE_BYTES: Final = 128 << 10
 """Up to this length a block is decompressed where nobody may wait: 36 to 80 µs for 64 KiB, while the way through a
 thread took 130 µs."""
@@ -41,7 +41,7 @@ class SegmentReader:
         self._layout = layout
         self._uuid = uuid.bytes
         self._files: dict[int, SegmentFile] = {}
-        self._recent = RecentBlocks(_RECENT_BYTES)
+        self._cache = BlockCache(_CACHE_BYTES)
 
     def read(self, block_id: bytes, row: Row, start: int, length: int, *, may_block: bool) -> bytes:
         """Read a part of a canonical block. The caller holds the read transaction in which it found the row.
@@ -61,7 +61,7 @@ class SegmentReader:
             return self._pread(block_id, row.segment, row.offset + start, length, may_block=may_block)
         place = row.segment, row.offset
         is_whole = length == row.length  # then it is not asked for again soon, and a scrub must see the disk
-        block = None if is_whole else self._recent.get(place)
+        block = None if is_whole else self._cache.get(place)
         if block is None:
             if not may_block and row.length > _INLINE_BYTES:
                 raise WouldBlock
@@ -71,7 +71,7 @@ class SegmentReader:
             except DecodeError as error:
                 raise CorruptBlockError(block_id, str(error)) from error
             if not is_whole:
-                self._recent.add(place, block)
+                self._cache.add(place, block)
         return block[start : start + length]
 
     def _pread(self, block_id: bytes, segment: int, offset: int, length: int, *, may_block: bool) -> bytes:
@@ -93,7 +93,7 @@ class SegmentReader:
     def forget(self) -> None:
         """Let go of all descriptors and blocks."""
         self._files.clear()
-        self._recent.clear()
+        self._cache.clear()
 
     def _open(self, block_id: bytes, segment: int) -> SegmentFile:
         try:

@@ -19,7 +19,7 @@ import msgspec
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
-from blockfs.blocks.garbage import Garbage
+from blockfs.blocks.freed import FreedPlaces
 from blockfs.blocks.index import BATCH_ROWS, Index, Reading, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
 from blockfs.blocks.segment import (
@@ -87,13 +87,13 @@ class Reclaimer:
             with self._index.writing() as txn:
                 self._index.forget_freed(txn, entries)
 
-    def punch_swept(self, garbage: Garbage, pause: Callable[[], None]) -> int:
+    def punch_swept(self, freed: FreedPlaces, pause: Callable[[], None]) -> int:
         """The same for what sweeps have listed. Only for the collector."""
         freed_bytes = 0
         while True:
             with self._index.reading() as txn:
                 snapshot = txn.id()
-                listed = garbage.first(txn, _SWEPT)
+                listed = freed.first(txn, _SWEPT)
             if not listed.keys:
                 return freed_bytes
             self.wait_for_readers(snapshot, pause)
@@ -101,7 +101,7 @@ class Reclaimer:
                 freed_bytes += self._punch_ranges(segment, ranges)
             for at in range(0, len(listed.keys), BATCH_ROWS):
                 with self._index.writing() as txn:
-                    garbage.forget(txn, listed.keys[at : at + BATCH_ROWS])
+                    freed.forget(txn, listed.keys[at : at + BATCH_ROWS])
 
     def wait_for_readers(self, snapshot: int, pause: Callable[[], None] | None) -> bool:
         """Wait until no process reads from a state before commit `snapshot`; False if `pause` is None and one does."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from blockfs.control.message import MAX_XATTR_BYTES, Ino, Message, Mode, Name, Target, TimeNs, UserId, Version
-from blockfs.runtime.carried import Carried
+from blockfs.xattrs import Carried
 
 
 class Expect(msgspec.Struct, frozen=True, kw_only=True):

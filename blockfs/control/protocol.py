@@ -28,7 +28,7 @@ from blockfs.control.message import MAX_XATTR_BYTES, Ino, Mode, Name, Size, Time
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
 from blockfs.control.waiting import Wait, WaitReply
-from blockfs.runtime.carried import Carried
+from blockfs.xattrs import Carried
 
 PROTOCOL_VERSION: Final = 1
 
@@ -87,7 +87,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
             `Expect`.
         target: Symlinks only.
         writers: Handles open for writing now.
-        xattrs: Of users, if they were asked for; see `runtime.carried`.
+        xattrs: Of users, if they were asked for; see `xattrs`.
         lost_bytes: How many bytes the host failed to write of it, and nobody has written again: it has no hash then.
     """
 

@@ -27,7 +27,7 @@ log = Log()
 def end_dying(volume: bytes) -> bool:
     """End the mounts of a volume whose process was killed; a process that lives, or is gone altogether, is left alone.
 
-    Asks nothing of the mount itself: a mount that does not answer must not stop who wants to mend it.
+    Asks nothing of the mount itself: a mount that does not answer must not stop who wants to repair it.
 
     Returns:
         Whether there was one.

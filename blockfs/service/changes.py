@@ -12,10 +12,10 @@ from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import LeafKey
 from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
 from blockfs.engine.content.pagemap import PAGE
-from blockfs.runtime.carried import carried
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.merkle import hash_file
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, Inode, Kind
+from blockfs.xattrs import carried
 
 Writers = Callable[[int], int]
 """Inode → handles that are open for writing now."""

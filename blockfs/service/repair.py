@@ -15,8 +15,8 @@ import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
-from blockfs.blocks.mend import complete_sidecars, mend_headers
 from blockfs.blocks.rebuild import rebuild_index, refuse_in_use
+from blockfs.blocks.repair import complete_sidecars, repair_headers
 from blockfs.blocks.scrub import cut_segments
 from blockfs.control.protocol import FindingMsg, FsckReply
 from blockfs.engine.content.staging import Key, encode_name
@@ -79,7 +79,7 @@ def fsck(path: bytes, *, repair: bool, now_ns: int, step: Step) -> FsckReply:
             volume.write_description()
             work.done.append(lacking)
         if repair:
-            _mend_blocks(work)
+            _repair_blocks(work)
         else:
             refuse_damaged_index(volume)
         step("checking the tree")
@@ -134,7 +134,7 @@ def fsck_blocks(path: str, *, repair: bool, step: Step) -> FsckReply:
     found: list[FindingMsg] = []
     if repair:
         found += [
-            FindingMsg(kind="segment-header", message=name, remedy="written again") for name in mend_headers(path)
+            FindingMsg(kind="segment-header", message=name, remedy="written again") for name in repair_headers(path)
         ]
     step("reading the block index")
     problem = _index_problem(path)
@@ -159,9 +159,9 @@ def fsck_blocks(path: str, *, repair: bool, step: Step) -> FsckReply:
     return FsckReply(inodes_checked=0, findings=found, lost=[])
 
 
-def _mend_blocks(work: _Work) -> None:
+def _repair_blocks(work: _Work) -> None:
     path = work.volume.blocks_path
-    for done in mend_headers(path):
+    for done in repair_headers(path):
         work.say("segment-header", done, "written again")
     problem = _index_problem(path)
     if problem is None:

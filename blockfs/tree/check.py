@@ -19,7 +19,7 @@ from blockfs.tree.check_snapshots import check_snapshots
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.draft import Draft, MissingBlocks, World
 from blockfs.tree.findings import Finding, Problem
-from blockfs.tree.patch import PatchedRows
+from blockfs.tree.repaired import RepairedRows
 from blockfs.tree.schema import Table, decode_u64, u64
 
 
@@ -47,7 +47,7 @@ def examine(view: CommittedView, world: World) -> Examination:
         view: A committed state; the draft reads it as long as it is used.
         world: What it has to fit to.
     """
-    draft = Draft(PatchedRows(view.rows), world)
+    draft = Draft(RepairedRows(view.rows), world)
     check_rows(draft)
     check_meta(draft)
     check_inodes(draft)

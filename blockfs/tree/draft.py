@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from blockfs.blocks.ids import BlockId
 from blockfs.tree.findings import Finding, Loss, Problem
 from blockfs.tree.journal import RESERVE_STEP
-from blockfs.tree.patch import PatchedRows
 from blockfs.tree.reader import TreeReader
+from blockfs.tree.repaired import RepairedRows
 from blockfs.tree.schema import (
     META_MOUNT,
     META_RESERVED,
@@ -77,7 +77,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 class Draft(TreeReader):
     """Reads the repaired state as far as it has come, and takes changes. Rows that don't decode must go first."""
 
-    def __init__(self, rows: PatchedRows, world: World) -> None:
+    def __init__(self, rows: RepairedRows, world: World) -> None:
         super().__init__(rows)
         self.rows = rows
         self.world = world
@@ -273,7 +273,7 @@ class _Numbers:
         return mount, Reserved(sequence=max(self.reserved.sequence, sequence), ino=max(self.reserved.ino, ino))
 
 
-def numbers_of(rows: PatchedRows) -> tuple[MountRow | None, Reserved | None]:
+def numbers_of(rows: RepairedRows) -> tuple[MountRow | None, Reserved | None]:
     """The rows about numbers, as far as they are there."""
     mount, reserved = rows.get(Table.META, META_MOUNT), rows.get(Table.META, META_RESERVED)
     return None if mount is None else decode_mount(mount), None if reserved is None else decode_reserved(reserved)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from blockfs.cli.groups import Verbs
-from blockfs.runtime import garbage, interrupts
+from blockfs.runtime import interrupts
+from syncer.cli import interpreter
 
 if TYPE_CHECKING:  # see `MODULES`
     from blockfs.blocks.sources import Deliver
@@ -72,7 +73,7 @@ class LazyVerbs(Verbs):
         module = MODULES.get(cmd_name)
         if module is None:
             return None
-        with garbage.not_now():
+        with interpreter.not_now():
             command = importlib.import_module(module).command
         interrupts.interrupt_verbs()
         assert isinstance(command, click.Command)

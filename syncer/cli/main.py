@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from blockfs.runtime import garbage, interrupts
+from blockfs.runtime import interrupts
 from blockfs.runtime.exitcodes import ExitCode
+from syncer.cli import interpreter
 
 
 def main() -> None:
@@ -17,7 +18,7 @@ def main() -> None:
     except KeyboardInterrupt:  # a second one, while the first was being told
         code = ExitCode.INTERRUPTED
     interrupts.end_at_once()
-    garbage.not_at_the_end()
+    interpreter.not_at_the_end()
     sys.exit(code)
 
 
@@ -27,6 +28,6 @@ def run(arguments: Sequence[str]) -> int:
     Returns:
         The exit code; messages are on stderr.
     """
-    with garbage.not_now():
+    with interpreter.not_now():
         from syncer.cli.running import run_verb  # noqa: PLC0415 - after `main` has seen to Ctrl-C
     return run_verb(arguments)

@@ -14,7 +14,7 @@ from typing import Final, NewType, TypeAlias
 import msgspec
 
 from blockfs.blocks.ids import ObjectHash
-from blockfs.runtime.carried import Carried
+from blockfs.xattrs import Carried
 
 Nid = NewType("Nid", int)
 """Number of a node: ours, positive, stable, never reused."""

@@ -1,7 +1,7 @@
 """Extended attributes as a part of a node's metadata: compared and merged one by one. Pure.
 
 None instead of a set is "no opinion", as with every other part of `Meta`. Within a set a value of None is the same for
-one attribute: it is there, but too large to travel (`blockfs.runtime.carried`), so nothing is concluded from it.
+one attribute: it is there, but too large to travel (`blockfs.xattrs`), so nothing is concluded from it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from blockfs.runtime.carried import OVERHEAD, PREFIX, Carried, carried
+from blockfs.xattrs import OVERHEAD, PREFIX, Carried, carried
 
 Xattrs = Carried
 

@@ -30,8 +30,8 @@ from blockfs.engine.names.attributes import MODE_BITS, SPECIAL_BITS, AttributeCh
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.names.xattrs import follow_chmod
 from blockfs.errors import BlockfsError, FsError, UsageError
-from blockfs.runtime.carried import PREFIX, Carried, carried, to_change
 from blockfs.tree.schema import Inode, Kind
+from blockfs.xattrs import PREFIX, Carried, carried, to_change
 
 _LOCKED_IDS: Final = 16384  # ids put into leaves in one go: other requests wait about 5 ms for it
 

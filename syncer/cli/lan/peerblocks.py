@@ -23,8 +23,8 @@ from syncer.cli.session.opening import key_keeper, other_roots
 from syncer.engine.fetch import serving
 from syncer.errors import SyncerError, UsageError
 from syncer.local.blocklists import BlockLists
-from syncer.local.volume.mending import Mending
 from syncer.local.volume.reblock import Pair
+from syncer.local.volume.repair import BlockRepair
 from syncer.ports.blocks import Urgency, Want
 from syncer.state.statedb import StateDB
 
@@ -93,18 +93,18 @@ async def _fetch(root: LinkedRoot, block_size: int, wanted: Sequence[BlockId], s
     async with serving(board):
         left = iter(wanted)
         while batch := list(islice(left, _AT_ONCE)):
-            mending = await trio.to_thread.run_sync(_mending, root, block_size, batch)
+            repair = await trio.to_thread.run_sync(_repair_of, root, block_size, batch)
 
-            async def receive(got: Sequence[tuple[BlockId, bytes]], mending: Mending = mending) -> None:
-                await trio.to_thread.run_sync(store, mending.came(got))
+            async def receive(got: Sequence[tuple[BlockId, bytes]], repair: BlockRepair = repair) -> None:
+                await trio.to_thread.run_sync(store, repair.came(got))
 
             length = root.record.block_size
-            wants = [Want(id=name, length=length) for name in mending.wanted]
+            wants = [Want(id=name, length=length) for name in repair.wanted]
             await board.fetch(wants, receive, urgency=Urgency.LARGE)  # what nobody has is told by who asked us
 
 
-def _mending(root: LinkedRoot, block_size: int, lacking: Sequence[BlockId]) -> Mending:
-    return Mending(lacking, () if block_size == root.record.block_size else _pairs(root, block_size))
+def _repair_of(root: LinkedRoot, block_size: int, lacking: Sequence[BlockId]) -> BlockRepair:
+    return BlockRepair(lacking, () if block_size == root.record.block_size else _pairs(root, block_size))
 
 
 def _pairs(root: LinkedRoot, block_size: int) -> Iterator[Pair]:

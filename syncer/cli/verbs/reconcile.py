@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from blockfs.errors import BlockfsError
 from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.failures import said
-from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.output import note, shown
 from syncer.cli.failures import ToldError, code_of
+from syncer.cli.interpreter import look_rarely
 from syncer.cli.lan.lanlink import peers_for
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.output.reporter import Teller

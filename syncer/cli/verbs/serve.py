@@ -13,10 +13,10 @@ import click
 
 from blockfs.runtime import logs, output
 from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.garbage import look_rarely
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import note
 from blockfs.runtime.units import parse_size
+from syncer.cli.interpreter import look_rarely
 from syncer.errors import UsageError
 from syncer.server import process
 from syncer.server.folder import ServerFolder

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from blockfs.runtime.carried import PREFIX, to_change
+from blockfs.xattrs import PREFIX, to_change
 from syncer.core.model import RelPath
 from syncer.core.xattrs import Xattrs, fitting, too_large
 from syncer.errors import UnholdableError

@@ -13,7 +13,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.control import protocol
 from blockfs.control.protocol import Expect
-from blockfs.runtime.carried import Carried
+from blockfs.xattrs import Carried
 from syncer.core.model import NO_META, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import target_objection
 from syncer.core.xattrs import MAX_BYTES

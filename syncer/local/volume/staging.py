@@ -21,7 +21,7 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
 from blockfs.errors import NoSpaceError as BlocksFullError
-from blockfs.runtime.carried import Carried
+from blockfs.xattrs import Carried
 from syncer.core.model import LocalTag, RelPath
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.root import OWN, Applied, FetchAll, Wanted

@@ -7,9 +7,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blockfs.blocks.block_cache import BlockCache
 from blockfs.blocks.codec import Compression, DecodeError, Payload, decode, encode, holds, raw
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.recent import RecentBlocks
 from blockfs.blocks.segment import RAW, ZSTD
 
 TEXT = b"the same words again and again; " * 2048
@@ -80,17 +80,17 @@ def test_bytes_behind_a_frame_are_damage() -> None:
         decode(Payload(data + b"\0", length, codec))
 
 
-def test_recent_blocks_are_bounded_and_the_unused_go_first() -> None:
-    recent = RecentBlocks(300)
+def test_cached_blocks_are_bounded_and_the_unused_go_first() -> None:
+    cache = BlockCache(300)
     for number in range(3):
-        recent.add((1, number), bytes(100))
-    assert recent.get((1, 0)) is not None
-    recent.add((1, 3), bytes(100))
-    recent.add((1, 3), bytes(100))
-    assert [number for number in range(4) if recent.get((1, number)) is not None] == [0, 2, 3]
-    recent.add((2, 0), bytes(301))
-    assert [recent.get((1, number)) for number in range(4)] == [None] * 4
-    recent.add((1, 1), b"x")
-    assert recent.get((1, 1)) == b"x"
-    recent.clear()
-    assert recent.get((1, 1)) is None
+        cache.add((1, number), bytes(100))
+    assert cache.get((1, 0)) is not None
+    cache.add((1, 3), bytes(100))
+    cache.add((1, 3), bytes(100))
+    assert [number for number in range(4) if cache.get((1, number)) is not None] == [0, 2, 3]
+    cache.add((2, 0), bytes(301))
+    assert [cache.get((1, number)) for number in range(4)] == [None] * 4
+    cache.add((1, 1), b"x")
+    assert cache.get((1, 1)) == b"x"
+    cache.clear()
+    assert cache.get((1, 1)) is None

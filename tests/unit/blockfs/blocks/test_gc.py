@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.garbage import Garbage
+from blockfs.blocks.freed import FreedPlaces
 from blockfs.blocks.gc import CollectionStopped, Marks, collect, is_due, unreferenced_bytes
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
@@ -424,7 +424,7 @@ def test_a_collection_is_due_when_a_lot_is_dead(blocks: BlockDirectory, monkeypa
 def test_long_sweeps_work_in_short_transactions(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("blockfs.blocks.index.SCAN_IDS", 7)
     monkeypatch.setattr(gc, "_SWEPT_ROWS", 3)
-    monkeypatch.setattr("blockfs.blocks.garbage._PLACES", 2)
+    monkeypatch.setattr("blockfs.blocks.freed._PLACES", 2)
     monkeypatch.setattr("blockfs.blocks.reclaim._SWEPT", 5)
     monkeypatch.setattr("blockfs.blocks.reclaim.BATCH_ROWS", 1)
     ids = put_all(blocks, *(b"%d" % number for number in range(40)))
@@ -535,7 +535,7 @@ def test_a_put_during_a_group_commit_reaches_the_row_with_its_own_epoch(blocks: 
         armed = True
         mine.sync()
         mine.sync()
-        assert gc._sweep(mine, Garbage(mine.index), Marks(1, 0), 2, lambda: False)[1] == 0
+        assert gc._sweep(mine, FreedPlaces(mine.index), Marks(1, 0), 2, lambda: False)[1] == 0
         assert mine.get(IDS[0], verify=True) == DATAS[0]
 
 

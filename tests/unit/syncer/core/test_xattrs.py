@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from blockfs.runtime.carried import PREFIX, carried, to_change
+from blockfs.xattrs import PREFIX, carried, to_change
 from syncer.core import xattrs
 from syncer.core.model import ROOT, Content, Kind, Node, SetMeta, meta_of
 from syncer.core.planner.diff import meta_change

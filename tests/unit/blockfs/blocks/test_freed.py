@@ -7,7 +7,7 @@ import random
 import pytest
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.garbage import Garbage
+from blockfs.blocks.freed import FreedPlaces
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.index import Row, SegmentRow, SegmentState
 from blockfs.blocks.segment import RAW
@@ -19,63 +19,63 @@ def row(segment: int, offset: int, *, epoch: int = 1, codec: int = RAW) -> Row:
 
 
 def listed(
-    blocks: BlockDirectory, garbage: Garbage, limit: int = 1 << 20
+    blocks: BlockDirectory, freed: FreedPlaces, limit: int = 1 << 20
 ) -> tuple[list[bytes], list[tuple[int, int, int]]]:
     with blocks.index.reading() as txn:
-        found = garbage.first(txn, limit)
+        found = freed.first(txn, limit)
     return found.keys, list(found.places())
 
 
 @pytest.mark.parametrize("count", [0, 1, 167, 168, 169, 1000])
 def test_all_that_was_added_is_listed_by_place(blocks: BlockDirectory, count: int) -> None:
-    garbage = Garbage(blocks.index)
+    freed = FreedPlaces(blocks.index)
     rows = [row(number % 7, number * 4096) for number in range(count)]
     random.Random(count).shuffle(rows)
     for part in (rows[: count // 3], rows[count // 3 :]):
         with blocks.index.writing() as txn:
-            garbage.add(txn, part)
-    assert listed(blocks, garbage)[1] == sorted((one.segment, one.offset, 4096) for one in rows)
+            freed.add(txn, part)
+    assert listed(blocks, freed)[1] == sorted((one.segment, one.offset, 4096) for one in rows)
 
 
 def test_entries_are_taken_some_at_a_time_from_the_first_on(blocks: BlockDirectory) -> None:
-    garbage = Garbage(blocks.index)
+    freed = FreedPlaces(blocks.index)
     rows = [row(1, number * 4096) for number in range(1000)]
     with blocks.index.writing() as txn:
-        garbage.add(txn, rows)
+        freed.add(txn, rows)
     seen = []
     while True:
-        keys, places = listed(blocks, garbage, 400)
+        keys, places = listed(blocks, freed, 400)
         if not keys:
             break
         assert len(places) <= 400
         seen += places
         with blocks.index.writing() as txn:
-            garbage.forget(txn, keys)
-            garbage.add(txn, [])
+            freed.forget(txn, keys)
+            freed.add(txn, [])
     assert seen == [(one.segment, one.offset, 4096) for one in rows]
 
 
 def test_what_is_added_meanwhile_comes_behind(blocks: BlockDirectory) -> None:
     """Else dropping what was punched would drop what was not."""
-    garbage = Garbage(blocks.index)
+    freed = FreedPlaces(blocks.index)
     with blocks.index.writing() as txn:
-        garbage.add(txn, [row(1, number * 4096) for number in range(500)])
-    keys, _ = listed(blocks, garbage, 1)
+        freed.add(txn, [row(1, number * 4096) for number in range(500)])
+    keys, _ = listed(blocks, freed, 1)
     with blocks.index.writing() as txn:
-        garbage.add(txn, [row(2, 0)])
-        garbage.forget(txn, keys)
-    rest = listed(blocks, garbage)[1]
+        freed.add(txn, [row(2, 0)])
+        freed.forget(txn, keys)
+    rest = listed(blocks, freed)[1]
     assert (2, 0, 4096) in rest
     assert len(rest) == 500 - 168 + 1
 
 
 def test_a_damaged_list_is_told(blocks: BlockDirectory) -> None:
-    garbage = Garbage(blocks.index)
+    freed = FreedPlaces(blocks.index)
     table = blocks.index.open_table(b"garbage")
     with blocks.index.writing() as txn:
         txn.put(bytes(8), b"x" * 13, db=table)
     with pytest.raises(CorruptionError, match="damaged list of garbage"):
-        listed(blocks, garbage)
+        listed(blocks, freed)
 
 
 def test_rows_of_an_epoch_and_newer_ones_stay_and_segments_are_counted(blocks: BlockDirectory) -> None:

@@ -24,7 +24,7 @@ from blockfs.errors import CorruptionError
 from blockfs.runtime.atomic import space_errors, write_all
 
 
-def mend_headers(path: str) -> list[str]:
+def repair_headers(path: str) -> list[str]:
     """Write damaged headers of segments and sidecars again; returns what was done, one sentence each.
 
     A header says only what the file's place says, too; what lies behind it is verified block by block. Nobody may
@@ -39,10 +39,10 @@ def mend_headers(path: str) -> list[str]:
     """
     layout = Layout(os.path.abspath(path))
     expected = layout.read_format()
-    return [done for number in layout.segment_numbers() for done in _mend(layout, expected, number)]
+    return [done for number in layout.segment_numbers() for done in _repair(layout, expected, number)]
 
 
-def _mend(layout: Layout, expected: Format, number: int) -> list[str]:
+def _repair(layout: Layout, expected: Format, number: int) -> list[str]:
     done = []
     uuid = expected.uuid.bytes
     for name, size, check, encode in (

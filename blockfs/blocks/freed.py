@@ -40,7 +40,7 @@ class Listed(NamedTuple):
         return map(_PLACE.unpack, sorted(self.packed))
 
 
-class Garbage:
+class FreedPlaces:
     """The table of one index. It is made by the first collection, so older volumes need no other format.
 
     A version that does not know it leaves its places alone: they are never used again, and the next collection that

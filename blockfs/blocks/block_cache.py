@@ -9,7 +9,7 @@ Place = tuple[int, int]
 """Segment and offset. Never used again, so an entry can't become wrong."""
 
 
-class RecentBlocks:
+class BlockCache:
     """Canonical blocks by place, at most `limit_bytes` of them. Thread-safe."""
 
     def __init__(self, limit_bytes: int) -> None:

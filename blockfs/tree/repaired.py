@@ -10,7 +10,7 @@ from blockfs.tree.overlay import KeyValues, prefix_end
 from blockfs.tree.schema import Table
 
 
-class PatchedRows:
+class RepairedRows:
     """`KeyValues` over others, with changes in memory. One thread.
 
     Args:

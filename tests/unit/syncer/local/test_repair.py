@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from syncer.local.volume.mending import Mending
 from syncer.local.volume.reblock import Pair
+from syncer.local.volume.repair import BlockRepair
 from tests import effort
 
 SIZES = (4096, 8192, 16384)
@@ -38,11 +38,11 @@ def test_all_that_is_damaged_is_made_of_what_the_share_has(seed: int, near: int,
         ours |= our
         theirs |= their
     lacking = chance.sample(sorted(ours), chance.randint(1, len(ours)))
-    mending = Mending(lacking, pairs if near != far else ())
-    wanted = mending.wanted
+    repair = BlockRepair(lacking, pairs if near != far else ())
+    wanted = repair.wanted
     assert len(wanted) == len(set(wanted))
     chance.shuffle(wanted)
-    made = [each for name in wanted if name in theirs for each in mending.came([(name, theirs[name])])]
+    made = [each for name in wanted if name in theirs for each in repair.came([(name, theirs[name])])]
     assert {name: canonical(data) for name, data in made} == {
         name: ours[name] for name in lacking if name != ZERO_BLOCK
     }
@@ -51,15 +51,15 @@ def test_all_that_is_damaged_is_made_of_what_the_share_has(seed: int, near: int,
 def test_what_is_in_no_file_is_wanted_by_its_own_name() -> None:
     data = b"short"
     name = block_id(data)
-    mending = Mending([name], [])
-    assert mending.wanted == [name]
-    assert mending.came([(name, data)]) == [(name, data)]
+    repair = BlockRepair([name], [])
+    assert repair.wanted == [name]
+    assert repair.came([(name, data)]) == [(name, data)]
 
 
 def test_nothing_is_made_while_a_part_is_missing() -> None:
     data = random.Random(1).randbytes(16384)
     (here, _), (there, their) = cut(data, 16384), cut(data, 4096)
-    mending = Mending([here[0]], [Pair(near=here, far=there)])
+    repair = BlockRepair([here[0]], [Pair(near=here, far=there)])
     for index in (3, 0, 1):
-        assert mending.came([(there[index], their[there[index]])]) == []
-    assert mending.came([(there[2], their[there[2]])]) == [(here[0], data)]
+        assert repair.came([(there[index], their[there[index]])]) == []
+    assert repair.came([(there[2], their[there[2]])]) == [(here[0], data)]

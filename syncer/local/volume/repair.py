@@ -9,7 +9,7 @@ from syncer.core.reblock import Piece, joined, pieces
 from syncer.local.volume.reblock import Pair
 
 
-class Mending:
+class BlockRepair:
     """Which blocks of a share are wanted for some of a volume, and what they make once they are there."""
 
     def __init__(self, lacking: Sequence[BlockId], pairs: Iterable[Pair]) -> None:
