@@ -28,17 +28,14 @@ from benchmarks.harness import Result
 from blockfs.blocks.blocklist import BlockList
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.opening import open_local, policy_now
-from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, RelPath, RemoteTag
 from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.engine.observe import container_identity
-from syncer.engine.partial.partial_look import Hints, Scoping, look_at_part
+from syncer.engine.partial.partial_look import Scoping, look_at_part
 from syncer.engine.root_state import RootState
-from syncer.local.folder.root import LocalDirectory
 from syncer.local.folder.scan import scan
-from syncer.local.root import content_of
-from syncer.local.survey.digests import Digests
+from syncer.ports.localvalues import Hints, content_of
 from syncer.ports.remote import Cursor
 from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import open_pithos
@@ -319,10 +316,9 @@ for number in range(count):
 async def pretend_synced(linked: LinkedRoot) -> None:
     """Write the state that a complete cycle would leave."""
     remote = open_pithos(linked.record.url, linked.token())
-    local = open_local(linked, policy_now())
-    assert isinstance(local, LocalDirectory)
     with StateDB.open(linked.state) as database:
         books = RootState(database)
+        local = open_local(linked, policy_now(), books)
         listing = await remote.list_objects()
         books.set_container(container_identity(listing.info, listing.max_version))
         books.set_cursor(listing.cursor)
@@ -338,10 +334,8 @@ async def pretend_synced(linked: LinkedRoot) -> None:
                 books.record(rows)
                 rows = []
         books.record(rows)
-        with books.rows() as reader:
-            found = local.settled(IgnoreRules(), reader, None, await local.begin())
-        books.keep("directory-digests", Digests().updated(found).raw)
-    await local.close()
+        await local.concluded(None, (), undone=False)
+        await local.close()
     await remote.close()
 
 
@@ -363,11 +357,10 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
     places = [repetition * 10 + number for number in range(10)]
     for place in places:
         (root / changed_file(place)).write_bytes(b"changed")
-    local = open_local(linked, policy_now())
-    assert isinstance(local, LocalDirectory)
     remote = open_pithos(linked.record.url, linked.token())
     with StateDB.open(linked.state) as database:
         books = RootState(database)
+        local = open_local(linked, policy_now(), books)
         cursor = books.cursor()
         assert cursor is not None
         changes = await remote.changes(cursor)
@@ -377,9 +370,9 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         part = await look_at_part(scoping, _Answered(changes), check=lambda _: None)
         elapsed_s, work_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        await local.close()
     assert part is not None
     assert sum(1 for stat in part.seen.stats if stat.content is not None and stat.tag.size_bytes == 7) == 10
-    await local.close()
     await remote.close()
     return elapsed_s * 1000, work_s * 1000
 

@@ -24,16 +24,15 @@ from syncer.core.planner.identify import evidence
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.cycle import Cycle, Options
-from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Failure
 from syncer.engine.root_state import RootState
-from syncer.local.blocklists import BlockLists
 from syncer.local.folder.identity import look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.folder.scan import Scan, list_directory
-from syncer.local.survey.digests import Digests
+from syncer.local.options import RootOptions
 from syncer.local.syscalls import status
+from syncer.ports.localvalues import Hints
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.state.statedb import StateDB
 
@@ -100,13 +99,15 @@ def prepare(root: Path, state: Path) -> None:
 def finish(root: Path, state: Path, books: RootState) -> None:
     """What a complete cycle leaves beside the rows."""
     books.set_container(_identity())
-    local = _open(root, state)
-    with books.rows() as reader:
-        settled = local.settled(IgnoreRules(), reader, None, time.time_ns())
-    books.keep("directory-digests", Digests().updated(settled).raw)
     books.set_rules(IgnoreRules().dump())
     books.set_cursor(MemoryContainer(block_size=BLOCK).cursor)
-    trio.run(local.close)
+
+    async def conclude() -> None:
+        local = _open(root, state, books)
+        await local.concluded(None, (), undone=False)
+        await local.close()
+
+    trio.run(conclude)
 
 
 def _identity() -> ContainerIdentity:
@@ -114,12 +115,12 @@ def _identity() -> ContainerIdentity:
     return ContainerIdentity(uuid=box.identity, version=box.last_version, block_size=BLOCK, block_hash="sha256")
 
 
-def _open(root: Path, state: Path) -> LocalDirectory:
+def _open(root: Path, state: Path, books: RootState) -> LocalDirectory:
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     folder = look_at_folder(descriptor, UUID)
     os.close(descriptor)
-    lists = BlockLists(str(state / "lists"), BLOCK)
-    return LocalDirectory(os.fsencode(root), folder, lists, BLOCK, _same_name)
+    options = RootOptions(block_size=BLOCK, lists=str(state / "lists"), state=books)
+    return LocalDirectory(os.fsencode(root), folder, options, _same_name)
 
 
 def _same_name(name: bytes, content: Content | None, taken: Container[bytes]) -> bytes:  # noqa: ARG001 - a CopyName

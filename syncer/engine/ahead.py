@@ -22,7 +22,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import NO_META, RelPath
 from syncer.core.paths import PARK_FOLDER
 from syncer.errors import SyncerError
-from syncer.local.folder.held import HeldBlock
+from syncer.ports.localvalues import HeldBlock
 from syncer.remote.client import CloudClient, MissingBlocks
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.upload import batches

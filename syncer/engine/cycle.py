@@ -46,15 +46,16 @@ from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.isolation import ONE_NODE, Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
-from syncer.engine.partial.partial_look import Hints, Scoping, look_at_part, remember
+from syncer.engine.partial.partial_look import Scoping, look_at_part
 from syncer.engine.partial.subtree_moves import Whole
 from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report
 from syncer.engine.schedule import run_actions
-from syncer.local.root import LocalRoot, Observation
 from syncer.ports.blocks import BlockSource
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import Hints, Observation
 from syncer.ports.remote import Cursor
 from syncer.ports.state import State
 from syncer.remote.client import Changes, CloudClient, KeySign, RefusedName
@@ -184,7 +185,9 @@ class Cycle:
             counters = self._remote.counters.since(before)
             self.report.traffic = {name: getattr(counters, name) for name in TRAFFIC}
             self.report.mutating_requests = counters.mutating_requests
-            self.report.bytes_read_local = self._local.bytes_read + self.report.bytes_from_near(self._options.sources)
+            self.report.bytes_read_local = self._local.counters.bytes_read + self.report.bytes_from_near(
+                self._options.sources
+            )
             self.report.seconds = time.monotonic() - started
         return self.report
 
@@ -228,20 +231,21 @@ class Cycle:
         own = await self._options.attend_key(self._remote, look.lan_key)
         settled = await self._carry_out(plan, look)
         frozen = plan.local_state.frozen or plan.remote_state.frozen
-        undone = self.report.undone or self.report.failures or frozen or not settled
-        if not undone and look.seen.checkpoint is not None:
-            # A later observation from here relies on it: everything seen so far is in the base rows.
-            await trio.to_thread.run_sync(self._state.keep, "checkpoint", look.seen.checkpoint)
-        if self._scoping is not None and look.directories is not None and not undone:
+        undone = bool(self.report.undone or self.report.failures or frozen or not settled)
+        gone: set[Content] = set()
+        if look.directories is not None and not undone:
             # A look at everything forgets what is nowhere any more; this one knows only what it replaced.
             before = {row.node.content for row in look.base.rows.values()}
-            gone = before - {node.content for node in plan.target.values()}
-            await self._local.supersede([content for content in gone if content is not None])
-        if self._scoping is not None and look.cursor is not None:
-            cursor = look.cursor
-            if not undone:
-                cursor = await behind_own_writes(self._remote, cursor, [*self._versions, *own])
-            await remember(self._scoping, cursor, look.directories, complete=not undone)
+            gone = {content for content in before if content is not None} - {
+                node.content for node in plan.target.values()
+            }
+        cursor = look.cursor if self._scoping is not None else None
+        if cursor is not None and not undone:
+            cursor = await behind_own_writes(self._remote, cursor, [*self._versions, *own])
+        await self._local.concluded(() if cursor is None else look.directories, gone, undone=undone)
+        if cursor is not None:
+            if not undone and cursor != self._state.cursor():
+                await trio.to_thread.run_sync(self._state.set_cursor, cursor)
             if look.seen.rules.concerned_by(plan.local):
                 # What is in the base and what is ignored may be other things now.
                 await self._distrust_parts()
@@ -281,7 +285,7 @@ class Cycle:
         spill = self._ahead.spill if self._ahead is not None and not known.rows else None
 
         async def observe() -> None:
-            observed.append(await self._local.observe(known, self._state.memory("checkpoint"), spill))
+            observed.append(await self._local.observe(known, spill))
 
         with one_error():
             async with trio.open_nursery() as nursery:
@@ -424,7 +428,8 @@ class Cycle:
         wanted = {action.content for action in plan.local if isinstance(action, Create | Update) and action.content}
         if self._scoping is None or not wanted or not look.beside:
             return {}
-        wanted |= await self._local.kept_contents()
+        if self._local.kind == "folder":
+            wanted |= await trio.to_thread.run_sync(self._local.lists.contents)
         return await trio.to_thread.run_sync(self._state.holders, wanted)
 
     async def _side(

@@ -19,7 +19,7 @@ from syncer.errors import (
     UnholdableError,
     UnsafeNameError,
 )
-from syncer.local.root import BusyError
+from syncer.ports.localvalues import BusyError
 
 ONE_NODE: Final = (
     ConflictOnRemoteError,

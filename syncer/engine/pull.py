@@ -48,8 +48,9 @@ from syncer.errors import (
     NotFoundError,
     SyncerError,
 )
-from syncer.local.root import OWN, Applied, LocalRoot, Wanted
 from syncer.ports.blocks import Receive, VersionRef
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import OWN, Applied, Wanted
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
 from syncer.remote.client import CloudClient, MissingBlocks, OlderList
 from syncer.remote.parallel import for_each

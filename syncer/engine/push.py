@@ -42,7 +42,7 @@ from syncer.engine.isolation import Isolation
 from syncer.engine.lanes import Lanes
 from syncer.engine.schedule import Together
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
-from syncer.local.root import LocalRoot
+from syncer.ports.local import LocalRoot
 from syncer.protocol.extensions.bulk import MAX_CONTENT_BYTES, MAX_OPERATIONS
 from syncer.remote.client import CloudClient, KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
 from syncer.remote.pithos.upload import upload_file

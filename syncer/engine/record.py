@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from syncer.core.model import BaseRow, Kind
 from syncer.core.planner.outcome import BaseChange
-from syncer.local.root import LocalRoot, settled
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import settled
 from syncer.ports.state import State
 
 GROUP_CHANGES: Final = 1024

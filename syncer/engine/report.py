@@ -25,8 +25,8 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.local.root import Problem
 from syncer.ports.blocks import BlockSource, SourceStats
+from syncer.ports.localvalues import Problem
 
 TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_received", "requests")
 """Counters of a client that the summary shows."""

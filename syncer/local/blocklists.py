@@ -30,23 +30,25 @@ _PREFIX: Final = 8  # bytes of an id in the index: a false match costs one read 
 class BlockLists:
     """A folder of block lists by content. Safe for many threads."""
 
-    def __init__(self, folder: str, block_size: int, *, named_by: int | None = None) -> None:
+    def __init__(self, folder: str, block_size: int, *, named_by: int | None = None, least_bytes: int = 0) -> None:
         """Use (and make) a folder.
 
         Args:
             folder: Where.
             block_size: Of the lists.
             named_by: Block size by which the contents are named, if that is another one.
+            least_bytes: Lists of smaller contents are not kept.
         """
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self._folder = folder
         self._block_size = block_size
         # A file of one block, in both sizes, has that block's id as its object hash: there is nothing to keep.
         self._obvious_bytes = min(block_size, named_by or block_size)
+        self._least_bytes = max(least_bytes, self._obvious_bytes + 1)
 
     def save(self, content: Content, blocks: BlockList) -> None:
         """Remember the block list of a content. Losing it costs a hashing, so nothing is synced."""
-        if content.size_bytes <= self._obvious_bytes:
+        if content.size_bytes < self._least_bytes:
             return
         path = self._path(content)
         if os.path.exists(path):
@@ -86,7 +88,7 @@ class BlockLists:
 
     def keep_only(self, contents: Iterable[Content]) -> None:
         """Forget every list that is not of one of these contents."""
-        long = (content for content in contents if content.size_bytes > self._obvious_bytes)
+        long = (content for content in contents if content.size_bytes >= self._least_bytes)
         wanted = {os.path.basename(self._path(content)) for content in long}
         with os.scandir(self._folder) as entries:
             stale = [entry.path for entry in entries if entry.name not in wanted]

@@ -1,34 +1,36 @@
-"""What the engine and the remote may ask of the local side."""
+"""`LocalRoot`: what the engine may ask of the local side.
+
+Two implementations: `LocalDirectory` (scan, hash, temp file and exchange) and `BlockfsRoot` (journal and conditional
+apply of a mount). Rules both keep:
+
+- An observation is complete or names what it could not see (`unknown`): unseen is never absent.
+- Every change states the evidence (`expect`) it was decided on. What is not as expected is never destroyed.
+- Content is read, and written, only verified: a block against its id.
+- A change is durable after the next `barrier`; only then may the StateDB speak of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-import msgspec
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Literal, Protocol
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from syncer.core.model import FileStat
+from syncer.core.base import BaseIndex
+from syncer.core.ignore import IgnoreRules
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, RelPath
+from syncer.core.rows import BaseRows
+from syncer.errors import LocalChangedError
+from syncer.ports.blocks import BlockSource
+from syncer.ports.localvalues import Applied, FetchAll, Hints, Holders, LocalCounters, Observation, Piece, Spill, Wanted
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
-    """One block of an observed file. Compared by identity: a block list is long.
+class Staged(Protocol):
+    """A complete, verified, durable file without a visible name. Installed once, or dropped."""
 
-    Attributes:
-        stat: The file as it was observed.
-        blocks: Its block list in the share's grid.
-        index: Of the block in it.
-    """
-
-    stat: FileStat
-    blocks: BlockList
-    index: int
-
-    @property
-    def id(self) -> BlockId:
-        """The block's id."""
-        return self.blocks[self.index]
+    async def drop(self) -> None:
+        """Give it up. Harmless after it was installed."""
+        ...
 
 
 class Reader(Protocol):
@@ -44,4 +46,281 @@ class Reader(Protocol):
             For each the block, canonical and verified; or why it can't be had: LocalChangedError (the file is not what
             was observed), OSError, BlockfsError.
         """
+        ...
+
+
+class KeptLists(Protocol):
+    """Block lists of contents that both sides have, kept from one cycle to the next. A cache. Blocking, any thread."""
+
+    def save(self, content: Content, blocks: BlockList) -> None:
+        """Keep one, if it is long enough to be worth it."""
+        ...
+
+    def contents(self) -> set[Content]:
+        """Whose lists are kept."""
+        ...
+
+
+class PartLook(Protocol):
+    """Looks at directories and entries. Blocking; valid as long as the rows are that it was made with.
+
+    Attributes:
+        rules: What is ignored, as it was when everything was looked at the last time.
+        holding: Directories in which something was met that is not synced.
+        folds: Some names are taken for one another.
+    """
+
+    rules: IgnoreRules
+    holding: set[RelPath]
+    folds: bool
+
+    def where(self) -> tuple[Collection[RelPath], Collection[RelPath]]:
+        """Where something may have changed: directories to be listed; single entries, not what is beside or below them.
+
+        Raises:
+            UnscopableError: That can't be told, or something is parked: only a look at everything puts that right.
+        """
+        ...
+
+    def is_directory(self, path: RelPath) -> bool:
+        """Whether there is one now."""
+        ...
+
+    def listing(self, path: RelPath) -> list[FileStat]:
+        """One directory in full."""
+        ...
+
+    def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
+        """Some entries of a directory; None: list it.
+
+        Raises:
+            LocalChangedError: There is no such directory.
+        """
+        ...
+
+    def is_free(self, path: RelPath) -> bool:
+        """Whether nothing has this name now. False if that can't be told."""
+        ...
+
+    def is_as_known(self, path: RelPath, nid: Nid) -> bool:
+        """Whether a directory of the base, wherever it is now, and all below it is exactly as the base says."""
+        ...
+
+
+class LocalRoot(Protocol):
+    """One linked local folder. Safe for many tasks at once.
+
+    Common errors: LocalChangedError (the world is not as expected; nothing was destroyed), RootIdentityError,
+    NoSpaceError, OSError for one path's own failure (permission, I/O).
+
+    Attributes:
+        kind: A folder's blocks are found by the block lists of its files; a volume finds them by their ids.
+        block_size: Bytes of a block of the share.
+        counters: What was read so far.
+        lists: Block lists in the share's grid.
+    """
+
+    block_size: int
+    counters: LocalCounters
+
+    @property
+    def lists(self) -> KeptLists:
+        """See above."""
+        ...
+
+    @property
+    def kind(self) -> Literal["folder", "volume"]:
+        """See above."""
+        ...
+
+    async def observe(self, base: BaseIndex, spill: Spill | None = None) -> Observation:
+        """Look at the whole root.
+
+        Args:
+            base: What both sides last agreed on: content of a file whose evidence is unchanged is taken from there.
+            spill: Takes blocks of new files that were read and that memory can't hold. A volume reads none.
+        """
+        ...
+
+    async def attend(self, hints: Hints) -> bool:
+        """Get ready to be looked at in part; False: only a look at everything will do."""
+        ...
+
+    def part(self, rows: BaseRows, rules: IgnoreRules) -> PartLook:
+        """What looks at a part, at what these rules don't ignore. Maybe twice after `attend`. Blocking.
+
+        Raises:
+            UnscopableError: The root's own patterns are others by now.
+        """
+        ...
+
+    async def complete(self, look: PartLook, stats: list[FileStat], base: BaseIndex) -> Observation:
+        """Complete entries that were looked at by their contents."""
+        ...
+
+    async def concluded(self, looked: Collection[RelPath] | None, gone: Collection[Content], *, undone: bool) -> None:
+        """After a cycle: keep what makes the next look short. Each kind of root knows what that is.
+
+        Args:
+            looked: Directories that were looked at; None: all.
+            gone: Contents that both sides had and have no more: their block lists are forgotten.
+            undone: Something was left undone, so the rows do not have all that was seen.
+        """
+        ...
+
+    # --- contents
+
+    def reader(self) -> Reader:
+        """For one run of pushes."""
+        ...
+
+    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
+        """The block lists of observed files in the share's grid, or why one can't be had.
+
+        LocalChangedError: the file is not the one observed any more. An ordinary directory may have to read it.
+        """
+        ...
+
+    async def block_list(self, stat: FileStat) -> BlockList:
+        """The block list of an observed file.
+
+        Raises:
+            LocalChangedError: The file is not the one observed any more.
+        """
+        ...
+
+    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
+        """The block list of a content that this root has or had, if it can be had without reading any content.
+
+        Args:
+            content: Which.
+            stat: A file that may have it now.
+        """
+        ...
+
+    async def remember_list(self, content: Content, blocks: BlockList) -> None:
+        """Keep the block list of a content that both sides have now, for `known_list` after the next change."""
+        ...
+
+    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
+        """One block of an observed file, canonical, as it is now: whoever sends it compares it with its id.
+
+        Raises:
+            LocalChangedError: The file is gone.
+        """
+        ...
+
+    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
+        """The only block of each of some observed files, as `read_block` reads it, or why it can't be had.
+
+        Args:
+            stats: Files of at most one block, with their contents.
+        """
+        ...
+
+    async def verify_unchanged(self, stat: FileStat) -> None:
+        """Look once more before the other side is told: the file is still the one observed.
+
+        Raises:
+            LocalChangedError: It is not.
+        """
+        ...
+
+    def own_blocks(self, holders: Holders) -> BlockSource:
+        """The near source `own` of a cycle: the blocks that this root has, wherever they lie in it.
+
+        What `stage` or `create_all` put in its place is found from then on, through install and booking.
+
+        Args:
+            holders: By the books of the cycle.
+        """
+        ...
+
+    async def stage(self, wanted: Wanted) -> Staged:
+        """Assemble a file invisibly: every block verified, mode and times set, durable."""
+        ...
+
+    def keep_received(self) -> Callable[[BlockId], bytes | None]:
+        """Keep at hand what is fetched from now on, until the cycle is over: others may want it before that.
+
+        Returns:
+            Reads a block that a `stage` fetched: canonical, not verified; None if it is not there (any more), as those
+            of `create_all` never are. Blocking, any thread.
+        """
+        ...
+
+    async def create(self, path: RelPath, staged: Staged) -> Applied:
+        """Give a staged file a name that is free.
+
+        Raises:
+            LocalChangedError: The name is taken, or the parent is gone.
+        """
+        ...
+
+    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
+        """Stage and name new files of at most one block each; their block lists need not be remembered.
+
+        Args:
+            wanted: Which; their own `fetch` need not be used.
+            fetch: For the blocks of all that need one.
+
+        Returns:
+            For each what `stage` and `create` would have returned or raised: one that fails takes no other with it.
+        """
+        ...
+
+    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
+        """Put a staged file in the place of another one, which goes to the trash, or becomes a conflict copy.
+
+        Raises:
+            LocalChangedError: The other one is gone or changed; it was left where it is.
+        """
+        ...
+
+    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
+        """Make a directory under a free name."""
+        ...
+
+    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
+        """Make a symlink under a free name, or (with `expect`) in the place of another symlink."""
+        ...
+
+    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
+        """Rename to a free name; also to and from the park folder. Content may have changed: only the inode counts."""
+        ...
+
+    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+        """Take a node away, restorable. A directory must be empty of what we don't know.
+
+        Raises:
+            LocalChangedError: It is not as expected; it is still there, or back, or kept as a conflict copy.
+        """
+        ...
+
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
+        """Set what has a value; None fields stay.
+
+        Args:
+            path: Where.
+            meta: What it is to have.
+            expect: What it is.
+            seen: What it had when that was decided. An extended attribute that somebody gave it, or changed, since then
+                stays, but where `meta` has another value than before.
+        """
+        ...
+
+    async def barrier(self) -> None:
+        """Return when every change made so far is durable."""
+        ...
+
+    async def finish(self) -> list[RelPath]:
+        """After the last change of a cycle: look at displaced files again.
+
+        Returns:
+            Conflict copies made of those that somebody still wrote to.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Idempotent."""
         ...

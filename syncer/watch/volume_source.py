@@ -15,7 +15,6 @@ from blockfs.control.waiting import MAX_WAIT_MS
 from blockfs.errors import BlockfsError
 from syncer.core.model import RelPath
 from syncer.local.volume.mount import find_mount
-from syncer.local.volume.root import SNAPSHOT
 from syncer.watch.dirt import Dirt
 from syncer.watch.source import Mailbox, SourceLostError
 
@@ -86,12 +85,3 @@ def has_writers(path: bytes) -> bool:
         return False
     with ControlClient(mount.source) as client:
         return client.wait(None, 0).writers > 0
-
-
-def drop_snapshot(path: bytes) -> None:
-    """Remove the snapshot that a killed cycle has left; blocking. Under the state's lock nobody else has one."""
-    mount = find_mount(path)
-    if mount is not None:
-        with ControlClient(mount.source) as client:
-            if any(found.name == SNAPSHOT for found in client.snapshots()):
-                client.delete_snapshot(SNAPSHOT)

@@ -19,8 +19,8 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.core.model import RelPath, RemoteStat, meta_of
 from syncer.engine.fetch import fetch_version, serving
-from syncer.local.root import content_of
 from syncer.ports.blocks import VersionRef
+from syncer.ports.localvalues import content_of
 from syncer.protocol.pithos import headers
 from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http.retry import Retry, RetryPolicy

@@ -14,9 +14,11 @@ import trio
 
 from blockfs.control.client import ControlClient
 from syncer.core.model import Kind, Side
-from syncer.local.root import LocalRoot
+from syncer.local.options import RootOptions
 from syncer.local.volume.mount import find_mount
-from syncer.local.volume.root import BlockfsRoot, RemoteBlocks
+from syncer.local.volume.root import BlockfsRoot
+from syncer.ports.local import LocalRoot
+from tests.kit.state import MemoryState
 from tests.simulation.disk import MemoryRoot, data_of
 from tests.simulation.world import Entry, Replica
 from tests.unit.syncer.local.folders import new_place
@@ -103,8 +105,9 @@ def volume(home: Path, share_size: int | None = None) -> Iterator[Subject]:
         assert mount is not None
         with ControlClient(mount.source) as control:
             status = control.status()
-        remote = RemoteBlocks(block_size=share_size or status.block_size, lists=str(home / "lists"))
-        yield _on_disk(point, lambda: BlockfsRoot(bytes(point), status.uuid, remote=remote))
+        size = share_size or status.block_size
+        options = RootOptions(block_size=size, lists=str(home / "lists"), state=MemoryState())
+        yield _on_disk(point, lambda: BlockfsRoot(bytes(point), status.uuid, options))
     finally:
         _command("umount", point)
 

@@ -19,10 +19,13 @@ from blockfs.control.client import ControlClient
 from syncer.core.model import Kind, Meta, RelPath, Side
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
-from syncer.local.root import Applied, LocalRoot, Wanted, content_of
+from syncer.local.options import RootOptions
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.blocks import Receive
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import Applied, Wanted, content_of
+from tests.kit.state import MemoryState
 from tests.simulation.disk import MemoryRoot, content, data_of
 from tests.simulation.world import Entry, Replica
 from tests.unit.syncer.local.folders import NO_BASE, by_path, made_all, new_place
@@ -110,9 +113,10 @@ def mounted(home: Path) -> Iterator[Subject]:
         mount = find_mount(bytes(point))
         assert mount is not None
         with ControlClient(mount.source) as control:
-            uuid = control.status().uuid
+            uuid, size = control.status().uuid, control.status().block_size
+        options = RootOptions(block_size=size, lists=str(home / "lists"), state=MemoryState())
         yield Subject(
-            open=lambda: BlockfsRoot(bytes(point), uuid),
+            open=lambda: BlockfsRoot(bytes(point), uuid, options),
             put=lambda name, of: _write(point / name, of),
             files=lambda: {
                 str(path.relative_to(point)): path.read_bytes()
@@ -162,7 +166,7 @@ def test_all_arrive_and_no_content_is_fetched_twice(subject: Subject) -> None:
         applied = [made(each) for each in await made_all(root, wanted)]
         await root.barrier()
         assert sorted(server.served) == [ONE, TWO, THREE]
-        seen = by_path(await root.observe(NO_BASE, None))
+        seen = by_path(await root.observe(NO_BASE))
         for want, got in zip(wanted, applied, strict=True):
             found = seen[want.path]
             assert (found.content, found.meta.mode, found.tag.mtime_ns) == (want.content, _META.mode, _META.mtime_ns)

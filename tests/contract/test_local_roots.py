@@ -12,8 +12,8 @@ import trio
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import FileStat
 from syncer.errors import LocalChangedError
-from syncer.local.root import LocalRoot
-from syncer.ports.local import Piece
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import Piece
 from tests.contract.roots import KINDS, Subject
 from tests.simulation.disk import content, data_of
 from tests.unit.syncer.local.folders import NO_BASE, by_path
@@ -42,7 +42,7 @@ def with_root(subject: Subject, work: Callable[[LocalRoot], Coroutine[Any, Any, 
 
 
 async def seen(root: LocalRoot) -> dict[bytes, FileStat]:
-    return by_path(await root.observe(NO_BASE, None))
+    return by_path(await root.observe(NO_BASE))
 
 
 async def pieces_of(root: LocalRoot, *stats: FileStat) -> list[Piece]:

@@ -25,12 +25,14 @@ from syncer.core.paths import PARK_FOLDER
 from syncer.core.planner.identify import evidence
 from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Look, Options
-from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Report
 from syncer.errors import SafetyStopError
-from syncer.local.root import LocalRoot
+from syncer.local.options import RootOptions
 from syncer.local.volume.mount import find_mount
-from syncer.local.volume.root import BlockfsRoot, RemoteBlocks
+from syncer.local.volume.root import BlockfsRoot
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import Hints
+from syncer.ports.state import State
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
 from tests.kit.user import User
@@ -50,10 +52,9 @@ class Mounted:
     state: Path
     uuid: str
 
-    def open(self) -> BlockfsRoot:
-        lists = str(self.state / "lists")
-        remote = RemoteBlocks(block_size=BLOCK, lists=str(self.state / "near"))
-        return BlockfsRoot(bytes(self.path), self.uuid, lists=lists, remote=remote)
+    def open(self, state: State) -> BlockfsRoot:
+        options = RootOptions(block_size=BLOCK, lists=str(self.state / "lists"), state=state)
+        return BlockfsRoot(bytes(self.path), self.uuid, options)
 
     visible = Place.visible
 
@@ -148,7 +149,7 @@ def looked(device: Device, hints: Hints | None) -> tuple[Plan, Look]:
     """Look and plan, and do nothing."""
 
     async def main() -> tuple[Plan, Look]:
-        root: LocalRoot = device.place.open()
+        root: LocalRoot = device.place.open(device.state)
         try:
             options = Options(policy=Policy(host="device", utc="T"), hints=hints, dry_run=True)
             return await Cycle(root, MemoryClient(device.container), device.state, Ears(), options).look()

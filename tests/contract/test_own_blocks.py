@@ -25,10 +25,13 @@ from syncer.blocks.board import Blocks
 from syncer.core.model import Content, Meta, RelPath
 from syncer.core.rows import Origin
 from syncer.engine.fetch import fetch_version
-from syncer.local.root import Applied, LocalRoot, Wanted, content_of
+from syncer.local.options import RootOptions
 from syncer.local.volume.mount import find_mount
-from syncer.local.volume.root import BlockfsRoot, RemoteBlocks
+from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.blocks import Board, Given
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import Applied, Wanted, content_of
+from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import NO_BASE, new_place
 
 _BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
@@ -73,8 +76,8 @@ def volume(home: Path, share_size: int | None = None) -> Iterator[Subject]:
         with ControlClient(mount.source) as control:
             uuid, size = control.status().uuid, control.status().block_size
         far = share_size or size
-        remote = RemoteBlocks(block_size=far, lists=str(home / "lists"))
-        yield Subject(open=lambda: BlockfsRoot(bytes(point), uuid, remote=remote), size=far, path=point)
+        options = RootOptions(block_size=far, lists=str(home / "lists"), state=MemoryState())
+        yield Subject(open=lambda: BlockfsRoot(bytes(point), uuid, options), size=far, path=point)
     finally:
         _command("umount", point)
 
@@ -167,7 +170,7 @@ def with_root(subject: Subject, contents: Sequence[bytes], work: Callable[[Pull]
     async def main() -> None:
         root = subject.open()
         try:
-            await root.observe(NO_BASE, None)
+            await root.observe(NO_BASE)
             pull = Pull(root, subject, contents)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(pull.board.run)

@@ -15,8 +15,8 @@ from syncer.blocks.board import Blocks
 from syncer.core.model import Kind, RemoteStat
 from syncer.engine.fetch import serving
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.local.root import content_of
 from syncer.ports.blocks import Place, Urgency, VersionRef, Want
+from syncer.ports.localvalues import content_of
 from syncer.remote.client import CloudClient
 from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (

@@ -30,7 +30,13 @@ from tests.unit.syncer.local.folders import new_place
 
 _VALUES: Final = {
     *("syncer.core.model", "syncer.core.base", "syncer.core.paths", "syncer.errors", "syncer.engine.report"),
-    *("syncer.local.root", "syncer.remote.client", "blockfs.errors", "blockfs.runtime.logs"),
+    *(
+        "syncer.ports.local",
+        "syncer.ports.localvalues",
+        "syncer.remote.client",
+        "blockfs.errors",
+        "blockfs.runtime.logs",
+    ),
     *("blockfs.tree.schema", "blockfs.blocks.ids", "blockfs.blocks.hashing", "blockfs.blocks.extents"),
     *("blockfs.blocks.blocklist", "blockfs.engine.config", "blockfs.engine.fatal", "blockfs.engine.clock"),
 }

@@ -18,10 +18,10 @@ from syncer.core.model import LocalTag, RelPath
 from syncer.errors import LocalChangedError
 from syncer.local.folder.changes import Changes
 from syncer.local.folder.private import PrivateFolder
-from syncer.local.root import Applied
 from syncer.local.safe_open import DIRECTORY_FLAGS, look, parent_directory, tag_of
 from syncer.local.syscalls import status
 from syncer.local.verbs.trash import ITEM, Trash
+from syncer.ports.localvalues import Applied
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, Version, users, version_of
 from tests.unit.syncer.local.folders import BLOCK, Place, copy_name, new_place

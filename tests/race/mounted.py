@@ -12,6 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,13 +30,16 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
 from syncer.errors import LocalChangedError
-from syncer.local.root import Staged, Wanted, content_of
+from syncer.local.options import RootOptions
 from syncer.local.safe_open import parent_directory
 from syncer.local.verbs.trash import ITEM, new_folder
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.local.volume.tree import ROOT_INO, volume_tag
 from syncer.ports.blocks import Receive
+from syncer.ports.local import Staged
+from syncer.ports.localvalues import Wanted, content_of
+from tests.kit.state import MemoryState
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, users, version_of
 
@@ -74,7 +78,9 @@ class _Sync:
         assert mount is not None
         self._control = ControlClient(mount.source)
         status = self._control.status()
-        self.root = BlockfsRoot(self.point, status.uuid)
+        self._lists = tempfile.TemporaryDirectory()
+        options = RootOptions(block_size=status.block_size, lists=self._lists.name, state=MemoryState())
+        self.root = BlockfsRoot(self.point, status.uuid, options)
         self._cursor: CursorMsg | None = None
         self._rows: dict[int, NodeRow] = {}
         self._staged: Staged | None = None
@@ -129,6 +135,7 @@ class _Sync:
             await self._staged.drop()
         self._control.close()
         await self.root.close()
+        self._lists.cleanup()
 
 
 # --- how a file is replaced
@@ -188,7 +195,7 @@ def race(folder: Path, displacements: int, replace: Replace = conditional_instal
 async def _round(point: Path, installs: int, replace: Replace, seed: int, outcome: Outcome) -> None:
     sync = _Sync(point, seed)
     try:
-        await sync.root.observe(BaseIndex(), None)  # makes the private folders
+        await sync.root.observe(BaseIndex())  # makes the private folders
         targets = {kind: [point / f"{kind}{number}" for number in range(FILES)] for kind in KINDS}
         with users(targets, seed) as writers:
             done = 0

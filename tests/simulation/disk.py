@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,10 +21,20 @@ from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
 from syncer.errors import LocalChangedError
-from syncer.local.folder.held import Spill
-from syncer.local.root import OWN, Applied, FetchAll, Holders, Observation, Staged, Wanted, content_of
 from syncer.ports.blocks import BlockSource, Board, Receive
-from syncer.ports.local import Piece, Reader
+from syncer.ports.local import Reader, Staged
+from syncer.ports.localvalues import (
+    OWN,
+    Applied,
+    FetchAll,
+    Holders,
+    LocalCounters,
+    Observation,
+    Piece,
+    Spill,
+    Wanted,
+    content_of,
+)
 from tests.simulation.world import ActionRefusedError, Entry, Replica, written
 
 BLOCK = 4096
@@ -76,6 +87,17 @@ class StagedEntry:
         """Nothing is kept of it."""
 
 
+class NoLists:
+    """No block list is kept."""
+
+    def save(self, content: Content, blocks: BlockList) -> None:
+        """See KeptLists."""
+
+    def contents(self) -> set[Content]:
+        """See KeptLists."""
+        return set()
+
+
 class Nothing:
     """The near source `own` of a root that finds no block by its id. One that looked would need threads."""
 
@@ -99,9 +121,8 @@ class MemoryRoot:
     """
 
     CLOCK_NS = 1 << 62  # each change has a tick of its own here: nothing is racily clean
-    path = b"/memory"
     block_size = BLOCK
-    bytes_read = 0
+    kind: Final = "folder"
 
     def __init__(self, replica: Replica, before: Hook) -> None:
         self.replica = replica
@@ -113,6 +134,8 @@ class MemoryRoot:
         self.unknown: set[RelPath] = set()
         self.unstable: set[RelPath] = set()
         self.made = 1 << 20
+        self.counters = LocalCounters()
+        self.lists = NoLists()
         self.marking = False
         self.barrier_now()
 
@@ -140,7 +163,7 @@ class MemoryRoot:
 
     # --- observing
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:
+    async def observe(self, base: BaseIndex, spill: Spill | None = None) -> Observation:
         await self.before("observe")
         return Observation(
             stats=self.everything(),

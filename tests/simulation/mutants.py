@@ -38,7 +38,6 @@ _ORDER = (  # importers after what they import
     "engine.pull",
     "engine.isolation",
     "engine.push",
-    "engine.partial.partial_look",
     "engine.cycle",
 )
 
@@ -396,9 +395,9 @@ MUTANTS = (
     ),
     Mutant(
         "the-cursor-of-a-failed-cycle-counts",
-        "partial_look",
-        "        if complete and cursor != state.cursor():\n",
-        "        if cursor != state.cursor():\n",
+        "cycle",
+        "            if not undone and cursor != self._state.cursor():\n",
+        "            if cursor != self._state.cursor():\n",
     ),
     Mutant(
         "rows-lose-the-directory-above",
@@ -428,8 +427,8 @@ MUTANTS = (
     Mutant(
         "the-cursor-passes-what-is-not-recorded",
         "cycle",
-        "self.report.failures or frozen or not settled\n",
-        "self.report.failures or frozen\n",
+        "self.report.failures or frozen or not settled)\n",
+        "self.report.failures or frozen)\n",
         first=62_800,
     ),
 )

@@ -139,9 +139,9 @@ NAMED: Final = (
     Named(
         "the-checkpoint-of-an-unsettled-cycle-is-kept",
         "engine.cycle",
-        "        if not undone and look.seen.checkpoint is not None:\n",
-        "        if not self.report.undone and not self.report.failures and look.seen.checkpoint is not None:\n",
-        "engine/test_ends.py::test_the_checkpoint_of_a_cycle_that_is_not_settled_is_not_kept",
+        "look.directories, gone, undone=undone)\n",
+        "look.directories, gone, undone=False)\n",
+        "engine/test_ends.py::test_a_root_is_told_that_a_cycle_is_not_settled",
     ),
     Named(
         "what-was-done-is-not-recorded-when-in-doubt",
@@ -201,7 +201,7 @@ NAMED: Final = (
     ),
     Named(
         "a-file-of-the-present-tick-is-taken-for-settled",
-        "local.root",
+        "ports.localvalues",
         "    if min(tag.mtime_ns, tag.ctime_ns) < clock_ns or",
         "    if min(tag.mtime_ns, tag.ctime_ns) <= clock_ns or",
         "local/test_changes.py::test_what_was_written_in_the_tick_of_the_look_proves_nothing",

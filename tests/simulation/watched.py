@@ -7,7 +7,7 @@ comes now and then finds what it did not tell. All this is in memory, over the s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -18,32 +18,35 @@ from syncer.core.model import Content, FileStat, Kind, Nid, RelPath
 from syncer.core.partial.affected import UnscopableError, is_unchanged
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
 from syncer.core.rows import BaseRows
-from syncer.engine.partial.partial_look import Hints
 from syncer.errors import LocalChangedError
-from syncer.local.root import Observation
-from syncer.local.survey.digests import Digests, Survey, Surveyor
-from syncer.ports.state import State
+from syncer.ports.local import PartLook
+from syncer.ports.localvalues import Hints, Observation
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.simulation.disk import Hook, MemoryRoot
 from tests.simulation.world import DIRECTORY, Entry, Replica
 
 
-class MemorySurveyor(Surveyor):
-    """Looks at directories in memory, one by one: between two of them anything may happen."""
+class MemoryPart:
+    """See `PartLook`. Looks at directories in memory, one by one: between two of them anything may happen."""
 
-    def __init__(self, root: MemoryRoot, between: Callable[[], None]) -> None:
+    def __init__(self, root: WatchedRoot, rows: BaseRows, between: Callable[[], None]) -> None:
         self.rules = IgnoreRules()
         self.holding: set[RelPath] = set()
         self.folds = False
         self.root = root
+        self.rows = rows
         self.between = between
 
-    def survey(self, known: Digests) -> Survey:
+    def where(self) -> tuple[Collection[RelPath], Collection[RelPath]]:
+        hints = self.root.hints
+        if hints.directories is not None:
+            return hints.directories, hints.entries
         self.between()
         entries = self.root.replica.entries
         folders = [RelPath(path) for path, entry in entries.items() if entry.kind is DIRECTORY]
-        parked = any(path.startswith(PARK_FOLDER + b"/") for path in entries)
-        return Survey(dirty=[RelPath(b""), *sorted(folders)], entries=len(entries), parked=parked)
+        if any(path.startswith(PARK_FOLDER + b"/") for path in entries):
+            raise UnscopableError
+        return [RelPath(b""), *sorted(folders)], ()
 
     def is_directory(self, path: RelPath) -> bool:
         self.between()
@@ -53,7 +56,8 @@ class MemorySurveyor(Surveyor):
         self.between()
         return path not in self.root.replica.entries
 
-    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
+    def is_as_known(self, path: RelPath, nid: Nid) -> bool:
+        rows = self.rows
         pending = [(path, nid)]
         while pending:
             at, number = pending.pop()
@@ -95,9 +99,6 @@ class MemorySurveyor(Surveyor):
                 raise UnscopableError(stat.path)
         return [stat if stat.kind is not Kind.FILE else replace(stat, content=None) for stat in found]
 
-    def settled(self, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
-        return {}
-
 
 class WatchedRoot(MemoryRoot):
     """A `MemoryRoot` of which parts can be looked at."""
@@ -105,36 +106,20 @@ class WatchedRoot(MemoryRoot):
     def __init__(self, replica: Replica, before: Hook, between: Callable[[], None]) -> None:
         super().__init__(replica, before)
         self.between = between
+        self.hints = Hints()
 
-    async def attend(self, state: State) -> bool:
+    async def attend(self, hints: Hints) -> bool:
+        await self.before("begin")
+        self.hints = hints
         return True
 
-    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> Surveyor:
-        return MemorySurveyor(self, self.between)
+    def part(self, rows: BaseRows, rules: IgnoreRules) -> MemoryPart:
+        return MemoryPart(self, rows, self.between)
 
-    def settled(
-        self,
-        rules: IgnoreRules,
-        rows: BaseRows,
-        paths: Iterable[RelPath] | None,
-        clock_ns: int,
-    ) -> dict[int, bytes | None]:
-        return {}
-
-    async def supersede(self, contents: Sequence[Content]) -> None:
-        """It keeps no block lists."""
-
-    def patterns(self) -> Sequence[bytes]:
-        return ()
-
-    async def begin(self) -> int:
+    async def concluded(self, looked: Collection[RelPath] | None, gone: Collection[Content], *, undone: bool) -> None:
         await self.before("begin")
-        return self.CLOCK_NS
 
-    async def kept_contents(self) -> set[Content]:
-        return set()
-
-    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
+    async def complete(self, look: PartLook, stats: list[FileStat], base: BaseIndex) -> Observation:
         """Hash what the base does not know by its evidence; a file may be another one by now."""
         await self.before("observe_part")
         known = {row.local: row.node.content for row in base.rows.values() if row.local is not None}
@@ -144,7 +129,7 @@ class WatchedRoot(MemoryRoot):
             if stat.kind is Kind.FILE and content is None and self.tag_now(stat.path) == stat.tag:
                 content = self.content_now(stat.path)
             found.append(replace(stat, content=content))
-        return Observation(stats=found, unknown=[], problems=[], clock_ns=clock_ns)
+        return Observation(stats=found, unknown=[], problems=[], clock_ns=self.CLOCK_NS)
 
 
 @dataclass

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from blockfs.runtime.output import JsonValue
 from blockfs.runtime.units import format_size
 from syncer.core.model import Action, Create, Plan, Update
+from syncer.ports.localvalues import LocalCounters
 from syncer.remote.client import Counters
 
 _EVENT_S = 1.0  # between two events: enough for a bar that moves, and no flood
-
-
-class Hashing(Protocol):
-    """What reads and hashes local files while a cycle looks (`local.folder.reading.Reading`)."""
-
-    total_bytes: int
-    done_bytes: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +27,7 @@ class Progress:
     """
 
     counters: Counters
-    hashing: Hashing | None = None
+    hashing: LocalCounters | None = None
     files: int = 0
     files_done: int = 0
     bytes: int = 0

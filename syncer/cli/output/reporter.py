@@ -14,9 +14,10 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
 from blockfs.runtime.units import format_size
 from syncer.cli.output import columns
-from syncer.cli.output.progress import Hashing, Progress
+from syncer.cli.output.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
+from syncer.ports.localvalues import LocalCounters
 from syncer.remote.client import Counters
 
 if TYPE_CHECKING:  # imported where somebody looks: 25 ms
@@ -51,7 +52,7 @@ class Teller:
         self._broken_off = False
 
     @contextmanager
-    def working(self, counters: Counters, hashing: Hashing | None = None) -> Iterator[None]:
+    def working(self, counters: Counters, hashing: LocalCounters | None = None) -> Iterator[None]:
         """Show progress on stderr while the block runs, if a person is looking."""
         self._progress = Progress(counters=counters, hashing=hashing)
         if not sys.stderr.isatty():

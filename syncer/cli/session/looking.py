@@ -18,8 +18,7 @@ from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
 from syncer.engine.root_state import RootState, Unwritten
-from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import LocalRoot
+from syncer.ports.local import LocalRoot
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
@@ -66,8 +65,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
             SyncerError: A side can't be looked at.
         """
         options = Options(policy=self.policy, dry_run=True)
-        hashing = self.local.reading if isinstance(self.local, LocalDirectory) else None
-        with Teller(self.path, as_json=False, dry_run=True).working(self.remote.counters, hashing):
+        with Teller(self.path, as_json=False, dry_run=True).working(self.remote.counters, self.local.counters):
             return await Cycle(self.local, self.remote, Unwritten(self.books), _Silence(), options).look()
 
 

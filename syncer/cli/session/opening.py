@@ -18,9 +18,9 @@ from syncer.core.conflict import conflict_name
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.core.planner.merge import Policy
 from syncer.errors import NotFoundError, UsageError
-from syncer.local.blocklists import BlockLists
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import CopyName
+from syncer.local.options import RootOptions
+from syncer.ports.localvalues import CopyName
 from syncer.ports.state import State
 from syncer.state.statedb import StateDB
 
@@ -80,19 +80,14 @@ def copy_name(policy: Policy) -> CopyName:
 
 
 def open_local(
-    root: LinkedRoot,
-    policy: Policy,
-    state: State | None = None,
-    *,
-    from_snapshot: bool = False,
-    only_looking: bool = False,
+    root: LinkedRoot, policy: Policy, state: State, *, from_snapshot: bool = False, only_looking: bool = False
 ) -> Local:
     """Open the local side.
 
     Args:
         root: Which.
         policy: Names conflict copies.
-        state: Knows contents of files that are not in the base yet.
+        state: What is kept between cycles.
         from_snapshot: Observe everything as of one instant; mounted volumes only.
         only_looking: Nothing will be changed, and somebody else may be at work on it.
 
@@ -101,46 +96,25 @@ def open_local(
         UsageError: A snapshot of an ordinary folder.
     """
     record = root.record
+    options = RootOptions(
+        block_size=record.block_size,
+        lists=root.lists,
+        state=state,
+        patterns=root.ignore_patterns,
+        parts=record.parts,
+        keep_trash_s=record.keep_trash_s,
+        only_looking=only_looking,
+    )
     if record.folder is None:
-        from syncer.local.volume.root import BlockfsRoot, RemoteBlocks  # noqa: PLC0415 - see above
+        from syncer.local.volume.root import BlockfsRoot  # noqa: PLC0415 - see above
 
         assert record.volume_uuid is not None
-        volume = BlockfsRoot(
-            root.path,
-            record.volume_uuid,
-            lists=root.lists,
-            from_snapshot=from_snapshot,
-            keep_trash_s=record.keep_trash_s,
-            patterns=root.ignore_patterns,
-            remote=RemoteBlocks(
-                block_size=record.block_size,
-                lists=root.lists,
-                state=state,
-            ),
-        )
-        volume.take_part(record.parts)
-        return volume
+        return BlockfsRoot(root.path, record.volume_uuid, options, from_snapshot=from_snapshot)
     if from_snapshot:
         text = f"{os.fsdecode(root.path)} is an ordinary folder; --snapshot needs a mounted blocksync volume"
         raise UsageError(text)
-    lists = BlockLists(root.lists, record.block_size)
-    # Opened first: a root that is not there says so before anything else can fail.
-    local = LocalDirectory(
-        root.path,
-        record.folder,
-        lists,
-        record.block_size,
-        copy_name(policy),
-        state,
-        record.keep_trash_s,
-    )
-    local.use_patterns(root.ignore_patterns)
-    local.take_part(record.parts)
-    if only_looking:
-        local.only_look()
-    else:
-        local.use_blocks(_open_blocks(root))
-    return local
+    blocks = None if only_looking else lambda: _open_blocks(root)
+    return LocalDirectory(root.path, record.folder, options, copy_name(policy), blocks)
 
 
 def other_roots(root: LinkedRoot) -> OtherRoots:

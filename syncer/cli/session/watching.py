@@ -16,11 +16,9 @@ from syncer.cli.registry.roots import LinkedRoot
 from syncer.cli.session.opening import policy_now
 from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.model import Action, Plan, RelPath
-from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Failure, Report
 from syncer.engine.root_state import RootState
-from syncer.local.folder.root import LocalDirectory
-from syncer.local.volume.root import BlockfsRoot
+from syncer.ports.localvalues import Hints
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
@@ -29,7 +27,7 @@ from syncer.watch.feeds import ServerFeed
 from syncer.watch.inotify_source import InotifySource
 from syncer.watch.portable_source import PortableSource
 from syncer.watch.source import DirtySource
-from syncer.watch.volume_source import VolumeSource, drop_snapshot, has_writers
+from syncer.watch.volume_source import VolumeSource, has_writers
 from syncer.watch.work import RemoteFeed, Work
 
 log = Log()
@@ -96,11 +94,10 @@ class Ports:
     ) -> None:
         policy = policy_now()
         async with opened(self._linked, state, policy, from_snapshot=work.from_snapshot) as local:
-            if isinstance(local, BlockfsRoot) and work.local.everything and not work.from_snapshot:
-                await trio.to_thread.run_sync(drop_snapshot, self.path)
-            hints = Hints(brief=not work.local.everything)
-            if isinstance(local, LocalDirectory) and not work.local.everything:
-                hints = replace(hints, directories=work.local.directories, entries=work.local.entries)
+            told = work.local
+            hints = (
+                Hints() if told.everything else Hints(directories=told.directories, entries=told.entries, brief=True)
+            )
             on_lan = self._on_lan
             options = options_of(self._linked, policy, () if on_lan is None else on_lan.sources(self._linked))
             recent = None if on_lan is None else on_lan.recent(self._linked)

@@ -24,11 +24,10 @@ from syncer.cli.session.many_roots import tell_bad, worst
 from syncer.cli.session.opening import open_state, policy_now
 from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.planner.merge import Policy
-from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Report
 from syncer.engine.root_state import RootState
 from syncer.errors import PlanChangedError, SyncerError
-from syncer.local.folder.root import LocalDirectory
+from syncer.ports.localvalues import Hints
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
 
@@ -150,8 +149,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, state: RootState, report: R
                 from syncer.cli.session.savedplan import selection  # noqa: PLC0415 - see above
 
                 options = replace(options, select=selection(request.plan, linked))
-            hashing = local.reading if isinstance(local, LocalDirectory) else None
-            with teller.working(remote.counters, hashing), one_error():
+            with teller.working(remote.counters, local.counters), one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(teller.tick)
                     await run_cycle(linked, (local, remote), state, teller, options, report)

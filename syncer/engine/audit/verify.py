@@ -33,9 +33,9 @@ from syncer.core.paths import paths_of
 from syncer.engine.cycle import Look
 from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedError, SyncerError
 from syncer.local.folder.filehash import hash_file
-from syncer.local.root import content_of
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_file
 from syncer.local.syscalls import Status, status
+from syncer.ports.localvalues import content_of
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each
 

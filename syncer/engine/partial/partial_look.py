@@ -8,7 +8,7 @@ looked at, as in a first cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import msgspec
@@ -22,8 +22,8 @@ from syncer.core.partial.listing_diff import Sieve
 from syncer.core.paths import split
 from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_of
 from syncer.errors import LocalChangedError
-from syncer.local.root import LocalRoot, Observation, PartLook
-from syncer.local.survey.digests import Digests
+from syncer.ports.local import LocalRoot, PartLook
+from syncer.ports.localvalues import Hints, Observation
 from syncer.ports.remote import Cursor
 from syncer.ports.state import State
 from syncer.remote.client import Changes, CloudClient
@@ -32,22 +32,7 @@ from syncer.remote.parallel import one_error
 _MIN_SHARE: Final = 2
 """A scope of more than half the base is no gain: then everything is looked at, which also renews what is remembered."""
 
-_DIGESTS: Final = "directory-digests"
 _MIN_ROWS: Final = 1000  # below, everything costs some 30 ms
-
-
-class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to look. A hint is never evidence: what is there is looked at.
-
-    Attributes:
-        directories: In which something may have changed; None: nobody watched, so all are surveyed.
-        entries: Further paths that may have changed: themselves, not what lies beside or below them.
-        brief: One of many cycles between looks at everything: evidence that may once in a while be wrong counts.
-    """
-
-    directories: Collection[RelPath] | None = None
-    entries: Collection[RelPath] = ()
-    brief: bool = False
 
 
 class Scoping(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +66,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
     scoped: Scoped
     directories: tuple[RelPath, ...]
-    surveyor: PartLook
+    look: PartLook
     whole: Whole
 
 
@@ -99,7 +84,6 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     cursor = await trio.to_thread.run_sync(scoping.state.cursor)
     if cursor is None:
         return None
-    clock_ns = await scoping.local.begin()
     changes = await _told(scoping, remote, cursor)
     if changes is None:
         return None
@@ -117,8 +101,7 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     scoped = found.scoped
     if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
         return None
-    seen = await scoping.local.observe_part(scoped.local, scoped.base, clock_ns)
-    seen = replace(seen, rules=found.surveyor.rules, holding=frozenset(found.surveyor.holding))
+    seen = await scoping.local.complete(found.look, scoped.local, scoped.base)
     scoped = replace(scoped, local=[])
     return Part(scoped=scoped, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
 
@@ -133,7 +116,7 @@ async def _told(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Change
     with one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            if not await scoping.local.attend(scoping.state):
+            if not await scoping.local.attend(scoping.hints):
                 nursery.cancel_scope.cancel()
                 return None
     return told[0]
@@ -152,19 +135,6 @@ async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, mov
         return None
 
 
-def _rules(scoping: Scoping) -> IgnoreRules:
-    """The rules that the base was made with.
-
-    Raises:
-        UnscopableError: They are not known, or the root's own patterns are others by now.
-    """
-    raw = scoping.state.rules()
-    rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
-    if rules.own != tuple(scoping.local.patterns()):
-        raise UnscopableError
-    return rules
-
-
 def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found | None:
     """Everything that may have changed; None if that can't be told."""
     try:
@@ -174,31 +144,27 @@ def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found | None:
 
 
 def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
-    rules = _rules(scoping)
+    raw = scoping.state.rules()  # those that the base was made with
+    rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
     if changes.moves and not rules.is_empty:
         raise UnscopableError  # what is ignored may be so no longer in another place
     deleted = [RelPath(path) for path in changes.deleted]
     if any(split(path)[1] == IGNORE_FILE for path in (*(each.path for each in changes.objects), *deleted)):
         raise UnscopableError
     with scoping.state.rows() as known:
-        surveyor = scoping.local.surveyor(rules, known)
-        dirt, entries = scoping.hints.directories, scoping.hints.entries
-        if dirt is None:
-            survey = surveyor.survey(Digests(scoping.state.memory(_DIGESTS) or b""))
-            if survey.parked:
-                raise UnscopableError
-            dirt, entries = survey.dirty, survey.names
+        look = scoping.local.part(known, rules)
+        dirt, entries = look.where()
         arrivals = Arrivals(known, changes)
-        calm = Calm(surveyor, known, changes, arrivals, lambda: Digests(scoping.state.memory(_DIGESTS) or b""))
-        scope = Scope(known, calm, folds=surveyor.folds)
+        calm = Calm(look, known, changes, arrivals)
+        scope = Scope(known, calm, folds=look.folds)
         arrivals.take_into(scope)
-        dirt, entries = arrivals.without_echoes(surveyor, scope, dirt, entries)
-        looked = _look_through(surveyor, scope, dirt, entries)
+        dirt, entries = arrivals.without_echoes(look, scope, dirt, entries)
+        looked = _look_through(look, scope, dirt, entries)
         for name in deleted:  # what is not synced keeps its directory
             nid = scope.find(name)
             row = known.row(nid) if nid else None
-            if row is not None and row.node.kind is Kind.DIRECTORY and surveyor.is_directory(name):
-                surveyor.listing(name)
+            if row is not None and row.node.kind is Kind.DIRECTORY and look.is_directory(name):
+                look.listing(name)
         # A listing held against the base tells nothing of what is in it; nor does a list that refused an object.
         told = since.version if since.identity and not changes.refused else None
         scope.changed(rules.tracked(changes.objects), deleted, since=told)
@@ -207,13 +173,13 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
         return _Found(
             scoped=scoped,
             directories=(*looked, *calm.looked, *arrivals.looked),
-            surveyor=surveyor,
+            look=look,
             whole=Whole(subtrees=subtrees, retagged=tuple(arrivals.retagged)),
         )
 
 
 def _look_through(
-    surveyor: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+    look: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
 ) -> dict[RelPath, None]:
     """Look where something may have changed; returns the directories that were listed."""
     looked: dict[RelPath, None] = {}
@@ -223,14 +189,14 @@ def _look_through(
     for path in sorted(full | named.keys()):
         pending = [(path, False)]
         if path not in full and path not in looked:
-            found = _look_at(surveyor, scope, path, named[path])
+            found = _look_at(look, scope, path, named[path])
             pending = pending if found is None else [(below, True) for below in found]
         while pending:
             at, whole = pending.pop()
-            if at in looked or not (whole or _exists(surveyor, scope, at)):
+            if at in looked or not (whole or _exists(look, scope, at)):
                 continue
             looked[at] = None
-            pending += [(below, True) for below in scope.listed(at, surveyor.listing(at), whole=whole)]
+            pending += [(below, True) for below in scope.listed(at, look.listing(at), whole=whole)]
     return looked
 
 
@@ -243,48 +209,17 @@ def _by_directory(paths: Collection[RelPath]) -> dict[RelPath, list[bytes]]:
     return found
 
 
-def _look_at(surveyor: PartLook, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
+def _look_at(look: PartLook, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
     """Some entries of a directory; returns what must be listed below it, or None: list the directory."""
     if path and scope.find(path) is None:
         return []  # see _exists
     try:
-        entries = surveyor.entries(path, names)
+        entries = look.entries(path, names)
     except LocalChangedError:
         return []
     return None if entries is None else scope.looked_at(path, names, entries)
 
 
-def _exists(surveyor: PartLook, scope: Scope, path: RelPath) -> bool:
+def _exists(look: PartLook, scope: Scope, path: RelPath) -> bool:
     """A dirty directory that is gone by now, or that the base does not know, is told by the one above it."""
-    return scope.find(path) is not None and surveyor.is_directory(path)
-
-
-async def remember(
-    scoping: Scoping, cursor: Cursor | None, directories: Iterable[RelPath] | None, *, complete: bool
-) -> None:
-    """After a cycle: keep what makes the next one partial.
-
-    Args:
-        scoping: Where.
-        cursor: The server's state that this cycle began with.
-        directories: Local ones that were looked at; None: all.
-        complete: Nothing was left undone.
-    """
-    clock_ns = await scoping.local.begin()
-
-    def work() -> None:
-        state = scoping.state
-        # Who watches does not survey: digests that are out of date by then only cost a look.
-        if directories is None or scoping.hints.directories is None:
-            with state.rows() as rows:
-                raw = state.rules()
-                rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
-                settled = scoping.local.settled(rules, rows, directories, clock_ns)
-            old = Digests() if directories is None else Digests(state.memory(_DIGESTS) or b"")
-            new = old.updated(settled)
-            if new.raw != old.raw or directories is None:
-                state.keep(_DIGESTS, new.raw)
-        if complete and cursor != state.cursor():
-            state.set_cursor(cursor)
-
-    await trio.to_thread.run_sync(work)
+    return scope.find(path) is not None and look.is_directory(path)

@@ -5,7 +5,7 @@ Every doubt is an `UnscopableError` or a no: then things are looked at, and move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +16,7 @@ from syncer.core.paths import is_private, rel_path, split
 from syncer.core.rows import BaseRows
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
-from syncer.local.root import PartLook
-from syncer.local.survey.digests import Digests
+from syncer.ports.local import PartLook
 from syncer.protocol.extensions.subtree import disjoint
 from syncer.protocol.pithos.names import path_from_name
 from syncer.remote.client import Changes
@@ -92,12 +91,12 @@ class Arrivals:
         scope.moved(row, target, replace(row.remote, version=move.root_version))
 
     def without_echoes(
-        self, surveyor: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+        self, look: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
     ) -> tuple[Collection[RelPath], Collection[RelPath]]:
         """Leave out what is told of an arriving directory, but is as the base says: what was done here before.
 
         Args:
-            surveyor: Looks at it.
+            look: Looks at it.
             scope: Of which the directory is a part.
             dirt: Directories in which something may have changed.
             entries: Further paths that may have changed.
@@ -113,7 +112,7 @@ class Arrivals:
             told = {path for path in (*dirt, *(split(path)[0] for path in entries)) if touches(path, roots)}
             for path in told:
                 nid = scope.find(path)
-                if nid is None or not _is_as_known(surveyor, self._rows, path, nid):
+                if nid is None or not _is_as_known(look, self._rows, path, nid):
                     raise UnscopableError(path)
                 self.looked.append(RelPath(target + path[len(source) :]))
             dirt = [path for path in dirt if path not in told]
@@ -135,31 +134,29 @@ class Calm:
 
     def __init__(
         self,
-        surveyor: PartLook,
+        look: PartLook,
         rows: BaseRows,
         changes: Changes,
         arrivals: Arrivals,
-        digests: Callable[[], Digests],
     ) -> None:
-        self._surveyor = surveyor
+        self._look = look
         self._rows = rows
         self._changed: dict[RelPath, RemoteTag | None] = {each.path: each.tag for each in changes.objects}
         self._changed.update(dict.fromkeys(map(RelPath, changes.deleted)))
-        self._able = changes.info.can.moves_trees > 0 and surveyor.rules.is_empty
+        self._able = changes.info.can.moves_trees > 0 and look.rules.is_empty
         self._arrivals = arrivals
-        self._digests = digests
         self.looked: list[RelPath] = []
 
     def __call__(self, row: BaseRow, stat: FileStat) -> bool:
         """See `core.partial.affected.Calm`."""
         old = self._rows.path(row) if self._able else None
-        if old is None or not self._surveyor.is_free(old):
+        if old is None or not self._look.is_free(old):
             return False
         roots = frozenset((old, stat.path))
         changed = [path for path in self._changed if touches(path, roots)]
         if not self._arrivals.allows(old) or not all(map(self._is_echo, changed)):
             return False
-        if not self._surveyor.is_as_known(self._rows, stat.path, row.nid, self._digests()):
+        if not self._look.is_as_known(stat.path, row.nid):
             return False
         self.looked.append(stat.path)
         return True
@@ -182,13 +179,13 @@ def subtrees_of(rows: BaseRows, whole: frozenset[Nid], arrived: Mapping[Nid, Sub
     return found
 
 
-def _is_as_known(surveyor: PartLook, rows: BaseRows, path: RelPath, nid: Nid) -> bool:
+def _is_as_known(look: PartLook, rows: BaseRows, path: RelPath, nid: Nid) -> bool:
     """Whether all entries of a directory, though not what is below them, are exactly as the base says."""
-    if not surveyor.is_directory(path):
+    if not look.is_directory(path):
         return False
     children = rows.children(nid)
     known = {row.node.name: row for row in children}
-    stats = {split(stat.path)[1]: stat for stat in surveyor.listing(path)}
+    stats = {split(stat.path)[1]: stat for stat in look.listing(path)}
     return len(children) == len(known) == len(stats) and all(
         name in known and is_unchanged(known[name], stat) for name, stat in stats.items()
     )

@@ -23,9 +23,9 @@ from syncer.errors import UnholdableError
 from syncer.local.folder.filehash import hash_file, read_exactly
 from syncer.local.folder.sources import Sources
 from syncer.local.folder.xattrs import write as write_xattrs
-from syncer.local.root import Wanted
 from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import clone_file, status
+from syncer.ports.localvalues import Wanted
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
 _TEMP: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -154,7 +154,7 @@ class Assembly:
     def _compare_preset(self) -> None:
         blocks = self._wanted.blocks
         present, read = hash_file(self._file, blocks.size_bytes, blocks.block_size)
-        self._sources.bytes_read += read
+        self._sources.counters.bytes_read += read
         for index, (have, want) in enumerate(zip(present, blocks, strict=True)):
             if have == want:
                 self._left[index] = 0
@@ -176,7 +176,7 @@ class Assembly:
             theirs = self._sources.lists.load(origin.content)
             if theirs is None:
                 theirs, read = hash_file(descriptor, origin.content.size_bytes, blocks.block_size)
-                self._sources.bytes_read += read
+                self._sources.counters.bytes_read += read
             for first, count in self._equal_runs(theirs):
                 self._copy_run(descriptor, first, count)
         finally:
@@ -204,7 +204,7 @@ class Assembly:
         size = self._wanted.blocks.block_size
         end = min((first + count) * size, self._wanted.blocks.size_bytes)
         data = read_exactly(descriptor, first * size, end - first * size)
-        self._sources.bytes_read += len(data)
+        self._sources.counters.bytes_read += len(data)
         for index in range(first, first + count):
             piece = data[(index - first) * size : (index - first + 1) * size]
             if block_id(piece) == self._wanted.blocks[index]:

@@ -24,7 +24,6 @@ from syncer.core.paths import PRIVATE, target_objection
 from syncer.errors import LocalChangedError, SyncerError, UnholdableError
 from syncer.local.folder.private import TRASH, PrivateFolder
 from syncer.local.folder.xattrs import keep, write
-from syncer.local.root import Applied
 from syncer.local.safe_open import (
     DIRECTORY_FLAGS,
     FILE_FLAGS,
@@ -37,13 +36,14 @@ from syncer.local.safe_open import (
 )
 from syncer.local.syscalls import rename_exchange, rename_noreplace, status
 from syncer.local.verbs.trash import ITEM, Trash
+from syncer.ports.localvalues import Applied
 
 _OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
 TRASH_FOLDER: Final = PRIVATE + b"/" + TRASH
 _DEFAULT_MODE: Final = 0o755  # of directories whose remote object carries no mode
 
 
-def _no_step(name: str) -> None:
+def no_step(name: str) -> None:
     """Production's fault points do nothing."""
 
 
@@ -68,9 +68,9 @@ class Changes:
         step: Called after each step that a crash could come after.
     """
 
-    def __init__(self, root: int, private: PrivateFolder, trash: Trash) -> None:
+    def __init__(self, root: int, private: PrivateFolder, trash: Trash, step: Callable[[str], None] = no_step) -> None:
         """Take over descriptors (not closed here)."""
-        self.step: Callable[[str], None] = _no_step
+        self.step: Callable[[str], None] = step
         self._root = root
         self._private = private
         self._trash = trash

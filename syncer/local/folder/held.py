@@ -8,14 +8,14 @@ blocks stay, and those of larger files make room for them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 import trio
 
 from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import BlockId
+from syncer.ports.localvalues import HeldBlock, Spill
 
 HELD_BYTES: Final = 256 << 20
 """Of blocks in memory, at most; less on a machine that has less than four times as much to spare."""
@@ -24,22 +24,6 @@ STAY_BYTES: Final = 64 << 10
 """Up to this size a file's block is never spilled: a request of its own costs more than to read it again."""
 
 _SPILL_BYTES: Final = 16 << 20  # at once: some requests of 4 MiB side by side
-
-
-class HeldBlock(msgspec.Struct, frozen=True, kw_only=True):
-    """A block that was read.
-
-    Attributes:
-        data: Canonical.
-        is_file: It is all of a file.
-    """
-
-    data: bytes
-    is_file: bool
-
-
-Spill = Callable[[Mapping[BlockId, HeldBlock]], Awaitable[bool]]
-"""Brings blocks to where they are wanted. False: no more of them; these may have got there or not."""
 
 
 class HeldBlocks:

@@ -14,10 +14,9 @@ from syncer.errors import LocalChangedError
 from syncer.local.folder.filehash import read_exactly
 from syncer.local.folder.reading import Reading
 from syncer.local.folder.sources import Sources
-from syncer.local.root import OWN
 from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
-from syncer.ports.local import Piece
+from syncer.ports.localvalues import OWN, Piece
 
 Run = Callable[..., Awaitable[list[bytes | Exception]]]
 """Runs blocking work in a thread."""
@@ -64,7 +63,7 @@ class FolderReader:
             if held is None and piece.id != ZERO_BLOCK:
                 length = block_length(piece.index, blocks.size_bytes, blocks.block_size)
                 data = read_exactly(descriptor, piece.index * blocks.block_size, length)
-                self._sources.bytes_read += len(data)
+                self._sources.counters.bytes_read += len(data)
                 held = canonical(data)
         finally:
             os.close(descriptor)

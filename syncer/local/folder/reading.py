@@ -23,11 +23,10 @@ from syncer.errors import LocalChangedError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.filehash import hash_file
 from syncer.local.folder.held import HeldBlocks
-from syncer.local.folder.sources import Sources
-from syncer.local.root import MAX_BLOCKS, Problem, content_of
+from syncer.local.options import RootOptions
 from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
-from syncer.ports.state import State
+from syncer.ports.localvalues import MAX_BLOCKS, LocalCounters, Problem, content_of
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
 _PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
@@ -44,22 +43,18 @@ class Reading:
 
     Attributes:
         held: Blocks of new files, until they are sent.
-        total_bytes: Sizes of the files to hash, of this look.
-        done_bytes: How much of that is done; holes count.
     """
 
-    def __init__(self, root: int, lists: BlockLists, sources: Sources, block_size: int, state: State | None) -> None:
-        """Take the root's descriptor (not closed here), its cache of block lists, its counter of bytes, its state."""
+    def __init__(self, root: int, lists: BlockLists, options: RootOptions, counters: LocalCounters) -> None:
+        """Take the root's descriptor (not closed here), its cache of block lists, its options, its counters."""
         self._root = root
         self._lists = lists
-        self._sources = sources
-        self._block_size = block_size
-        self._state = state
+        self._counters = counters
+        self._block_size = options.block_size
+        self._state = options.state
         self._hashers = trio.CapacityLimiter(_HASHERS)
         self._guard = threading.Lock()
         self.held = HeldBlocks()
-        self.total_bytes = 0
-        self.done_bytes = 0
 
     async def hash_all(
         self, stats: list[FileStat], problems: list[Problem], clock_ns: int, *, is_new: IsNew
@@ -73,7 +68,7 @@ class Reading:
             is_new: See `IsNew`.
         """
         hashed: list[FileStat] = []
-        self.total_bytes, self.done_bytes = sum(stat.tag.size_bytes for stat in stats), 0
+        self._counters.total_bytes, self._counters.done_bytes = sum(stat.tag.size_bytes for stat in stats), 0
         waiting = _portions(stats)
         working = 0
 
@@ -150,7 +145,7 @@ class Reading:
             if stat.tag.size_bytes > self._block_size:  # of a small one, the look after the only read says as much
                 _require(descriptor, stat)
             blocks, read = hash_file(descriptor, stat.tag.size_bytes, self._block_size, seen)
-            self._sources.bytes_read += read
+            self._counters.bytes_read += read
             # Look again after the last read: a block list of a file that changed in between mixes two versions.
             _require(descriptor, stat)
         finally:
@@ -162,7 +157,7 @@ class Reading:
     def saw(self, size_bytes: int) -> None:
         """So many bytes more are done."""
         with self._guard:
-            self.done_bytes += size_bytes
+            self._counters.done_bytes += size_bytes
 
 
 class _Seen:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -25,14 +25,13 @@ from syncer.blocks.near import OwnBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
-from syncer.core.parts import NO_PARTS, Parts
+from syncer.core.partial.affected import UnscopableError
 from syncer.core.rows import BaseRows, Origin
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.assembly import Assembly, temp_name
-from syncer.local.folder.changes import Changes, unlink_if_there
+from syncer.local.folder.changes import Changes, no_step, unlink_if_there
 from syncer.local.folder.filehash import read_exactly
-from syncer.local.folder.held import Spill
 from syncer.local.folder.identity import Folder, open_folder
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.probe import probe_folding
@@ -41,32 +40,32 @@ from syncer.local.folder.reading import Reading
 from syncer.local.folder.scan import scan
 from syncer.local.folder.small_files import Portion, told
 from syncer.local.folder.sources import Sources
+from syncer.local.options import RootOptions
 from syncer.local.received import Received
-from syncer.local.root import (
-    OWN,
-    Applied,
-    CopyName,
-    FetchAll,
-    Holders,
-    Observation,
-    Patterns,
-    Problem,
-    Staged,
-    Wanted,
-    no_patterns,
-)
 from syncer.local.safe_open import (
     Opener,
     look,
     open_file,
     parent_directory,
 )
-from syncer.local.survey.digests import Surveyor
+from syncer.local.survey.digests import Digests, FolderPart, Surveyor
 from syncer.local.syscalls import status
-from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trash import Trash
 from syncer.ports.blocks import BlockSource
-from syncer.ports.state import State
+from syncer.ports.local import PartLook, Staged
+from syncer.ports.localvalues import (
+    OWN,
+    Applied,
+    CopyName,
+    FetchAll,
+    Hints,
+    Holders,
+    LocalCounters,
+    Observation,
+    Problem,
+    Spill,
+    Wanted,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,111 +101,88 @@ class StagedFile:
 
 
 class LocalDirectory:
-    """See `LocalRoot`. Made by `open_directory_root`."""
+    """See `LocalRoot`.
+
+    Attributes:
+        step: See the constructor. Tests put another one in its place.
+    """
+
+    kind: Final = "folder"
 
     def __init__(
         self,
         path: bytes,
         identity: Folder,
-        lists: BlockLists,
-        block_size: int,
+        options: RootOptions,
         copy_name: CopyName,
-        state: State | None = None,
-        keep_trash_s: float = KEEP_S,
+        blocks: Callable[[], BlockDirectory] | None = None,
+        step: Callable[[str], None] = no_step,
     ) -> None:
         """Open the root and make sure that it is the one that was linked.
 
         Args:
             path: Absolute path.
             identity: As recorded by `link`.
-            lists: The root's block list cache.
-            block_size: Bytes of a block.
+            options: See there.
             copy_name: Names conflict copies.
-            state: Knows contents of files that are not in the base yet; None: nobody does.
-            keep_trash_s: For how long displaced and deleted versions are kept.
+            blocks: Opens the root's block directory, a source of blocks, which is closed with this object. Called when
+                the root is there: one that is not says so before anything else can fail.
+            step: Fault point of the crash tests, called after each step that a crash could come after.
 
         Raises:
             RootIdentityError: It is another folder, or not mounted.
         """
-        self.path = path
-        self.block_size = block_size
-        self._state = state
-        self._patterns: Patterns = no_patterns
-        self._only_looking = False
-        self._parts = NO_PARTS
-        self._lists = lists
-        self._blocks: BlockDirectory | None = None
-        self._root = open_folder(path, identity)
-        try:
+        self._path = path
+        self.block_size = options.block_size
+        self.step = step
+        self._options = options
+        self._state = options.state
+        self._hints = Hints()
+        self._clock_ns = 0
+        self.lists = BlockLists(options.lists, options.block_size)
+        self.counters = LocalCounters()
+        with ExitStack() as opened:
+            self._root = open_folder(path, identity)
+            opened.callback(os.close, self._root)
             self._private = PrivateFolder(self._root)
-            try:
-                self._folding = probe_folding(self._private.tmp)
-            except BaseException:
-                self._private.close()
-                raise
-        except BaseException:
-            os.close(self._root)
-            raise
-        self._trash = Trash(self._root, self._private.trash, block_size, copy_name, keep_trash_s)
-        self._sources = Sources(self._root, lists, block_size)
-        self._changes = Changes(self._root, self._private, self._trash)
+            opened.callback(self._private.close)
+            self._folding = probe_folding(self._private.tmp)
+            self._blocks = None if blocks is None else blocks()
+            opened.pop_all()
+        self._trash = Trash(self._root, self._private.trash, options.block_size, copy_name, options.keep_trash_s)
+        self._sources = Sources(self._root, self.lists, options.block_size, self.counters, self._blocks)
+        self._changes = Changes(self._root, self._private, self._trash, self._reached)
         self._temps: set[bytes] = set()
-        self.reading = Reading(self._root, lists, self._sources, block_size, state)
+        self._reading = Reading(self._root, self.lists, options, self.counters)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._writers = trio.CapacityLimiter(_WRITERS)
         self._closed = False
 
-    @property
-    def step(self) -> Callable[[str], None]:
-        """Fault point of the crash tests, called after each step that a crash could come after."""
-        return self._changes.step
-
-    @step.setter
-    def step(self, step: Callable[[str], None]) -> None:
-        self._changes.step = step
-
-    def use_patterns(self, patterns: Patterns) -> None:
-        """Ignore what these patterns say, beside `.blocksyncignore` files."""
-        self._patterns = patterns
-
-    def use_blocks(self, blocks: BlockDirectory) -> None:
-        """Take the root's block directory as a source of blocks; it is closed with this object."""
-        self._blocks = self._sources.directory = blocks
-
-    def take_part(self, parts: Parts) -> None:
-        """Sync this, too; else attributes are never read, and set only to keep them, and special bits never set."""
-        self._parts = parts
-
-    def only_look(self) -> None:
-        """Observe without tidying up, because a cycle may be at work on the same root."""
-        self._only_looking = True
-
-    @property
-    def bytes_read(self) -> int:
-        """Content bytes read from this root's files."""
-        return self._sources.bytes_read
+    def _reached(self, step: str) -> None:
+        self.step(step)
 
     # --- observing
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:  # noqa: ARG002 - scans know no checkpoints
+    async def observe(self, base: BaseIndex, spill: Spill | None = None) -> Observation:
         """Scan everything; hash the files whose evidence is not the base's."""
+        # Our own clock first, then displaced files back where they were, then the scan, which finds them there.
         clock_ns = await self._run(self._private.clock_ns)
-        returned = [] if self._only_looking else await self._run(self._trash.review)
-        rules = IgnoreRules(await self._run(self._patterns))
-        found = await self._run(partial(scan, self._root, rules, parts=self._parts))
-        self.reading.held.spill = spill
+        only_looking = self._options.only_looking
+        returned = [] if only_looking else await self._run(self._trash.review)
+        rules = IgnoreRules(await self._run(self._options.patterns))
+        found = await self._run(partial(scan, self._root, rules, parts=self._options.parts))
+        self._reading.held.spill = spill
         try:
             stats, to_hash = await self._with_contents(found.stats, base, found.problems, clock_ns)
         finally:
-            self.reading.held.spill = None
-        if self._state is not None:
-            await self._run(self._state.contents_only, [stat.tag for stat in to_hash])
+            self._reading.held.spill = None
+        await self._run(self._state.contents_only, [stat.tag for stat in to_hash])
         contents = {stat.content for stat in stats if stat.content is not None}
         self._sources.know(contents)
-        if not self._only_looking:
+        if not only_looking:
             # The agreed contents stay, too: what a push or pull of a change is told apart from.
             agreed = {row.node.content for row in base.rows.values() if row.node.content is not None}
-            await self._run(self._lists.keep_only, contents | agreed)
+            await self._run(self.lists.keep_only, contents | agreed)
         reason = "somebody still wrote to it after it was displaced; it is kept here"
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
         return Observation(
@@ -222,43 +198,55 @@ class LocalDirectory:
 
     # --- observing a part (engine/partial/partial_look.py)
 
-    async def attend(self, state: object) -> bool:  # noqa: ARG002 - a volume has a journal to read
-        """Always ready."""
+    async def attend(self, hints: Hints) -> bool:
+        """Take the time before anything is looked at."""
+        self._hints = hints
+        self._clock_ns = await self._run(self._private.clock_ns)
         return True
 
-    async def supersede(self, contents: Sequence[Content]) -> None:
-        """Forget the block lists of contents that both sides had and have no more."""
-        await self._run(self._lists.drop, contents)
+    def part(self, rows: BaseRows, rules: IgnoreRules) -> FolderPart:
+        """Looks where the hints say, else where its digests say so."""
+        if rules.own != tuple(self._options.patterns()):
+            raise UnscopableError
+        folds = self._folding.key is not None
+        return FolderPart(self._root, rules, rows, self._hints, self._digests, folds=folds, parts=self._options.parts)
 
-    def surveyor(self, rules: IgnoreRules, rows: object) -> Surveyor:  # noqa: ARG002 - see `attend`
-        """Finds out where to look."""
-        return Surveyor(self._root, rules, folds=self._folding.key is not None, parts=self._parts)
-
-    def settled(
-        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
-    ) -> dict[int, bytes | None]:
-        """See Surveyor.settled. Blocking."""
-        return self.surveyor(rules, rows).settled(rows, paths, clock_ns)
-
-    def patterns(self) -> Sequence[bytes]:
-        """The root's own ignore patterns. Blocking."""
-        return self._patterns()
-
-    async def begin(self) -> int:
-        """The filesystem's own time, before anything is looked at."""
-        return await self._run(self._private.clock_ns)
-
-    async def kept_contents(self) -> set[Content]:
-        """Contents whose block lists are at hand: their blocks can be found in the files that have them."""
-        return await self._run(self._lists.contents)
-
-    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:
-        """Complete what was listed of some directories; of unchanged files the base knows the content."""
+    async def complete(self, look: PartLook, stats: list[FileStat], base: BaseIndex) -> Observation:
+        """Hash what the base does not know by its evidence."""
         problems: list[Problem] = []
-        found, _ = await self._with_contents(stats, base, problems, clock_ns)
+        found, _ = await self._with_contents(stats, base, problems, self._clock_ns)
         contents = {stat.content for stat in found if stat.content is not None}
         self._sources.know(contents, with_kept=True)
-        return Observation(stats=found, unknown=[], problems=problems, clock_ns=clock_ns, folding=self._folding)
+        return Observation(
+            stats=found,
+            unknown=[],
+            problems=problems,
+            clock_ns=self._clock_ns,
+            rules=look.rules,
+            holding=frozenset(look.holding),
+            folding=self._folding,
+        )
+
+    async def concluded(self, looked: Collection[RelPath] | None, gone: Collection[Content], *, undone: bool) -> None:  # noqa: ARG002 - a digest says that a directory is as the rows have it
+        """Keep the digests of directories that are exactly as the base says now."""
+        await self._run(self.lists.drop, gone)
+        # Who watches does not survey: digests that are out of date by then only cost a look.
+        if looked is None or (looked and self._hints.directories is None):
+            await self._run(self._keep_digests, looked)
+
+    def _keep_digests(self, looked: Collection[RelPath] | None) -> None:
+        clock_ns = self._private.clock_ns()
+        with self._state.rows() as rows:
+            raw = self._state.rules()
+            rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
+            settled = Surveyor(self._root, rules, parts=self._options.parts).settled(rows, looked, clock_ns)
+        old = Digests() if looked is None else self._digests()
+        new = old.updated(settled)
+        if new.raw != old.raw or looked is None:
+            self._state.keep("directory-digests", new.raw)
+
+    def _digests(self) -> Digests:
+        return Digests(self._state.memory("directory-digests") or b"")
 
     async def _with_contents(
         self, seen: list[FileStat], base: BaseIndex, problems: list[Problem], clock_ns: int
@@ -273,45 +261,45 @@ class LocalDirectory:
                 to_hash.append(stat)
             else:
                 stats.append(replace(stat, content=content))
-        had = base.by_path if to_hash and not self._only_looking else None
+        had = base.by_path if to_hash and not self._options.only_looking else None
 
         def is_new(stat: FileStat) -> bool:
             return had is not None and stat.path not in had
 
-        return stats + await self.reading.hash_all(to_hash, problems, clock_ns, is_new=is_new), to_hash
+        return stats + await self._reading.hash_all(to_hash, problems, clock_ns, is_new=is_new), to_hash
 
     # --- reading for a push
 
     async def block_list(self, stat: FileStat) -> BlockList:
         """From the cache, else by hashing again."""
         assert stat.content is not None
-        cached = await self._run(self._lists.load, stat.content)
+        cached = await self._run(self.lists.load, stat.content)
         if cached is not None:
             return cached
 
-        content, blocks = await self.reading.hash_again(stat)
+        content, blocks = await self._reading.hash_again(stat)
         if content != stat.content:
             raise LocalChangedError(stat.path, "its content is another one")
         return blocks
 
     async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:  # noqa: ARG002 - its list is in the cache, or nowhere
         """From the cache."""
-        return await self._run(self._lists.load, content)
+        return await self._run(self.lists.load, content)
 
     def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:  # noqa: ARG002 - as in `known_list`
         """See `SharedLists`."""
-        return self._lists.load(content)
+        return self.lists.load(content)
 
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
         """Into the cache."""
         with suppress(OSError):
-            await self._run(self._lists.save, content, blocks)
+            await self._run(self.lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
-        held = self.reading.held.take(blocks[index])
+        held = self._reading.held.take(blocks[index])
         if held is not None:
             return held
         length = block_length(index, blocks.size_bytes, blocks.block_size)
@@ -326,7 +314,7 @@ class LocalDirectory:
                 for stat in stats:
                     assert stat.content is not None
                     try:
-                        held = self.reading.held.take(BlockId(bytes(stat.content.object_hash)))
+                        held = self._reading.held.take(BlockId(bytes(stat.content.object_hash)))
                         if held is None:
                             held = self._read(opener.open, stat.path, 0, stat.content.size_bytes)
                         else:
@@ -344,7 +332,7 @@ class LocalDirectory:
             data = read_exactly(descriptor, offset, length)
         finally:
             os.close(descriptor)
-        self._sources.bytes_read += len(data)
+        self.counters.bytes_read += len(data)
         return canonical(data)
 
     async def verify_unchanged(self, stat: FileStat) -> None:
@@ -358,7 +346,7 @@ class LocalDirectory:
 
     def reader(self) -> FolderReader:
         """Reads where they lie, or from memory what was just hashed."""
-        return FolderReader(self._root, self._sources, self.reading, self._run)
+        return FolderReader(self._root, self._sources, self._reading, self._run)
 
     async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
         """From the cache, else by hashing again."""
@@ -379,13 +367,13 @@ class LocalDirectory:
 
     async def stage(self, wanted: Wanted) -> Staged:
         """Assemble a temp file; what could not be fetched now is there for the next run."""
-        wanted = replace(wanted, meta=self._parts.own(wanted.meta))
+        wanted = replace(wanted, meta=self._options.parts.own(wanted.meta))
         with self._temp(wanted) as name:
             assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
             try:
                 tag, lacking = await self._fill(assembly, wanted)
                 assembly.close()
-                await self._run(self._lists.save, wanted.content, wanted.blocks)
+                await self._run(self.lists.save, wanted.content, wanted.blocks)
             except BaseException:
                 assembly.end()
                 raise
@@ -441,7 +429,7 @@ class LocalDirectory:
 
     async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
         """Gather, fetch, write and name them step by step, each step for all of them."""
-        own = [replace(each, meta=self._parts.own(each.meta)) for each in wanted]
+        own = [replace(each, meta=self._options.parts.own(each.meta)) for each in wanted]
         files = [(each, self._reserve(each)) for each in own]
         portion = Portion(self._sources, self._changes, self._private.tmp, files)
         try:
@@ -484,7 +472,7 @@ class LocalDirectory:
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it with its mode."""
-        return await self._run(self._changes.make_directory, path, self._parts.own(meta))
+        return await self._run(self._changes.make_directory, path, self._options.parts.own(meta))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it under a temp name, then treat it like a staged file."""
@@ -502,7 +490,7 @@ class LocalDirectory:
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set them through a descriptor of the very inode that was expected."""
-        return await self._run(self._changes.set_meta, path, self._parts.own(meta), expect, seen)
+        return await self._run(self._changes.set_meta, path, self._options.parts.own(meta), expect, seen)
 
     # --- durability
 
@@ -559,5 +547,5 @@ class LocalDirectory:
     def _named(self, outcome: T) -> T | NoSpaceError:
         """An error that says that the disk is full, as such."""
         if isinstance(outcome, OSError) and outcome.errno in _FULL:
-            return NoSpaceError(f"{os.fsdecode(self.path)}: no space left: {outcome.strerror}")
+            return NoSpaceError(f"{os.fsdecode(self._path)}: no space left: {outcome.strerror}")
         return NoSpaceError(str(outcome)) if isinstance(outcome, BlocksFullError) else outcome

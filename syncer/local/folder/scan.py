@@ -15,10 +15,10 @@ from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.xattrs import Xattrs
 from syncer.errors import LocalChangedError
 from syncer.local.folder.xattrs import read_entry, reason_left_out
-from syncer.local.root import Problem
 from syncer.local.rules import read_rules
 from syncer.local.safe_open import open_directory, tag_of
 from syncer.local.syscalls import Status, status
+from syncer.ports.localvalues import Problem
 
 _SPECIAL: Final = {
     stat.S_IFIFO: "a named pipe",

@@ -28,9 +28,9 @@ from syncer.local.folder.assembly import set_attributes
 from syncer.local.folder.changes import Changes, NewName, unlink_if_there
 from syncer.local.folder.filehash import read_exactly
 from syncer.local.folder.sources import Sources
-from syncer.local.root import OWN, Applied, Wanted
 from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import cannot, clone_file, status
+from syncer.ports.localvalues import OWN, Applied, Wanted
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -199,7 +199,7 @@ class Portion:
             data = read_exactly(descriptor, 0, file.wanted.content.size_bytes)
         finally:
             os.close(descriptor)
-        self._sources.bytes_read += len(data)
+        self._sources.counters.bytes_read += len(data)
         return data if block_id(data) == file.wanted.blocks[0] else None
 
     def _open(self, file: _File, descriptors: dict[int, _File]) -> None:
@@ -227,7 +227,7 @@ class Portion:
             os.close(opened)
         if os.fstat(descriptor).st_size == size_bytes:
             data = read_exactly(descriptor, 0, size_bytes)
-            self._sources.bytes_read += len(data)
+            self._sources.counters.bytes_read += len(data)
             if block_id(data) == file.wanted.blocks[0]:
                 return True
         os.ftruncate(descriptor, 0)  # it was written to since

@@ -27,9 +27,9 @@ from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Arriving, Coming
 from syncer.local.folder.filehash import read_exactly
 from syncer.local.received import Received
-from syncer.local.root import Holders
 from syncer.local.safe_open import open_file, same_but_ctime, tag_of
 from syncer.local.syscalls import status
+from syncer.ports.localvalues import Holders, LocalCounters
 
 _INSTALLED: Final = 1024  # more are never under way between a name and the books
 
@@ -43,19 +43,21 @@ class Sources:
     """Those of one root. Safe for many threads.
 
     Attributes:
-        bytes_read: Content bytes read from files so far.
+        counters: Of the root.
         received: What was fetched in this cycle, if somebody else may want it.
         holders: Tells which files hold a content by the books of this cycle.
     """
 
-    def __init__(self, root: int, lists: BlockLists, block_size: int) -> None:
-        """Take over the root's descriptor (not closed here)."""
+    def __init__(
+        self, root: int, lists: BlockLists, block_size: int, counters: LocalCounters, directory: BlockDirectory | None
+    ) -> None:
+        """Take over the root's descriptor and its block directory, if it has one (neither closed here)."""
         self.root = root
         self.lists = lists
-        self.directory: BlockDirectory | None = None
+        self.directory = directory
         self.received: Received | None = None
         self.holders: Holders = nobody
-        self.bytes_read = 0
+        self.counters = counters
         self._block_size = block_size
         self._contents: list[Content] = []
         self._with_kept = False
@@ -169,7 +171,7 @@ class Sources:
             data = self.directory.get(block)
         except (BlockfsError, OSError):
             return None
-        self.bytes_read += len(data)
+        self.counters.bytes_read += len(data)
         return data
 
     def _indexed(self) -> BlockIndex:
@@ -205,7 +207,7 @@ class Sources:
             data = read_exactly(descriptor, offset, length)
         finally:
             os.close(descriptor)
-        self.bytes_read += len(data)
+        self.counters.bytes_read += len(data)
         return data
 
 

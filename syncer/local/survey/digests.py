@@ -15,7 +15,7 @@ import marshal
 import os
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Final, TypeAlias
 
@@ -33,6 +33,7 @@ from syncer.local.folder.xattrs import read_entry, read_open
 from syncer.local.safe_open import open_directory
 from syncer.local.survey.worker import MIN_ENTRIES, Found, Worker, has_second_core, working
 from syncer.local.syscalls import held_time, status
+from syncer.ports.localvalues import Hints
 
 _KEY_BYTES: Final = 8
 _DIGEST_BYTES: Final = 16  # 128 bits: no two states of one directory will ever share one by chance
@@ -88,13 +89,11 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
         dirty: Directories to be looked at; what lies below them is not meant.
         entries: How many entries there are in all.
         parked: Something is in the park folder: a crash left it, and only a look at everything puts it right.
-        names: Single entries to be looked at; nothing beside or below them is meant.
     """
 
     dirty: list[RelPath]
     entries: int
     parked: bool
-    names: tuple[RelPath, ...] = ()
 
 
 class Surveyor:
@@ -202,7 +201,7 @@ class Surveyor:
             os.close(descriptor)
         return False
 
-    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
+    def matches(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:
         """Whether a directory, wherever it is now, and all below it is exactly as the base says.
 
         Args:
@@ -391,6 +390,40 @@ class Surveyor:
             return bool(os.listdir(descriptor))
         finally:
             os.close(descriptor)
+
+
+class FolderPart(Surveyor):
+    """See `PartLook`: looks where hints say, else where a survey does."""
+
+    def __init__(
+        self,
+        root: int,
+        rules: IgnoreRules,
+        rows: BaseRows,
+        hints: Hints,
+        known: Callable[[], Digests],
+        *,
+        folds: bool,
+        parts: Parts,
+    ) -> None:
+        """Take the root's descriptor (not closed here), what is ignored, the base, and what reads the digests."""
+        super().__init__(root, rules, folds=folds, parts=parts)
+        self._rows = rows
+        self._hints = hints
+        self._known = known
+
+    def where(self) -> tuple[Collection[RelPath], Collection[RelPath]]:
+        """See PartLook. Who watches is not told of what was parked."""
+        if self._hints.directories is not None:
+            return self._hints.directories, self._hints.entries
+        found = self.survey(self._known())
+        if found.parked:
+            raise UnscopableError
+        return found.dirty, ()
+
+    def is_as_known(self, path: RelPath, nid: Nid) -> bool:
+        """See PartLook."""
+        return self.matches(self._rows, path, nid, self._known())
 
 
 def _digest(changed_ns: int, entries: list[_Entry]) -> bytes:

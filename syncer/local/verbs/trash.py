@@ -35,10 +35,10 @@ from syncer.core.model import Content, LocalTag, RelPath
 from syncer.core.paths import join
 from syncer.errors import LocalChangedError
 from syncer.local.folder.filehash import hash_file
-from syncer.local.root import CopyName, content_of
 from syncer.local.safe_open import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
 from syncer.local.syscalls import rename_noreplace, status
 from syncer.local.verbs.retention import KEEP_S
+from syncer.ports.localvalues import CopyName, content_of
 
 QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go
 ITEM: Final = b"item"

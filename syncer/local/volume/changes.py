@@ -18,10 +18,10 @@ from syncer.core.model import NO_META, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import target_objection
 from syncer.core.xattrs import MAX_BYTES
 from syncer.errors import LocalChangedError, UnholdableError
-from syncer.local.root import Applied, BusyError
 from syncer.local.safe_open import open_directory, parent_directory
 from syncer.local.verbs.trash import ITEM, ORIGIN, new_folder
 from syncer.local.volume.observer import OPEN, TRASH_FOLDER, Connection
+from syncer.ports.localvalues import Applied, BusyError
 
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
 REASONS: Final = {

@@ -21,11 +21,11 @@ from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
-from syncer.core.parts import NO_PARTS, Parts
+from syncer.core.parts import Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, split
 from syncer.core.xattrs import MAX_BYTES, too_large
 from syncer.local.folder.xattrs import reason_left_out
-from syncer.local.root import MAX_BLOCKS, Observation, Patterns, Problem, no_patterns
+from syncer.local.options import RootOptions
 from syncer.local.safe_open import DIRECTORY_FLAGS, parent_directory
 from syncer.local.volume.part import Journal, VolumePart
 from syncer.local.volume.tree import (
@@ -40,6 +40,7 @@ from syncer.local.volume.tree import (
     stat_of,
 )
 from syncer.local.volume.view import VolumeView
+from syncer.ports.localvalues import MAX_BLOCKS, Observation, Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -93,7 +94,7 @@ class VolumeObserver:
     Attributes:
         snapshot: The one that is looked at; None: what is live, also if none can be taken.
         folders: Inodes of the private folders, by path; known after the first observation.
-        parts: What the root takes part in.
+        checkpoint: Where the next observation may start once all of the last one is in the rows; None: nowhere.
     """
 
     def __init__(
@@ -102,8 +103,8 @@ class VolumeObserver:
         root: int,
         connection: Connection,
         block_size: int,
+        options: RootOptions,
         snapshot: bytes | None = None,
-        patterns: Patterns = no_patterns,
         name: Name | None = None,
     ) -> None:
         """Take over the mount point's path and descriptor (not closed here).
@@ -113,12 +114,13 @@ class VolumeObserver:
             root: Its descriptor.
             connection: To the mount.
             block_size: The volume's.
+            options: The root's.
             snapshot: Observe from a snapshot of this name, which is made anew each time. Whoever observes removes it.
-            patterns: What is ignored, beside `.blocksyncignore` files.
             name: Names contents where the volume's own names don't count.
         """
-        self.parts = NO_PARTS
-        self._patterns = patterns
+        self.checkpoint: bytes | None = None
+        self._parts = options.parts
+        self._patterns = options.patterns
         self._name = name
         self.snapshot = snapshot
         self.folders: dict[bytes, int] = {}
@@ -174,8 +176,10 @@ class VolumeObserver:
         complete &= not any(too_large(stat.meta.xattrs) for stat in found)  # to be told again in every cycle
         assert self._reached is not None
         mark = _Mark(cursor=self._reached, rules=part.rules.fingerprint, hidden=sorted(part.hidden))
-        checkpoint = msgspec.json.encode(mark) if complete else None
-        return Observation(stats=found, unknown=[], problems=problems, checkpoint=checkpoint)
+        self.checkpoint = msgspec.json.encode(mark) if complete else None
+        return Observation(
+            stats=found, unknown=[], problems=problems, rules=part.rules, holding=frozenset(part.holding)
+        )
 
     def _collect(
         self, cursor: CursorMsg | None, is_known: Callable[[NodeRow], bool]
@@ -241,7 +245,7 @@ class VolumeObserver:
         return self._observation(nodes, view, known, (reached, hidden))
 
     def _changes(self, cursor: CursorMsg | None) -> tuple[bool, list[NodeRow], list[int], CursorMsg]:
-        xattr_bytes = MAX_BYTES if self.parts.xattrs else None
+        xattr_bytes = MAX_BYTES if self._parts.xattrs else None
         return self._connection.ask(self._connection.client.changes, cursor, self.snapshot, xattr_bytes)
 
     def _observation(
@@ -265,7 +269,7 @@ class VolumeObserver:
                 unnamed.append((node.row, seen))
             else:
                 content = known.get((ino, node.row.content_version))
-                _report(node.row, seen, content, stats, problems, self.parts)
+                _report(node.row, seen, content, stats, problems, self._parts)
             if node.row is not None and node.row.kind not in ("file", "directory", "symlink"):
                 view.holding.update(split(path)[0] for path in seen)
         before = {ino: content for (ino, _), content in known.items()}
@@ -273,11 +277,11 @@ class VolumeObserver:
         complete &= not any(too_large(stat.meta.xattrs) for stat in stats)  # to be told again in every cycle
         cursor, hidden = reached
         mark = _Mark(cursor=cursor, rules=view.rules.fingerprint, hidden=sorted(hidden))
+        self.checkpoint = msgspec.json.encode(mark) if complete else None
         return Observation(
             stats=stats,
             unknown=view.unknown,
             problems=problems,
-            checkpoint=msgspec.json.encode(mark) if complete else None,
             rules=view.rules,
             holding=frozenset(view.holding),
         )
@@ -307,14 +311,14 @@ class VolumeObserver:
                 continue
             if reason is not None:
                 problems += [Problem(path=path, reason=reason) for path in paths]
-            _report(row, paths, None, stats, problems, self.parts)
+            _report(row, paths, None, stats, problems, self._parts)
         for at in range(0, len(wanted), _HASHES_AT_ONCE):
             batch = wanted[at : at + _HASHES_AT_ONCE]
             for (row, paths), content in zip(batch, self._contents([row for row, _ in batch], before), strict=True):
                 if content is None:
                     complete = False
                     problems += [Problem(path=path, reason=_CHANGES) for path in paths]
-                _report(row, paths, content, stats, problems, self.parts)
+                _report(row, paths, content, stats, problems, self._parts)
         return complete
 
     def _contents(self, rows: list[NodeRow], before: Mapping[int, Content]) -> list[Content | None]:

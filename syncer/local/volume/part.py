@@ -1,6 +1,6 @@
 """A volume as its journal and the base rows describe it, looked at entry by entry. Pure.
 
-What `survey.Surveyor` is for an ordinary directory, for a cycle that looks at a part of the tree
+What `survey.FolderPart` is for an ordinary directory, for a cycle that looks at a part of the tree
 (`engine/partial/partial_look.py`): but the answers come from what the journal says of changed inodes and what the base
 says of all others. That is sound for the same reason as laying the one over the other as a whole (`volume_tree`): the
 cursor was stored when the base held everything.
@@ -8,7 +8,7 @@ cursor was stored when the base held everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -21,9 +21,8 @@ from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, is_private, join, split
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError
-from syncer.local.root import Problem
-from syncer.local.survey.digests import Digests, Survey
 from syncer.local.volume.tree import HIDDEN, ROOT_INO, stat_of
+from syncer.ports.localvalues import Problem
 
 _DIRECTORY: Final = "directory"
 
@@ -52,7 +51,7 @@ class VolumePart:
     Attributes:
         rules: What is ignored, as it was when everything was looked at the last time.
         holding: Directories in which something was met that is not synced.
-        hidden: Directories that are ignored now, so far as they were told of; complete after `survey`.
+        hidden: Directories that are ignored now, so far as they were told of; complete after `where`.
         problems: What is not synced, and why.
         folds: Never on a volume.
     """
@@ -74,11 +73,12 @@ class VolumePart:
             for parent, name in row.places:
                 self._placed.setdefault(parent, {})[name] = row
 
-    def survey(self, known: Digests) -> Survey:  # noqa: ARG002 - the journal tells
+    def where(self) -> tuple[Collection[RelPath], Collection[RelPath]]:
         """Every place that a changed inode has or had.
 
         Raises:
-            UnscopableError: The journal does not fit the base, or something is to be ignored otherwise than before.
+            UnscopableError: The journal does not fit the base, something is to be ignored otherwise than before, or
+                something is parked: a crash left it.
         """
         if self._journal.rules != self.rules.fingerprint:
             raise UnscopableError
@@ -100,9 +100,9 @@ class VolumePart:
                     if self._is_shown(now, path, is_known=bool(before)):
                         names[path] = None
                     parked |= path.startswith(PARK_FOLDER + b"/")
-        if any(split(path)[1] == IGNORE_FILE for path in names):
+        if parked or any(split(path)[1] == IGNORE_FILE for path in names):
             raise UnscopableError
-        return Survey(dirty=[], names=tuple(names), entries=len(names), parked=parked)
+        return (), names
 
     def is_directory(self, path: RelPath) -> bool:
         """Whether there is one now."""
@@ -114,7 +114,7 @@ class VolumePart:
         ino = self._directory(above)
         return ino is None or self._child(ino, name) is None
 
-    def is_as_known(self, rows: BaseRows, path: RelPath, nid: Nid, known: Digests) -> bool:  # noqa: ARG002 - see `engine.partial.subtree_moves.PartSurveyor`
+    def is_as_known(self, path: RelPath, nid: Nid) -> bool:  # noqa: ARG002 - see PartLook
         """Whether nothing below a directory of the base was told of: what moved along is not."""
         return nid not in self._stirred
 

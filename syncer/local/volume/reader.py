@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import LocalChangedError
-from syncer.local.root import OWN
-from syncer.ports.local import Piece
+from syncer.ports.localvalues import OWN, Piece
 
 
 class VolumeReader:

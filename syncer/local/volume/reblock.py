@@ -25,7 +25,7 @@ from syncer.core.model import Content
 from syncer.core.reblock import joined, over, pieces, stale
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Coming
-from syncer.local.root import Wanted, content_of
+from syncer.ports.localvalues import LocalCounters, Wanted, content_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,10 +53,13 @@ class Regrid:
     """One volume's. Safe for many threads; blocking but for `assemble`.
 
     Attributes:
-        bytes_read: Content bytes read from the block directory so far.
+        lists: Those of the server's blocks. The volume's own are beside them.
+        counters: Of the root; of its own where nobody counts.
     """
 
-    def __init__(self, blocks: BlockDirectory, folder: str, near_size: int, far_size: int) -> None:
+    def __init__(
+        self, blocks: BlockDirectory, folder: str, near_size: int, far_size: int, counters: LocalCounters | None = None
+    ) -> None:
         """Use a folder for the block lists.
 
         Args:
@@ -64,13 +67,14 @@ class Regrid:
             folder: Made if need be, with another one beside it.
             near_size: The volume's block size.
             far_size: The server's.
+            counters: Of the root, if somebody counts.
         """
-        self.bytes_read = 0
+        self.counters = counters or LocalCounters()
         self._blocks = blocks
         self._near_size = near_size
         self._far_size = far_size
         self._near = BlockLists(f"{folder}-near", near_size, named_by=far_size)
-        self._far = BlockLists(folder, far_size)
+        self.lists = BlockLists(folder, far_size)
         self._loaded: dict[Content, Pair] = {}
         self._index: BlockIndex | None = None
         self._coming = Coming()
@@ -104,7 +108,7 @@ class Regrid:
     def keep(self, content: Content, pair: Pair) -> None:
         """Remember both block lists of a content."""
         self._near.save(content, pair.near)
-        self._far.save(content, pair.far)
+        self.lists.save(content, pair.far)
         with self._lock:
             self._loaded.pop(content, None)
             self._loaded[content] = pair
@@ -115,7 +119,7 @@ class Regrid:
         """Forget these."""
         gone = list(contents)
         self._near.drop(gone)
-        self._far.drop(gone)
+        self.lists.drop(gone)
         with self._indexing:
             self._index = None
 
@@ -123,7 +127,7 @@ class Regrid:
         """Forget all others."""
         wanted = set(contents)
         self._near.keep_only(wanted)
-        self._far.keep_only(wanted)
+        self.lists.keep_only(wanted)
         with self._indexing:
             self._index = None
 
@@ -132,7 +136,7 @@ class Regrid:
         with self._lock:
             found = self._loaded.get(content)
         if found is None:
-            near, far = self._near.load(content), self._far.load(content)
+            near, far = self._near.load(content), self.lists.load(content)
             found = Pair(near=near, far=far) if near is not None and far is not None else None
             if found is not None:
                 self.keep(content, found)
@@ -157,7 +161,7 @@ class Regrid:
         recent, data = self._recent
         if recent != wanted:
             data = self._blocks.get(wanted)
-            self.bytes_read += len(data)
+            self.counters.bytes_read += len(data)
             self._recent = wanted, data
         return data
 
@@ -208,7 +212,7 @@ class Regrid:
         with self._indexing:
             if self._index is None:
                 coming = self._coming.lists()  # first: what ends meanwhile has its lists
-                self._index = BlockIndex(self._far, sorted(self._far.contents(), key=lambda each: each.object_hash))
+                self._index = BlockIndex(self.lists, sorted(self.lists.contents(), key=lambda each: each.object_hash))
                 for content, blocks in coming:
                     self._index.add(content, blocks)
             return self._index

@@ -8,11 +8,10 @@ file that refers to them is installed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, suppress
 from typing import Final, ParamSpec, TypeVar
 
-import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
@@ -26,25 +25,12 @@ from syncer.blocks.near import OwnBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
-from syncer.core.parts import Parts
+from syncer.core.partial.affected import UnscopableError
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
-from syncer.local.folder.held import Spill
-from syncer.local.root import (
-    OWN,
-    Applied,
-    FetchAll,
-    Holders,
-    Observation,
-    Patterns,
-    Staged,
-    Wanted,
-    content_of,
-    no_patterns,
-)
+from syncer.local.options import RootOptions
 from syncer.local.safe_open import DIRECTORY_FLAGS
-from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trashcan import TrashCan
 from syncer.local.volume.changes import REASONS, VolumeChanges
 from syncer.local.volume.mount import find_mount, verified
@@ -52,11 +38,23 @@ from syncer.local.volume.observer import Connection, VolumeObserver
 from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.reader import VolumeReader
 from syncer.local.volume.reblock import Pair, Regrid
-from syncer.local.volume.staging import PreparedFile, VolumeStaging
+from syncer.local.volume.staging import PreparedFile, Stored, VolumeStaging
 from syncer.local.volume.tree import volume_tag
 from syncer.ports.blocks import BlockSource
-from syncer.ports.local import Piece
-from syncer.ports.state import State
+from syncer.ports.local import PartLook, Staged
+from syncer.ports.localvalues import (
+    OWN,
+    Applied,
+    FetchAll,
+    Hints,
+    Holders,
+    LocalCounters,
+    Observation,
+    Piece,
+    Spill,
+    Wanted,
+    content_of,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,51 +69,28 @@ _REMEMBERED_BYTES: Final = 16 << 20  # naming this for a server with other block
 _WORKERS: Final = 8  # concurrent requests and reads
 
 
-class RemoteBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server cuts files.
-
-    Attributes:
-        block_size: Bytes of its blocks.
-        lists: Folder for block lists, if the volume's blocks are of another size.
-        state: Knows contents of files that are not in the base yet; None: nobody does.
-    """
-
-    block_size: int
-    lists: str
-    state: State | None = None
-
-
 class BlockfsRoot:
     """See `LocalRoot`."""
 
-    def __init__(
-        self,
-        path: bytes,
-        volume_uuid: str,
-        *,
-        lists: str | None = None,
-        from_snapshot: bool = False,
-        keep_trash_s: float = KEEP_S,
-        patterns: Patterns = no_patterns,
-        remote: RemoteBlocks | None = None,
-    ) -> None:
+    kind: Final = "volume"
+
+    def __init__(self, path: bytes, volume_uuid: str, options: RootOptions, *, from_snapshot: bool = False) -> None:
         """Connect to the mount and make sure that it serves the volume that was linked.
 
         Args:
             path: The mount point.
             volume_uuid: The volume's.
-            lists: Folder for block lists of contents that both sides had; None: none are kept.
+            options: See there.
             from_snapshot: Observe and push everything as of one instant, also files that are open for writing.
-            keep_trash_s: For how long displaced and deleted versions are kept.
-            patterns: What is ignored, beside `.blocksyncignore` files.
-            remote: How the server cuts files; None: as the volume does.
 
         Raises:
             RootIdentityError: Not mounted, or another volume.
         """
-        self.path = path
-        self._bytes_read = 0
-        self._keep_trash_s = keep_trash_s
+        self.block_size = options.block_size
+        self._path = path
+        self._options = options
+        self._state = options.state
+        self.counters = LocalCounters()
         what = f"the mount point {os.fsdecode(path)}"
         mount = find_mount(path)
         if mount is None:
@@ -124,121 +99,97 @@ class BlockfsRoot:
             self._control = ControlClient(mount.source)
         except NotMountedError as error:
             raise RootIdentityError(what, f"volume {volume_uuid}", str(error)) from error
-        try:
+        with ExitStack() as opened:
+            opened.callback(self._control.close)
             self._block_size = verified(self._control, what, volume_uuid).block_size
+            if not (from_snapshot or options.only_looking):
+                self._drop_stale_snapshot()
             self._blocks = BlockDirectory.open(os.fsdecode(os.path.join(mount.source, b"blocks")))
+            opened.callback(self._blocks.close)
             self._root = os.open(path, DIRECTORY_FLAGS)
-        except BaseException:
-            self._control.close()
-            raise
-        self._lists = None if lists is None else BlockLists(lists, self._block_size)
+            opened.pop_all()
         self._connection = Connection(self._control)
-        self._patterns = patterns
         self._journal: Journal | None = None
-        self._part: VolumePart | None = None
         self._regrid: Regrid | None = None
-        if remote is not None and remote.block_size != self._block_size:
-            self._regrid = Regrid(self._blocks, remote.lists, self._block_size, remote.block_size)
-        self._state = None if remote is None else remote.state
-        self.block_size = self._block_size if remote is None else remote.block_size
-        name = self._name if self._regrid is not None else None
+        self._own: Stored | Regrid = Stored(self._blocks, self.counters)
+        self.lists = BlockLists(
+            options.lists, options.block_size, least_bytes=(_KEPT_BLOCKS - 1) * options.block_size + 1
+        )
+        if options.block_size != self._block_size:
+            self._regrid = Regrid(self._blocks, options.lists, self._block_size, options.block_size, self.counters)
+            self._own, self.lists = self._regrid, self._regrid.lists
         self._observer = VolumeObserver(
             path,
             self._root,
             self._connection,
             self._block_size,
+            options,
             SNAPSHOT if from_snapshot else None,
-            patterns,
-            name,
+            None if self._regrid is None else self._name,
         )
         self._changes = VolumeChanges(self._root, self._connection)
         self._workers = trio.CapacityLimiter(_WORKERS)
-        parts = self._root, self._blocks, self._connection, self._observer, self._changes
+        parts = self._root, self._blocks, self._connection, options.parts, self._changes
         self._staging = VolumeStaging(*parts, self._regrid, self._run)
         self._closed = False
 
-    def take_part(self, parts: Parts) -> None:
-        """Sync this, too; else attributes are neither looked at nor set, and special bits never set."""
-        self._observer.parts = parts
+    def _drop_stale_snapshot(self) -> None:
+        """Remove the one that a killed cycle has left: who may change something has the state's lock."""
+        if any(found.name == SNAPSHOT for found in self._control.snapshots()):
+            self._control.delete_snapshot(SNAPSHOT)
 
     # --- observing
 
-    async def observe(self, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None = None) -> Observation:  # noqa: ARG002 - it reads no content
+    async def observe(self, base: BaseIndex, spill: Spill | None = None) -> Observation:  # noqa: ARG002 - it reads no content
         """Journal since the checkpoint over the base, or everything."""
-        if self._regrid is not None:
-            seen = await self._run(self._observer.observe, base, checkpoint)
-            contents = {row.node.content for row in base.rows.values()} | {stat.content for stat in seen.stats}
-            await self._run(self._regrid.keep_only, [content for content in contents if content is not None])
-            files = [stat.tag for stat in seen.stats if stat.tag.size_bytes >= _REMEMBERED_BYTES]
-            if self._state is not None:
-                await self._run(self._state.contents_only, files)
-            return seen
-        if self._lists is not None:
-            least = _KEPT_BLOCKS * (self.block_size - 1)
-            known = (row.node.content for row in base.rows.values())
-            agreed = [content for content in known if content is not None and content.size_bytes >= least]
-            await self._run(self._lists.keep_only, agreed)
-        return await self._run(self._observer.observe, base, checkpoint)
+        checkpoint = await self._run(self._state.memory, "checkpoint")
+        agreed = [content for row in base.rows.values() if (content := row.node.content) is not None]
+        if self._regrid is None:
+            await self._run(self.lists.keep_only, agreed)
+            return await self._run(self._observer.observe, base, checkpoint)
+        seen = await self._run(self._observer.observe, base, checkpoint)
+        contents = {stat.content for stat in seen.stats if stat.content is not None}
+        await self._run(self._regrid.keep_only, contents.union(agreed))
+        files = [stat.tag for stat in seen.stats if stat.tag.size_bytes >= _REMEMBERED_BYTES]
+        await self._run(self._state.contents_only, files)
+        return seen
 
     # --- observing a part (engine/partial/partial_look.py)
 
-    async def attend(self, state: State) -> bool:
+    async def attend(self, hints: Hints) -> bool:  # noqa: ARG002 - the journal tells
         """Read the journal since the last checkpoint; False if only a full listing tells."""
 
         def ask() -> Journal | None:
-            with state.rows() as rows:
-                return self._observer.journal(state.memory("checkpoint"), lambda row: knows(rows, row))
+            with self._state.rows() as rows:
+                return self._observer.journal(self._state.memory("checkpoint"), lambda row: knows(rows, row))
 
         self._journal = await self._run(ask)
         return self._journal is not None
 
-    def surveyor(self, rules: IgnoreRules, rows: BaseRows) -> VolumePart:
-        """Answers from journal and base; valid as long as the rows are."""
+    def part(self, rows: BaseRows, rules: IgnoreRules) -> VolumePart:
+        """Answers from journal and base."""
+        if rules.own != tuple(self._options.patterns()):
+            raise UnscopableError
         assert self._journal is not None
-        self._part = VolumePart(rows, self._journal, rules, self._observer.parts)
-        return self._part
+        return VolumePart(rows, self._journal, rules, self._options.parts)
 
-    def settled(
-        self, rules: IgnoreRules, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int
-    ) -> dict[int, bytes | None]:
-        """No digests: the journal names what changed."""
-        del rules, rows, paths, clock_ns
-        return {}
+    async def complete(self, look: PartLook, stats: list[FileStat], base: BaseIndex) -> Observation:
+        """Name the contents that the journal tells of."""
+        assert isinstance(look, VolumePart)
+        return await self._run(self._observer.observe_part, look, stats, base)
 
-    def patterns(self) -> Sequence[bytes]:
-        """The root's own ignore patterns. Blocking."""
-        return self._patterns()
-
-    async def begin(self) -> int:
-        """No clock: content versions count every change."""
-        return 0
-
-    async def kept_contents(self) -> set[Content]:
-        """None: the volume's block directory finds blocks by their ids."""
-        return set()
-
-    async def observe_part(self, stats: list[FileStat], base: BaseIndex, clock_ns: int) -> Observation:  # noqa: ARG002 - see `begin`
-        """Complete what was looked at by its contents."""
-        assert self._part is not None
-        return await self._run(self._observer.observe_part, self._part, stats, base)
-
-    async def supersede(self, contents: Sequence[Content]) -> None:
-        """Forget the block lists of contents that both sides had and have no more."""
-        if self._regrid is not None:
-            await self._run(self._regrid.drop, contents)
-        elif self._lists is not None:
-            await self._run(self._lists.drop, contents)
-
-    @property
-    def bytes_read(self) -> int:
-        """Content bytes read from the block directory."""
-        return self._bytes_read + self._staging.own.bytes_read
+    async def concluded(self, looked: Collection[RelPath] | None, gone: Collection[Content], *, undone: bool) -> None:  # noqa: ARG002 - the journal names what changed
+        """Keep the checkpoint: a later observation from there relies on it that all seen so far is in the rows."""
+        if not undone and self._observer.checkpoint is not None:
+            await self._run(self._state.keep, "checkpoint", self._observer.checkpoint)
+        await self._run((self._regrid or self.lists).drop, gone)
 
     def _name(self, row: protocol.NodeRow, before: Content | None) -> Content | None:
         """What the server calls a file's content."""
         assert self._regrid is not None
         tag = volume_tag(row)
-        if self._state is not None and (known := self._state.content(tag)) is not None:
+        known = self._state.content(tag)
+        if known is not None:
             return known
         near = self._ask(
             self._control.block_list, row.ino, row.content_version, self._block_size, self._observer.snapshot
@@ -249,7 +200,7 @@ class BlockfsRoot:
             content = self._regrid.name(near, before)
         except MissingBlockError:
             return None
-        if self._state is not None and row.size_bytes >= _REMEMBERED_BYTES:
+        if row.size_bytes >= _REMEMBERED_BYTES:
             self._state.contents_found([(tag, content)], 0)
         return content
 
@@ -284,7 +235,7 @@ class BlockfsRoot:
         if self._regrid is not None:
             pair = await self._run(self._regrid.pair, content)
             return None if pair is None else pair.far
-        found = None if self._lists is None else await self._run(self._lists.load, content)
+        found = await self._run(self.lists.load, content)
         if found is None and stat is not None and stat.content == content:
             with suppress(LocalChangedError):
                 return await self.block_list(stat)
@@ -295,7 +246,7 @@ class BlockfsRoot:
         if self._regrid is not None:
             pair = self._regrid.pair(content)
             return None if pair is None else pair.far
-        found = None if self._lists is None else self._lists.load(content)
+        found = self.lists.load(content)
         if found is None and tag is not None and tag.version is not None:
             found = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size)
             return found if found is not None and content_of(found) == content else None
@@ -303,9 +254,9 @@ class BlockfsRoot:
 
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
         """Into the cache, if it is a long one."""
-        if self._regrid is None and self._lists is not None and len(blocks) >= _KEPT_BLOCKS:
+        if self._regrid is None:
             with suppress(OSError):  # a cache
-                await self._run(self._lists.save, content, blocks)
+                await self._run(self.lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         """From the volume's block directory; `upload_file` hashes it once more and refuses a damaged one."""
@@ -343,7 +294,7 @@ class BlockfsRoot:
         except MissingBlockError:
             # Contents that changed since the observation lose their blocks to a collection.
             raise LocalChangedError(path, REASONS["changed"]) from None
-        self._bytes_read += len(data)
+        self.counters.bytes_read += len(data)
         return data
 
     async def verify_unchanged(self, stat: FileStat) -> None:
@@ -379,7 +330,7 @@ class BlockfsRoot:
 
     def own_blocks(self, holders: Holders) -> BlockSource:  # noqa: ARG002 - blocks are known by their ids
         """From the block directory, put together if the server's blocks are others."""
-        return OwnBlocks(self._staging.own)
+        return OwnBlocks(self._own)
 
     async def stage(self, wanted: Wanted) -> Staged:
         """Put what the volume lacks into its block directory, then describe the file to the mount."""
@@ -415,7 +366,7 @@ class BlockfsRoot:
 
     async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
-        return await self._run(self._changes.make_directory, path, self._observer.parts.own(meta))
+        return await self._run(self._changes.make_directory, path, self._options.parts.own(meta))
 
     async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first.
@@ -434,7 +385,7 @@ class BlockfsRoot:
 
     async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set mode and mtime of that inode."""
-        return await self._run(self._changes.set_meta, path, self._observer.parts.own(meta), expect, seen)
+        return await self._run(self._changes.set_meta, path, self._options.parts.own(meta), expect, seen)
 
     # --- durability
 
@@ -448,8 +399,8 @@ class BlockfsRoot:
         return []
 
     def _empty_trash(self) -> None:
-        with TrashCan(self.path) as can:
-            can.expire(self._keep_trash_s)
+        with TrashCan(self._path) as can:
+            can.expire(self._options.keep_trash_s)
 
     async def close(self) -> None:
         """Drop the snapshot and the connection, and with it files that were not installed."""

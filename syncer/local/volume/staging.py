@@ -23,12 +23,13 @@ from blockfs.errors import BlockfsError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.xattrs import Carried
 from syncer.core.model import LocalTag, RelPath
+from syncer.core.parts import Parts
 from syncer.errors import LocalChangedError, NoSpaceError
-from syncer.local.root import OWN, Applied, FetchAll, Wanted
 from syncer.local.safe_open import parent_directory
 from syncer.local.volume.changes import REASONS, VolumeChanges, changed_runs
-from syncer.local.volume.observer import Connection, VolumeObserver
+from syncer.local.volume.observer import Connection
 from syncer.local.volume.reblock import Regrid, Run
+from syncer.ports.localvalues import OWN, Applied, FetchAll, LocalCounters, Wanted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -65,14 +66,10 @@ class PreparedFile:
 
 
 class Stored:
-    """`NearBlocks` of a volume whose blocks are the server's: its block directory, with what came in just now.
+    """`NearBlocks` of a volume whose blocks are the server's: its block directory, with what came in just now."""
 
-    Attributes:
-        bytes_read: Content bytes read so far.
-    """
-
-    def __init__(self, blocks: BlockDirectory) -> None:
-        self.bytes_read = 0
+    def __init__(self, blocks: BlockDirectory, counters: LocalCounters) -> None:
+        self._counters = counters
         self._blocks = blocks
 
     def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
@@ -87,7 +84,7 @@ class Stored:
         for block in ids:
             with suppress(BlockfsError, OSError):
                 found[block] = self._blocks.get(block, verify=checked)
-                self.bytes_read += len(found[block])
+                self._counters.bytes_read += len(found[block])
         return found
 
 
@@ -99,7 +96,7 @@ class VolumeStaging:
         root: int,
         blocks: BlockDirectory,
         connection: Connection,
-        observer: VolumeObserver,
+        parts: Parts,
         changes: VolumeChanges,
         regrid: Regrid | None,
         run: Run,
@@ -110,7 +107,7 @@ class VolumeStaging:
             root: Descriptor of the mount point.
             blocks: The volume's block directory.
             connection: To the mount.
-            observer: Knows what the root takes part in.
+            parts: What the root takes part in.
             changes: Installs files.
             regrid: Puts the server's blocks together, if they are others than the volume's.
             run: For blocking work.
@@ -119,13 +116,12 @@ class VolumeStaging:
         self._blocks = blocks
         self._connection = connection
         self._control = connection.client
-        self._observer = observer
+        self._parts = parts
         self._changes = changes
         self._regrid = regrid
         self._run = run
         self._nothing = _Start(version=None, blocks=BlockList(block_size=blocks.block_size, size_bytes=0, ids=b""))
         self._unsynced_bytes = 0
-        self.own: Stored | Regrid = Stored(blocks) if regrid is None else regrid
 
     # --- one file
 
@@ -196,7 +192,7 @@ class VolumeStaging:
     def _prepare(
         self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold, owner: tuple[int, int] | None = None
     ) -> PreparedFile:
-        meta = self._observer.parts.own(wanted.meta)
+        meta = self._parts.own(wanted.meta)
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
         owner, mode = owner or self._owner_of(wanted.path), meta.full_mode
         handle = self._ask(

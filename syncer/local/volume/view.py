@@ -9,10 +9,10 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import RelPath
 from syncer.core.paths import PARK_FOLDER, is_private, split
 from syncer.errors import LocalChangedError
-from syncer.local.root import Problem
 from syncer.local.rules import read_rules
 from syncer.local.safe_open import open_directory
 from syncer.local.volume.tree import HIDDEN, VolumeNode, is_directory
+from syncer.ports.localvalues import Problem
 
 
 class VolumeView:

@@ -14,9 +14,9 @@ from syncer.blocks.recent import Recent
 from syncer.core.model import Action, Plan, RelPath
 from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Options
-from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Failure, Report
 from syncer.ports.blocks import BlockSource
+from syncer.ports.localvalues import Hints
 from syncer.remote.client import CloudClient
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
@@ -113,9 +113,7 @@ class Device:
             sources: See Options.
         """
         self.ears, self.report = Ears(), Report(dry_run=dry_run)
-        root = self.place.open()
-        if step is not None:
-            root.step = step
+        root = self.place.open(self.state) if step is None else self.place.open(self.state, step)
         hints = Hints() if self.partly else None
         if entries is not None:
             names = [RelPath(path) for path in entries]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from syncer.core.base import BaseIndex
-from syncer.core.model import Meta, Update, meta_of
+from syncer.core.model import Content, Meta, RelPath, Update, meta_of
 from syncer.core.planner.outcome import Ledger
 from syncer.engine.push import RemoteWorker
-from syncer.local.folder.held import Spill
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import Observation
 from tests.unit.syncer.core.trees import Nodes, base_of, file, plan
 from tests.unit.syncer.engine.devices import Device, devices
 
@@ -24,26 +22,23 @@ def device(tmp_path: Path) -> Device:
     return found
 
 
-def test_the_checkpoint_of_a_cycle_that_is_not_settled_is_not_kept(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_is_told_that_a_cycle_is_not_settled(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a later observation from there would not tell again is in no row."""
-    observe = LocalDirectory.observe
+    told: list[bool] = []
 
-    async def marked(
-        self: LocalDirectory, base: BaseIndex, checkpoint: bytes | None, spill: Spill | None
-    ) -> Observation:
-        return replace(await observe(self, base, checkpoint, spill), checkpoint=b"here")
+    async def concluded(
+        self: LocalDirectory, looked: Collection[RelPath] | None, gone: Collection[Content], *, undone: bool
+    ) -> None:
+        told.append(undone)
 
-    monkeypatch.setattr(LocalDirectory, "observe", marked)
+    monkeypatch.setattr(LocalDirectory, "concluded", concluded)
     device.partly = False
     device.write("a", b"1")
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "is_settled", lambda _self: False)
         assert not device.reconcile().failures
-    assert device.state.memory("checkpoint") is None
     device.reconcile()
-    assert device.state.memory("checkpoint") == b"here"
+    assert told == [True, False]
 
 
 def test_a_cycle_in_doubt_of_the_server_records_what_it_did(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

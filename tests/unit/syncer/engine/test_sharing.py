@@ -16,13 +16,13 @@ from blockfs.blocks.hashing import block_id
 from syncer.core.model import RelPath
 from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Options
-from syncer.engine.partial.partial_look import Hints
 from syncer.engine.report import Report
 from syncer.engine.root_state import RootState
 from syncer.engine.share.sharing import SharedRoot, ShareKeeper
 from syncer.errors import RemoteUnavailableError
 from syncer.local.sharedblocks import FolderBlocks
 from syncer.ports.blocks import ShareIndex
+from syncer.ports.localvalues import Hints
 from syncer.remote.client import CloudClient
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.prefix import PrefixClient
@@ -54,16 +54,15 @@ class Shared:
         return trio.run(self._reconcile, client)
 
     async def _reconcile(self, client: CloudClient | None) -> Report:
-        local = self.place.open()
-        local.use_patterns(lambda: self.patterns)
-        try:
-            with StateDB.open(self.state, map_size_bytes=1 << 26) as database:
-                books = RootState(database)
+        with StateDB.open(self.state, map_size_bytes=1 << 26) as database:
+            books = RootState(database)
+            local = self.place.open(books, patterns=lambda: self.patterns)
+            try:
                 options = Options(policy=Policy(host="here", utc="T"), hints=Hints())
                 async with ShareKeeper(self.index, books, local, BLOCK).following():
                     return await Cycle(local, client or self.client(), books, self.tidied, options).run()
-        finally:
-            await local.close()
+            finally:
+                await local.close()
 
     def tells(self, data: bytes) -> bool:
         """Whether it has a block, by both ways to ask."""

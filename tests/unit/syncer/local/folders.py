@@ -18,12 +18,16 @@ from syncer.core.base import BaseIndex
 from syncer.core.conflict import conflict_name
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, Node, RelPath
 from syncer.core.rows import Origin
-from syncer.local.blocklists import BlockLists
+from syncer.local.folder.changes import no_step
 from syncer.local.folder.identity import Folder, look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import OWN, Applied, Fetch, LocalRoot, Observation, Wanted, content_of
+from syncer.local.options import RootOptions
 from syncer.ports.blocks import Receive
+from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import OWN, Applied, Fetch, Observation, Wanted, content_of
+from syncer.ports.state import State
+from tests.kit.state import MemoryState
 
 BLOCK = 4096
 UUID = "11111111-2222-4333-8444-555555555555"
@@ -57,9 +61,11 @@ class Place:
     folder: Folder
     state: Path
 
-    def open(self) -> LocalDirectory:
-        lists = BlockLists(str(self.state / "lists"), BLOCK)
-        return LocalDirectory(os.fsencode(self.path), self.folder, lists, BLOCK, copy_name)
+    def open(self, state: State | None = None, step: Callable[[str], None] = no_step, **others: Any) -> LocalDirectory:
+        """Open it; `others` are of its options."""
+        lists = str(self.state / "lists")
+        options = RootOptions(block_size=BLOCK, lists=lists, state=state or MemoryState(), **others)
+        return LocalDirectory(os.fsencode(self.path), self.folder, options, copy_name, step=step)
 
     def visible(self) -> dict[str, bytes]:
         """Regular files outside the private folder."""
@@ -144,11 +150,11 @@ def noise(seed: int, size: int) -> bytes:
     return random.Random(seed).randbytes(size)
 
 
-def with_root(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]]) -> None:
+def with_root(place: Place, work: Callable[[LocalDirectory], Coroutine[Any, Any, None]], **options: Any) -> None:
     """Open the root, do some work on it, close it."""
 
     async def main() -> None:
-        root = place.open()
+        root = place.open(**options)
         try:
             await work(root)
         finally:

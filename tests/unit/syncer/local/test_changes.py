@@ -11,7 +11,7 @@ from syncer.core.model import Kind, LocalTag, Meta
 from syncer.errors import LocalChangedError
 from syncer.local.folder import changes as changes_module
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import settled
+from syncer.ports.localvalues import settled
 from tests.unit.syncer.local.folders import Elsewhere, P, Place, tag, wanted, with_root
 
 

@@ -9,7 +9,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Coming
-from syncer.local.root import content_of
+from syncer.ports.localvalues import content_of
 from tests.unit.syncer.local.folders import BLOCK, blocks_of, noise
 
 

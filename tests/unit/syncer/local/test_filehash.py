@@ -11,7 +11,7 @@ from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import Content
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.folder.filehash import hash_file
-from syncer.local.root import content_of
+from syncer.ports.localvalues import content_of
 from tests import effort
 from tests.unit.syncer.local.folders import BLOCK, blocks_of, noise
 

@@ -19,9 +19,8 @@ from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid,
 from syncer.core.parts import Parts
 from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, RootIdentityError
-from syncer.local.blocklists import BlockLists
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import content_of, settled
+from syncer.ports.localvalues import content_of, settled
 from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import (
     BLOCK,
@@ -32,7 +31,6 @@ from tests.unit.syncer.local.folders import (
     adopt,
     blocks_of,
     by_path,
-    copy_name,
     look,
     noise,
     tag,
@@ -59,7 +57,7 @@ def test_everything_below_the_root_is_seen_with_its_content(place: Place) -> Non
         assert found[b"a/file"].meta.mode == 0o604
         assert found[b"link"].target == b"a/nowhere"
         assert found[b"empty"].content.size_bytes == 0
-        assert root.bytes_read == 3 * BLOCK + 5
+        assert root.counters.bytes_read == 3 * BLOCK + 5
 
     with_root(place, work)
 
@@ -71,12 +69,12 @@ def test_an_unchanged_file_is_not_read_again(place: Place) -> None:
         seen = (await look(root))[b"file"]
         node = Node(parent=ROOT, name=b"file", kind=Kind.FILE, content=seen.content)
         base = BaseIndex([BaseRow(nid=Nid(1), node=node, local=seen.tag, remote=None)])
-        before = root.bytes_read
-        assert by_path(await root.observe(base, None))[b"file"].content == seen.content
-        assert root.bytes_read == before
+        before = root.counters.bytes_read
+        assert by_path(await root.observe(base))[b"file"].content == seen.content
+        assert root.counters.bytes_read == before
         os.utime(place.path / "file", ns=(5, 5))
-        assert by_path(await root.observe(base, None))[b"file"].content == seen.content
-        assert root.bytes_read == before + 9 * BLOCK
+        assert by_path(await root.observe(base))[b"file"].content == seen.content
+        assert root.counters.bytes_read == before + 9 * BLOCK
 
     with_root(place, work)
 
@@ -98,10 +96,9 @@ def test_a_large_file_that_is_not_in_the_base_yet_is_hashed_once(place: Place) -
 
     async def main() -> None:
         for expected in ({"large": BLOCK, "small": 1}, {"small": 1}):
-            lists = BlockLists(str(place.state / "lists"), BLOCK)
-            root = LocalDirectory(os.fsencode(place.path), place.folder, lists, BLOCK, copy_name, Memory())
+            root = place.open(Memory())
             assert all(stat.content is not None for stat in (await look(root)).values())
-            assert root.bytes_read == sum(expected.values())
+            assert root.counters.bytes_read == sum(expected.values())
             await root.close()
 
     trio.run(main)
@@ -112,7 +109,7 @@ def test_evidence_from_the_tick_of_the_observation_is_not_trusted(place: Place) 
     (place.path / "file").write_bytes(b"1")
 
     async def work(root: LocalDirectory) -> None:
-        observation = await root.observe(NO_BASE, None)
+        observation = await root.observe(NO_BASE)
         found = by_path(observation)[b"file"].tag
         assert settled(found, found.mtime_ns + 1) == found
         racy = settled(found, found.mtime_ns)
@@ -131,7 +128,7 @@ def test_holes_are_neither_read_nor_hashed(place: Place) -> None:
     async def work(root: LocalDirectory) -> None:
         found = (await look(root))[b"sparse"]
         assert found.content.size_bytes == 1 << 30
-        assert root.bytes_read <= 16 * BLOCK
+        assert root.counters.bytes_read <= 16 * BLOCK
         blocks = await root.block_list(found)
         assert await root.read_block(found, blocks, (1 << 29) // BLOCK) == b"x" * BLOCK
         assert await root.read_block(found, blocks, 0) == b""
@@ -144,7 +141,7 @@ def test_a_file_of_too_many_blocks_is_reported_and_not_read(place: Place) -> Non
         file.truncate((1 << 24) * BLOCK + 1)
 
     async def work(root: LocalDirectory) -> None:
-        observation = await root.observe(NO_BASE, None)
+        observation = await root.observe(NO_BASE)
         assert by_path(observation)[b"huge"].content is None
         assert [(problem.path, problem.partly) for problem in observation.problems] == [(b"huge", True)]
 
@@ -162,7 +159,7 @@ def test_special_files_are_noted_and_names_that_are_not_utf8_are_seen(
         file.write(b"x")
 
     async def work(root: LocalDirectory) -> None:
-        observation = await root.observe(NO_BASE, None)
+        observation = await root.observe(NO_BASE)
         assert set(by_path(observation)) == {b"caf\xe9"}
         assert sorted((problem.path, problem.partly) for problem in observation.problems) == [
             (b"pipe", False),
@@ -184,7 +181,7 @@ def test_an_unreadable_directory_is_unknown(place: Place, monkeypatch: pytest.Mo
 
     async def work(root: LocalDirectory) -> None:
         monkeypatch.setattr(os, "open", refuse)
-        observation = await root.observe(NO_BASE, None)
+        observation = await root.observe(NO_BASE)
         monkeypatch.undo()
         assert observation.unknown == [b"dark"]
         assert [problem.path for problem in observation.problems] == [b"dark"]
@@ -223,7 +220,7 @@ def test_a_file_that_changes_while_it_is_read_has_no_content(place: Place, monke
 
     async def work(root: LocalDirectory) -> None:
         monkeypatch.setattr(os, "pread", write_meanwhile)
-        observation = await root.observe(NO_BASE, None)
+        observation = await root.observe(NO_BASE)
         monkeypatch.undo()
         assert by_path(observation)[b"busy"].content is None
         assert "changes" in observation.problems[0].reason
@@ -527,14 +524,13 @@ def test_an_attribute_that_a_program_sets_on_a_directory_after_the_look_stays(pl
     os.setxattr(place.path / "d", "user.old", b"1")
 
     async def work(root: LocalDirectory) -> None:
-        root.take_part(Parts(xattrs=True))
         directory = await tag(root, b"d")
         os.setxattr(place.path / "d", "user.theirs", b"2")
         seen, wanted = Meta(xattrs=((b"old", b"1"),)), Meta(xattrs=((b"ours", b"3"),))
         await root.set_meta(P(b"d"), wanted, directory, seen)
         assert sorted(os.listxattr(place.path / "d")) == ["user.ours", "user.theirs"]
 
-    with_root(place, work)
+    with_root(place, work, parts=Parts(xattrs=True))
 
 
 # --- identity

@@ -73,11 +73,10 @@ def test_patterns_are_read_anew_for_each_observation(tmp_path: Path) -> None:
     patterns: list[bytes] = []
 
     async def observe_twice() -> tuple[int, int]:
-        root = place.open()
-        root.use_patterns(lambda: patterns)
-        first = len((await root.observe(NO_BASE, None)).stats)
+        root = place.open(patterns=lambda: patterns)
+        first = len((await root.observe(NO_BASE)).stats)
         patterns.append(b"*.log")
-        second = len((await root.observe(NO_BASE, None)).stats)
+        second = len((await root.observe(NO_BASE)).stats)
         await root.close()
         return first, second
 

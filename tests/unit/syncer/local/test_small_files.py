@@ -14,7 +14,7 @@ from syncer.local.folder import root as directory
 from syncer.local.folder import small_files as portion_module
 from syncer.local.folder.assembly import temp_name
 from syncer.local.folder.root import LocalDirectory
-from syncer.local.root import Applied
+from syncer.ports.localvalues import Applied
 from tests.unit.syncer.local.folders import BLOCK, NO_BASE, Elsewhere, Place, made_all, noise, wanted, with_root
 
 
@@ -67,7 +67,7 @@ def test_a_source_that_was_written_to_is_none(place: Place) -> None:
     server = Elsewhere(data)
 
     async def work(root: LocalDirectory) -> None:
-        (seen,) = (await root.observe(NO_BASE, None)).stats
+        (seen,) = (await root.observe(NO_BASE)).stats
         assert seen.content is not None
         origin = Origin(path=RelPath(b"old"), tag=seen.tag, content=seen.content)
         (place.path / "old").write_bytes(noise(9, 300))

@@ -304,8 +304,8 @@ def test_a_moved_directory_is_as_known_only_if_all_below_it_is(tmp_path: Path, r
         assert surveyor.is_free(RelPath(b"dir"))
         assert surveyor.is_free(RelPath(b"dir/a"))
         for some in (digests, Digests()):
-            assert surveyor.is_as_known(known, RelPath(b"new"), nid, some) == (not renames)
-        assert not surveyor.is_as_known(known, RelPath(b"none"), nid, digests)
+            assert surveyor.matches(known, RelPath(b"new"), nid, some) == (not renames)
+        assert not surveyor.matches(known, RelPath(b"none"), nid, digests)
 
 
 def test_a_name_in_a_directory_that_can_not_be_read_is_not_free(tmp_path: Path) -> None:
@@ -330,5 +330,5 @@ def test_what_a_survey_found_in_a_moved_directory_needs_no_second_look(
         looked: list[RelPath] = []
         entries = surveyor._entries
         monkeypatch.setattr(surveyor, "_entries", lambda path: looked.append(path) or entries(path))
-        assert surveyor.is_as_known(known, RelPath(b"new"), nid, digests) == (not renames)
+        assert surveyor.matches(known, RelPath(b"new"), nid, digests) == (not renames)
         assert looked == [b"new", *([b"new/deep"] if renames else [])]

@@ -22,7 +22,7 @@ class Killed(BaseException):
 
 
 async def look_again(root: LocalDirectory) -> None:
-    await root.observe(NO_BASE, None)
+    await root.observe(NO_BASE)
 
 
 def killed_replace(place: Place, at: str, edit: Callable[[], None] | None) -> None:
@@ -35,7 +35,7 @@ def killed_replace(place: Place, at: str, edit: Callable[[], None] | None) -> No
             raise Killed
 
     async def work(root: LocalDirectory) -> None:
-        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         staged = await root.stage(wanted(b"file.txt", b"theirs", Elsewhere(b"theirs").fetch))
         root.step = step
         with pytest.raises(Killed):
@@ -84,7 +84,7 @@ def test_killed_after_trashing_an_unseen_version_it_comes_back_to_its_place(plac
             raise Killed
 
     async def work(root: LocalDirectory) -> None:
-        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         root.step = step
         with pytest.raises(Killed):
             await root.trash(P(b"file.txt"), Kind.FILE, expect)
@@ -101,7 +101,7 @@ def test_an_unseen_version_whose_folder_is_gone_comes_back_to_the_top(place: Pla
     (place.path / "d" / "file.txt").write_bytes(b"old")
 
     async def work(root: LocalDirectory) -> None:
-        expect = by_path(await root.observe(NO_BASE, None))[b"d/file.txt"].tag
+        expect = by_path(await root.observe(NO_BASE))[b"d/file.txt"].tag
         with (place.path / "d" / "file.txt").open("ab") as writer:
             await root.trash(P(b"d/file.txt"), Kind.FILE, expect)
             (place.path / "d").rmdir()
@@ -119,7 +119,7 @@ def test_entries_settle_after_a_quiet_time_and_go_after_their_retention(
     (place.path / "file.txt").write_bytes(b"old")
 
     async def work(root: LocalDirectory) -> None:
-        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         await root.trash(P(b"file.txt"), Kind.FILE, expect)
         now = time.time()
         for later, entries, parts in ((1.0, 1, 3), (trash.QUIET_S + 1, 1, 2), (trash.KEEP_S + 1, 0, 0)):
@@ -144,7 +144,7 @@ def test_a_version_that_vanished_between_plan_and_trash_is_a_change(place: Place
     (place.path / "file.txt").write_bytes(b"old")
 
     async def work(root: LocalDirectory) -> None:
-        expect = by_path(await root.observe(NO_BASE, None))[b"file.txt"].tag
+        expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         root.step = lambda name: os.unlink(place.path / "file.txt") if name == "trash entry made" else None
         with pytest.raises(LocalChangedError):
             await root.trash(P(b"file.txt"), Kind.FILE, expect)

@@ -18,7 +18,6 @@ from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.engine.partial.partial_look import Scoping, _scope
 from syncer.errors import LocalChangedError
-from syncer.local.survey.digests import Digests
 from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
 from syncer.ports.remote import Cursor
@@ -162,11 +161,8 @@ class Root:
     def __init__(self, found: Journal) -> None:
         self._found = found
 
-    def surveyor(self, rules: IgnoreRules, rows: MemoryRows) -> VolumePart:
+    def part(self, rows: MemoryRows, rules: IgnoreRules) -> VolumePart:
         return VolumePart(rows, self._found, rules)
-
-    def patterns(self) -> Sequence[bytes]:
-        return ()
 
 
 def scoped(volume: Volume, found: Journal, scenario: Scenario) -> Scoped:
@@ -223,7 +219,7 @@ def part_of(found: Journal, rules: IgnoreRules = RULES) -> VolumePart:
 def test_every_place_of_a_changed_inode_is_named_the_old_ones_too() -> None:
     moved = row(12, (14, b"there"), (1, b"here"))
     part = part_of(journal([moved], [13]))
-    assert sorted(part.survey(Digests()).names) == [b"d/e/there", b"d/f", b"g", b"here"]
+    assert sorted(part.where()[1]) == [b"d/e/there", b"d/f", b"g", b"here"]
     assert part.entries(RelPath(b"d"), [b"f", b"e", b"none"]) == part.listing(RelPath(b"d"))
     assert [stat.path for stat in part.listing(RelPath(b""))] == [b"d", b"here"]
     assert part.is_directory(RelPath(b"d/e"))
@@ -248,12 +244,13 @@ def test_every_place_of_a_changed_inode_is_named_the_old_ones_too() -> None:
 )
 def test_what_does_not_fit_asks_for_everything(found: Journal) -> None:
     with pytest.raises(UnscopableError):
-        part_of(found).survey(Digests())
+        part_of(found).where()
 
 
-def test_what_is_parked_is_told() -> None:
-    assert part_of(journal([row(12, (91, b"2-f"))])).survey(Digests()).parked
-    assert not part_of(journal([row(20, (90, b"trash"))])).survey(Digests()).parked
+def test_what_is_parked_asks_for_everything() -> None:
+    with pytest.raises(UnscopableError):
+        part_of(journal([row(12, (91, b"2-f"))])).where()
+    part_of(journal([row(20, (90, b"trash"))])).where()
 
 
 def test_ignored_directories_are_remembered_with_what_is_in_them() -> None:
@@ -261,18 +258,18 @@ def test_ignored_directories_are_remembered_with_what_is_in_them() -> None:
     rows = [row(20, (1, b"build"), kind="directory"), row(21, (20, b"sub"), kind="directory"), row(22, (21, b"o"))]
     rows.append(row(31, (30, b"x"), kind="directory"))
     part = part_of(journal(rows, [32], hidden=[30, 32], rules=rules), rules)
-    assert part.survey(Digests()).names == ()
+    assert list(part.where()[1]) == []
     assert part.hidden == {20, 21, 30, 31}
     assert part.entries(RelPath(b""), [b"build"]) == []
     assert part.holding == {b""}
     known = journal([row(14, (20, b"e"), kind="directory"), rows[0]], rules=rules)
     with pytest.raises(UnscopableError):  # all that is below it is to be ignored now
-        part_of(known, rules).survey(Digests())
+        part_of(known, rules).where()
 
 
 def test_special_files_are_told_and_hold_their_directory() -> None:
     part = part_of(journal([row(20, (11, b"pipe"), kind="fifo")]))
-    assert part.survey(Digests()).names == (b"d/pipe",)
+    assert list(part.where()[1]) == [b"d/pipe"]
     assert part.entries(RelPath(b"d"), [b"pipe"]) == []
     assert [problem.path for problem in part.problems] == [b"d/pipe"]
     assert part.holding == {b"d"}
