@@ -26,6 +26,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Nothing that the tests start sends anything on this machine's network; who tests that has a namespace of its own.
 os.environ["BLOCKSYNC_PEERS"] = "off"
 
+# setup.cfg's bound on a hang is for the counts of every day; those of CI take minutes, beside three other workers.
+if effort.chosen() is effort.Effort.FULL:
+    os.environ.setdefault("PYTEST_TIMEOUT", "1200")
+
 # A machine that is busy is no failure: no test asserts on time.
 settings.register_profile("effort", max_examples=effort.count("properties"), deadline=None)
 settings.load_profile("effort")

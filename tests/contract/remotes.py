@@ -36,7 +36,7 @@ from tests.fakes.pithos_store import Container
 
 BLOCK = 4096
 META = meta_of(0o640, mtime_ns=1_700_000_000_123_456_789, xattrs=((b"colour", b"\0r\xff" * 200), (b"empty", b"")))
-QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline_s=30)
+QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline_s=300)
 
 Scenario = Callable[[CloudClient], Awaitable[None]]
 

@@ -25,6 +25,8 @@ _PROJECT: Final = Path(__file__).parents[2]
 BLOCKSYNC: Final = str(Path(sys.executable).with_name("blocksync"))
 BLOCK = 4096
 TOKENS = "token-alice alice\ntoken-bob bob\n"
+BEFORE_THEY_GO_S = 8.0
+"""A silent connection is hung up after 10 s: who is answered before that did not have to wait for it."""
 
 
 class Reply(msgspec.Struct, frozen=True):

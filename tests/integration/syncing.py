@@ -35,7 +35,7 @@ def server(folder: Path, *options: str, listen: str = "127.0.0.1:0") -> Iterator
         yield ready.split("listening on ")[1].strip()
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
         process.stdout.close()
 
 

@@ -119,7 +119,7 @@ def _knock(node: Node, at: Node, port: int) -> socket.socket:
     with node.inside():
         made = socket.socket(socket.AF_INET6)
         made.connect((at.link_local, port, 0, socket.if_nametoindex("lan0")))
-    made.settimeout(30)
+    made.settimeout(120)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
     return made
 

@@ -174,13 +174,13 @@ def latencies(client: Client, requests: int) -> list[float]:
 
 
 def assert_not_disturbed(quiet: list[float], busy: list[float]) -> None:
-    """At most five times the quiet value; on a machine that does other things, a quiet p99 below 100 ms is luck.
+    """At most five times the quiet value; on a machine that does other things, any p99 below 500 ms is luck.
 
-    What this is to catch held all others up for seconds.
+    What this is to catch held all others up for 22 s.
     """
     quiet_p99, busy_p99 = (statistics.quantiles(times, n=100)[98] for times in (quiet, busy))
     print(f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s")
-    assert busy_p99 <= 5 * max(quiet_p99, 0.1), f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s"
+    assert busy_p99 <= 5 * max(quiet_p99, 0.5), f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s"
 
 
 def test_a_head_of_a_manifest_over_a_thousand_long_segments_makes_no_lists(server: ServerProcess) -> None:
@@ -238,13 +238,16 @@ def test_an_account_that_uses_all_its_memory_is_told_to_come_back(tmp_path: Path
         for client in (bob, alice):
             client("PUT", "/c")
         host, port = server.address.split(":")
-        held = socket.create_connection((host, int(port)))
-        held.sendall(b"POST /v1/bob/c?bulk HTTP/1.1\r\nX-Auth-Token: token-bob\r\nContent-Length: 60000000\r\n\r\n{")
-        seen = bob("POST", "/c?bulk", b"x" * 30_000_000)
-        assert (seen.status, seen.fault) == (429, "tooManyRequests")
+        head = b"POST /v1/bob/c?bulk HTTP/1.1\r\nX-Auth-Token: token-bob\r\nContent-Length: 60000000\r\n\r\n{"
+        while True:  # until the server has read this head before it reads bob's, and has not given it up meanwhile
+            with socket.create_connection((host, int(port))) as held:
+                held.sendall(head)
+                seen = bob("POST", "/c?bulk", b"x" * 30_000_000)
+                if seen.status == 429:
+                    assert alice("POST", "/c?bulk", b"x\n").status == 400
+                    break
+        assert seen.fault == "tooManyRequests"
         assert int(seen.headers["Retry-After"]) > 0
-        assert alice("POST", "/c?bulk", b"x\n").status == 400
-        held.close()
         while bob("POST", "/c?bulk", b"x" * 30_000_000).status == 429:
             pass  # until the server has seen that the other one is gone
 

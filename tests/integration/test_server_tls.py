@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.live_server import BLOCKSYNC, TOKENS, ServerProcess, private_text
+from tests.integration.live_server import BEFORE_THEY_GO_S, BLOCKSYNC, TOKENS, ServerProcess, private_text
 from tests.integration.syncing import Sync
 
 TLS = Path(__file__).parents[1] / "fakes" / "tls"
@@ -82,7 +82,7 @@ def secure(tmp_path: Path) -> Iterator[Secure]:
 def test_it_speaks_https_and_not_http(secure: Secure) -> None:
     assert secure.process.ready_line.startswith("listening on https://127.0.0.1:")
     assert secure.status("token-alice") == 204
-    plain = http.client.HTTPConnection(secure.address, timeout=30)
+    plain = http.client.HTTPConnection(secure.address, timeout=120)
     plain.request("HEAD", "/v1/alice")
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         plain.getresponse()
@@ -152,15 +152,15 @@ def test_silent_connections_before_the_handshake_are_counted_too(tmp_path: Path)
     command = ["prlimit", "--nofile=1024:1024", BLOCKSYNC, "serve", str(tmp_path / "s"), "--listen", "127.0.0.1:0"]
     with ServerProcess([*command, *more]) as server:
         host, port = server.ready_line.removeprefix("listening on https://").split(":")
-        lines = [socket.create_connection((host, int(port)), timeout=30) for _ in range(1300)]
+        lines = [socket.create_connection((host, int(port)), timeout=120) for _ in range(1300)]
         context = ssl.create_default_context(cafile=TLS / "server.pem")
         answered = 0
         for _ in range(5):
-            client = http.client.HTTPSConnection(host, int(port), context=context, timeout=2)
+            client = http.client.HTTPSConnection(host, int(port), context=context, timeout=BEFORE_THEY_GO_S)
             began = time.monotonic()
             try:
                 client.request("HEAD", "/v1/alice", headers={"X-Auth-Token": "token-alice"})
-                answered += client.getresponse().status == 204 and time.monotonic() - began < 2
+                answered += client.getresponse().status == 204 and time.monotonic() - began < BEFORE_THEY_GO_S
             except OSError:
                 pass
             client.close()

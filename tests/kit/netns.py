@@ -48,8 +48,8 @@ BURST_BYTES: Final = 256 << 10
 """Of a shaped link. Less than this can't keep up with 1 Gbit/s at 250 ticks a second."""
 
 IPV6: Final = "/proc/sys/net/ipv6/conf/default"
-PATIENCE_S: Final = 30.0
-"""For a killed process to be gone."""
+PATIENCE_S: Final = 120.0
+"""For what must come: a link, a frame, the end of a killed process."""
 
 Argument = str | Path | bytes
 

@@ -88,7 +88,7 @@ class Machines:
         """The process that serves a mount."""
         return int((self.home / f"volume-{name}" / "lock").read_text().split()[0])
 
-    def kill_mount(self, name: str, *, patience_s: float = 30) -> bool:
+    def kill_mount(self, name: str, *, patience_s: float = 120) -> bool:
         """SIGKILL the mount process and wait until it is gone; returns whether it is."""
         pid = self.mount_pid(name)
         descriptor = os.pidfd_open(pid)
@@ -148,7 +148,7 @@ class Machines:
         """Take everything away; a mount that doesn't end cleanly fails the test."""
         if self.server is not None:
             self.server.terminate()
-            self.server.wait(20)
+            self.server.wait(120)
             if self.server.stdout is not None:
                 self.server.stdout.close()
         for mountpoint in self.mounts.values():
@@ -188,7 +188,7 @@ def signal_and_wait(pid: int, number: int) -> None:
     descriptor = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(descriptor, number)
-        ready, _, _ = select.select([descriptor], [], [], 30)
+        ready, _, _ = select.select([descriptor], [], [], 120)
         assert ready, f"process {pid} did not end on signal {number}"
     finally:
         os.close(descriptor)

@@ -155,7 +155,7 @@ def test_a_foreground_mount_logs_to_stderr_and_ends_with_ctrl_c(machines: Machin
     assert ready["event"] == "mount.ready"
     (mountpoint / "file").write_bytes(b"x")
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 0
+    assert process.wait(120) == 0
     assert [json.loads(line)["level"] for line in events] == ["info"] * 2
     process.stderr.close()
     assert not is_mounted(mountpoint)
@@ -165,7 +165,7 @@ def test_a_mount_that_the_kernel_ended_cleans_up_too(mounted: Mounted) -> None:
     (mounted.path / "file").write_bytes(b"kept")
     descriptor = os.pidfd_open(mounted.pid)
     subprocess.run(["umount", mounted.path], check=True)
-    ready, _, _ = select.select([descriptor], [], [], 30)
+    ready, _, _ = select.select([descriptor], [], [], 120)
     os.close(descriptor)
     assert ready
     mounted.remount()

@@ -35,7 +35,7 @@ def the_peer_that_serves_is_killed_in_mid_transfer(ground: Ground) -> None:
     daemon = one.watch()
     one.until("peers", is_there)
     _second_seed(one, two)
-    ground.server.shape(SLOW_MBIT_S / 4)
+    ground.server.shape(SLOW_MBIT_S)
     asks = three.begin("reconcile", three.root)
     one.until("peers", _serves)
     one.node.kill(daemon)
@@ -84,7 +84,7 @@ def a_peer_that_corrupts_is_banned(ground: Ground) -> None:
     bad("reconcile", bad.root)
     bad.watch(crooked=["corrupt"])
     good.until("peers", has_peer)
-    ground.server.shape(SLOW_MBIT_S / 4)
+    ground.server.shape(SLOW_MBIT_S)
     three.watch()
     told = three.until("peers", lambda told: has(three, files) and told["figures"]["bans"])
     assert [ban["address"] for ban in told["figures"]["bans"]] == [bad.node.link_local]
@@ -103,7 +103,7 @@ def _beside_a_good_one(ground: Ground, fault: str) -> dict[str, Any]:
     bad("reconcile", bad.root)
     bad.watch(crooked=[fault])
     good.until("peers", has_peer)
-    ground.server.shape(SLOW_MBIT_S / 4)
+    ground.server.shape(SLOW_MBIT_S)
     three.watch()
     return three.until("peers", lambda _: has(three, files))
 

@@ -65,7 +65,8 @@ def who_listens_learns_nothing(ground: Ground) -> None:
         assert word.encode() not in wire, word
     to_all = [told for told in frames if told.is_broadcast and MAGIC in told.data]
     assert 0 < len(to_all) <= COPIES * (BURST + PER_S * took_s)
-    assert len(to_all) < 30  # two HELLOs, some questions, a BYE; by three carriers each
+    # Two HELLOs, some questions, a BYE, by three carriers each; and what is asked again, the longer it takes.
+    assert len(to_all) < 30 + 3 * took_s
 
 
 def nobody_says_anything_when_nothing_is_wanted(ground: Ground) -> None:

@@ -67,7 +67,7 @@ def leave_dead_socket(volume: Path) -> None:
 
 def raw_connection(volume: bytes) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(10)
+    connection.settimeout(120)
     connection.connect(os.path.join(volume, clients.SOCKET_NAME))
     return connection
 

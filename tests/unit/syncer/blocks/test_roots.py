@@ -41,7 +41,7 @@ def fetched(
 
     async def main() -> dict[str, SourceStats]:
         board = Blocks([source, remote], budget_bytes=40_000)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(board.run)
                 wants = [Want(id=block, length=SIZE) for block in blocks]

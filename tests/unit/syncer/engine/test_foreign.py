@@ -26,7 +26,7 @@ from tests.fakes.pithos_store import Container
 from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, MemoryState
 from tests.unit.syncer.local.folders import BLOCK, new_place, noise
 
-QUICK = RetryPolicy(attempts=3, first_delay_s=0.001, max_delay_s=0.002, deadline_s=30)
+QUICK = RetryPolicy(attempts=3, first_delay_s=0.001, max_delay_s=0.002, deadline_s=300)
 FILE = "application/octet-stream"
 MODE = {"x-object-meta-mode": "640", "x-object-meta-mtime-ns": "1234567890123456789"}
 

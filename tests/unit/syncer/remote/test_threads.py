@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syncer.remote.http.threads import Threads
 
-PATIENCE_S = 30.0  # of a test that would hang
+PATIENCE_S = 120.0  # of a test that would hang
 
 
 class Gate:
