@@ -1,4 +1,4 @@
-"""A fake Synnefo for the tests of its quirks; the contract suite brings its own remotes."""
+"""The remotes of the contract suites: a real server for all, where each module has an account; a fake Synnefo each."""
 
 from __future__ import annotations
 
@@ -6,8 +6,32 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.remotes import BLOCK, FakeRemote
+from tests.contract.remotes import (
+    BLOCK,
+    FakeRemote,
+    MemoryRemote,
+    Remote,
+    ServeRemote,
+    anew,
+    serve_process,
+    with_folders,
+)
 from tests.fakes.pithos import FakePithos
+
+SUITES = 50
+
+
+@pytest.fixture(scope="session")
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iterator[ServeRemote]]:
+    """Accounts of a real server. None possesses what another has sent."""
+    tokens = {f"token-{number}": f"suite-{number}" for number in range(SUITES)}
+    with serve_process(tmp_path_factory.mktemp("serve"), others=tokens) as found:
+        yield (ServeRemote(found.address, token, account) for token, account in tokens.items())
+
+
+@pytest.fixture(scope="module")
+def served(accounts: Iterator[ServeRemote]) -> ServeRemote:
+    return next(accounts)
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +40,28 @@ def server() -> Iterator[FakePithos]:
         yield fake
 
 
+@pytest.fixture(scope="module")
+def remotes(server: FakePithos, served: ServeRemote) -> dict[str, Remote]:
+    """All of them by name. Which of them a suite is for, its own `remote` says."""
+    return with_folders(memory=MemoryRemote(), fake=FakeRemote(server), serve=served)
+
+
+@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+    """One after the other, each with a container that does not exist yet."""
+    return anew(remotes[request.param])
+
+
+@pytest.fixture
+def serve(served: ServeRemote) -> ServeRemote:
+    """Our server alone."""
+    anew(served)
+    return served
+
+
 @pytest.fixture
 def synnefo(server: FakePithos) -> FakeRemote:
+    """The fake Synnefo alone, empty."""
     found = FakeRemote(server)
     found.box_name = f"box{len(server.store.containers)}"
     server.store.blocks.clear()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import trio
@@ -17,7 +18,7 @@ import trio
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.core.model import RelPath, RemoteStat, meta_of
+from syncer.core.model import Kind, RelPath, RemoteStat, meta_of
 from syncer.engine.fetch import fetch_version, serving
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
@@ -38,7 +39,11 @@ BLOCK = 4096
 META = meta_of(0o640, mtime_ns=1_700_000_000_123_456_789, xattrs=((b"colour", b"\0r\xff" * 200), (b"empty", b"")))
 QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline_s=300)
 
-Scenario = Callable[[CloudClient], Awaitable[None]]
+Scenario = Callable[[CloudClient], Coroutine[Any, Any, None]]
+Between = TypeVar("Between", bound=Transport)
+
+SALT = [0]
+"""Other bytes in every test: servers keep the blocks of earlier ones."""
 
 
 class Remote(Protocol):
@@ -142,9 +147,7 @@ class OlderServeRemote(ServeRemote):
         return self.today.url
 
     def client(self) -> PithosClient:
-        url, counters = parse_url(self.url), Counters()
-        transport = WithoutExtensions(HttpTransport(url, self.token, HttpSettings(), counters), self.lacks)
-        return PithosClient(url, transport, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
+        return through(self, lambda inner: WithoutExtensions(inner, self.lacks))[0]
 
 
 class WithoutExtensions:
@@ -200,12 +203,11 @@ class LossyTransport:
         self._inner.close()
 
 
-def lossy(remote: FakeRemote | ServeRemote) -> tuple[PithosClient, LossyTransport]:
-    """A client with a transport that loses messages."""
+def through(remote: FakeRemote | ServeRemote, wrap: Callable[[Transport], Between]) -> tuple[PithosClient, Between]:
+    """A client, and what is between it and the server."""
     url, counters = parse_url(remote.url), Counters()
-    transport = LossyTransport(HttpTransport(url, remote.token, HttpSettings(), counters))
-    retry = Retry(policy=QUICK, draw=lambda: 0.5, host="test")
-    return PithosClient(url, transport, retry, counters, 4), transport
+    between = wrap(HttpTransport(url, remote.token, HttpSettings(), counters))
+    return PithosClient(url, between, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4), between
 
 
 @contextlib.contextmanager
@@ -231,17 +233,54 @@ def serve_process(
             process.terminate()
 
 
+def anew(remote: Remote) -> Remote:
+    """For another test: with a new container, and other bytes in `content`."""
+    remote.new_container()
+    SALT[0] += 1
+    return remote
+
+
+def content(seed: int, size: int) -> bytes:
+    """Bytes that no other test has."""
+    return hashlib.shake_128(b"%d %d" % (SALT[0], seed)).digest(size)
+
+
 def run(remote: Remote, scenario: Scenario) -> None:
     """Run a scenario with a client of the current container, which is created first."""
 
     async def main() -> None:
-        with trio.fail_after(60):
-            client = remote.client()
-            await client.create_container()
-            await scenario(client)
-            await client.close()
+        client = remote.client()
+        await _made_and_closed(client, scenario(client))
 
     trio.run(main)
+
+
+def run_through(
+    remote: FakeRemote | ServeRemote,
+    wrap: Callable[[Transport], Between],
+    scenario: Callable[[PithosClient, Between], Coroutine[Any, Any, object]],
+) -> None:
+    """As `run`, with something between the client and the server."""
+
+    async def main() -> None:
+        client, between = through(remote, wrap)
+        await _made_and_closed(client, scenario(client, between))
+
+    trio.run(main)
+
+
+async def _made_and_closed(client: CloudClient, scenario: Coroutine[Any, Any, object]) -> None:
+    with trio.fail_after(250):  # one that hangs
+        await client.create_container()
+        await scenario
+        await client.close()
+
+
+async def put_many(client: CloudClient, count: int) -> None:
+    """Small files at once: `d/7` holds `7`."""
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(client.put_small, path(f"d/{number}"), Kind.FILE, b"%d" % number, META, None)
 
 
 def path(text: str) -> RelPath:
@@ -286,12 +325,12 @@ async def must_head(client: CloudClient, where: str) -> RemoteStat:
 # --- the fake Synnefo, from inside
 
 
-def play(remote: FakeRemote, scenario: Callable[[PithosClient], Awaitable[None]]) -> None:
+def play(remote: FakeRemote, scenario: Callable[[PithosClient], Coroutine[Any, Any, None]]) -> None:
+    """As `run`."""
+
     async def main() -> None:
         client = remote.client()
-        await client.create_container()
-        await scenario(client)
-        await client.close()
+        await _made_and_closed(client, scenario(client))
 
     trio.run(main)
 

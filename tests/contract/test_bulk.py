@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import trio
 from msgspec.structs import replace
@@ -11,42 +9,20 @@ from msgspec.structs import replace
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import ConflictOnRemoteError, SyncerError, UnsafeNameError
 from syncer.remote.client import CloudClient, MoveOrder, PutOrder, PutResult
+from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
-    BLOCK,
     META,
-    FakeRemote,
     Loss,
-    MemoryRemote,
+    LossyTransport,
     Remote,
     ServeRemote,
-    lossy,
     path,
+    put_many,
     run,
-    serve_process,
-    with_folders,
+    run_through,
 )
-from tests.fakes.pithos import FakePithos
 
 FILES = 200
-
-
-@pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
-
-
-@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    return found
-
-
-async def put_all(client: CloudClient, count: int = FILES) -> None:
-    async with trio.open_nursery() as nursery:
-        for number in range(count):
-            nursery.start_soon(client.put_small, path(f"d/{number}"), Kind.FILE, b"%d" % number, META, None)
 
 
 async def check(client: CloudClient, expected: dict[bytes, bytes]) -> None:
@@ -60,7 +36,7 @@ async def check(client: CloudClient, expected: dict[bytes, bytes]) -> None:
 def test_many_small_changes_at_once(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         before = client.counters.snapshot()
-        await put_all(client)
+        await put_many(client, FILES)
         made = client.counters.since(before)
         await check(client, {b"d/%d" % number: b"%d" % number for number in range(FILES)})
         stats = {stat.path: stat for stat in (await client.list_objects()).objects}
@@ -84,7 +60,7 @@ def test_many_small_changes_at_once(remote: Remote) -> None:
 
 def test_each_change_has_its_own_condition(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        await put_all(client, 10)
+        await put_many(client, 10)
         stats = {stat.path: stat for stat in (await client.list_objects()).objects}
         heard: dict[int, str] = {}
 
@@ -107,32 +83,24 @@ def test_each_change_has_its_own_condition(remote: Remote) -> None:
 
 @pytest.mark.parametrize("loss", Loss)
 @pytest.mark.parametrize("place", range(3))
-def test_a_lost_message_loses_and_doubles_no_change(remotes: dict[str, Remote], loss: Loss, place: int) -> None:
-    serve = remotes["serve"]
-    assert isinstance(serve, ServeRemote)
-    serve.new_container()
+def test_a_lost_message_loses_and_doubles_no_change(serve: ServeRemote, loss: Loss, place: int) -> None:
+    async def scenario(client: PithosClient, transport: LossyTransport) -> None:
+        transport.lose(loss, place)
+        await put_many(client, 50)
+        stats = (await client.list_objects()).objects
+        transport.lose(loss, place)
+        async with trio.open_nursery() as nursery:
+            for stat in stats[:25]:
+                nursery.start_soon(client.delete, stat.path, stat.tag)
+            for stat in stats[25:]:
+                nursery.start_soon(client.move, stat.path, path(f"to/{stat.path.decode()}"), stat.tag)
+        transport.lose(loss, None)
+        listing = await client.list_objects()
+        assert [stat.path for stat in listing.objects] == [path(f"to/{stat.path.decode()}") for stat in stats[25:]]
+        # One version each for what was made and deleted, two more for what was moved: nothing was done twice.
+        assert listing.max_version - stats[0].tag.version <= 50 + 25 + 2 * 25
 
-    async def main() -> None:
-        with trio.fail_after(60):
-            client, transport = lossy(serve)
-            await client.create_container()
-            transport.lose(loss, place)
-            await put_all(client, 50)
-            stats = (await client.list_objects()).objects
-            transport.lose(loss, place)
-            async with trio.open_nursery() as nursery:
-                for stat in stats[:25]:
-                    nursery.start_soon(client.delete, stat.path, stat.tag)
-                for stat in stats[25:]:
-                    nursery.start_soon(client.move, stat.path, path(f"to/{stat.path.decode()}"), stat.tag)
-            transport.lose(loss, None)
-            listing = await client.list_objects()
-            assert [stat.path for stat in listing.objects] == [path(f"to/{stat.path.decode()}") for stat in stats[25:]]
-            # One version each for what was made and deleted, two more for what was moved: nothing was done twice.
-            assert listing.max_version - stats[0].tag.version <= 50 + 25 + 2 * 25
-            await client.close()
-
-    trio.run(main)
+    run_through(serve, LossyTransport, scenario)
 
 
 async def orders_of(client: CloudClient) -> list[MoveOrder]:
@@ -145,7 +113,7 @@ async def orders_of(client: CloudClient) -> list[MoveOrder]:
 
 def test_a_folder_full_of_objects_moves(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        await put_all(client, 50)
+        await put_many(client, 50)
         orders = await orders_of(client)
         before = client.counters.snapshot()
         results = await client.move_all(orders)
@@ -161,7 +129,7 @@ def test_a_folder_full_of_objects_moves(remote: Remote) -> None:
 
 def test_what_can_not_be_moved_stays(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        await put_all(client, 10)
+        await put_many(client, 10)
         orders = await orders_of(client)
         theirs = await client.set_meta(orders[3].source, Meta(mode=0o600, mtime_ns=5), orders[3].expect)
         await client.put_small(orders[5].target, Kind.FILE, b"in the way", META, None)
@@ -176,28 +144,20 @@ def test_what_can_not_be_moved_stays(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("loss", Loss)
-def test_a_folder_moves_once_whatever_is_lost(remotes: dict[str, Remote], loss: Loss) -> None:
-    serve = remotes["serve"]
-    assert isinstance(serve, ServeRemote)
-    serve.new_container()
+def test_a_folder_moves_once_whatever_is_lost(serve: ServeRemote, loss: Loss) -> None:
+    async def scenario(client: PithosClient, transport: LossyTransport) -> None:
+        await put_many(client, 30)
+        orders = await orders_of(client)
+        transport.lose(loss, 0)
+        results = await client.move_all(orders)
+        transport.lose(loss, None)
+        listing = await client.list_objects()
+        assert {stat.path: stat.tag for stat in listing.objects} == {
+            order.target: result.tag for order, result in zip(orders, results, strict=True)
+        }
+        assert listing.max_version == max(order.expect.version for order in orders) + 60
 
-    async def main() -> None:
-        with trio.fail_after(60):
-            client, transport = lossy(serve)
-            await client.create_container()
-            await put_all(client, 30)
-            orders = await orders_of(client)
-            transport.lose(loss, 0)
-            results = await client.move_all(orders)
-            transport.lose(loss, None)
-            listing = await client.list_objects()
-            assert {stat.path: stat.tag for stat in listing.objects} == {
-                order.target: result.tag for order, result in zip(orders, results, strict=True)
-            }
-            assert listing.max_version == max(order.expect.version for order in orders) + 60
-            await client.close()
-
-    trio.run(main)
+    run_through(serve, LossyTransport, scenario)
 
 
 def orders_to_make(count: int) -> list[PutOrder]:
@@ -253,22 +213,14 @@ def test_of_many_small_objects_each_has_its_own_fate(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("loss", Loss)
-def test_objects_are_made_once_whatever_is_lost(remotes: dict[str, Remote], loss: Loss) -> None:
-    serve = remotes["serve"]
-    assert isinstance(serve, ServeRemote)
-    serve.new_container()
+def test_objects_are_made_once_whatever_is_lost(serve: ServeRemote, loss: Loss) -> None:
+    async def scenario(client: PithosClient, transport: LossyTransport) -> None:
+        orders = orders_to_make(30)
+        transport.lose(loss, 0)
+        results = await client.put_all(orders)
+        transport.lose(loss, None)
+        await expect_made(client, orders, results)
+        versions = [result.tag.version for result in results if isinstance(result, PutResult)]
+        assert max(versions) - min(versions) == len(orders) - 1
 
-    async def main() -> None:
-        with trio.fail_after(60):
-            client, transport = lossy(serve)
-            await client.create_container()
-            orders = orders_to_make(30)
-            transport.lose(loss, 0)
-            results = await client.put_all(orders)
-            transport.lose(loss, None)
-            await expect_made(client, orders, results)
-            versions = [result.tag.version for result in results if isinstance(result, PutResult)]
-            assert max(versions) - min(versions) == len(orders) - 1
-            await client.close()
-
-    trio.run(main)
+    run_through(serve, LossyTransport, scenario)

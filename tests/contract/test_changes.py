@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 import trio
@@ -19,29 +19,20 @@ from tests.contract.remotes import (
     FakeRemote,
     MemoryRemote,
     Remote,
+    ServeRemote,
+    anew,
     must_head,
     path,
     run,
-    serve_process,
     store,
-    with_folders,
 )
-from tests.fakes.pithos import FakePithos
 
 FOREVER_S = 250.0  # the test ends long before, or fails
 
 
-@pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
-
-
 @pytest.fixture(params=["memory", "serve", "memory-folder", "serve-folder"])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    return found
+    return anew(remotes[request.param])
 
 
 async def cursor_now(client: CloudClient) -> Cursor:
@@ -150,9 +141,8 @@ def test_a_cursor_that_is_not_of_this_container_tells_nothing(remote: Remote, wh
     run(remote, scenario)
 
 
-def test_a_serial_that_was_given_out_twice_is_noticed(remotes: dict[str, Remote]) -> None:
+def test_a_serial_that_was_given_out_twice_is_noticed(serve: ServeRemote) -> None:
     """A server restored from a backup counts from there again; the times differ."""
-    remotes["serve"].new_container()
 
     async def scenario(client: CloudClient) -> None:
         await store(client, "file", b"1")
@@ -161,7 +151,7 @@ def test_a_serial_that_was_given_out_twice_is_noticed(remotes: dict[str, Remote]
         assert await client.changes(replace(since, modified_us=since.modified_us - 1)) is None
         assert await client.changes(since) is not None
 
-    run(remotes["serve"], scenario)
+    run(serve, scenario)
 
 
 def test_a_plain_pithos_has_no_changes(remotes: dict[str, Remote]) -> None:
@@ -187,26 +177,24 @@ def test_a_cursor_of_a_server_with_changes_means_nothing_to_one_without(remotes:
     run(remotes["fake"], scenario)
 
 
-def test_who_has_a_cursor_asks_nothing_else(remotes: dict[str, Remote]) -> None:
+def test_who_has_a_cursor_asks_nothing_else(serve: ServeRemote) -> None:
     """What the container is comes with the changes."""
-    remotes["serve"].new_container()
 
     async def scenario(client: CloudClient) -> None:
         known = await client.list_objects()
         assert known.cursor is not None
-        later = remotes["serve"].client()
+        later = serve.client()
         told = await changes_since(later, known.cursor)
         assert later.counters.requests == 1
         assert told.info == known.info == await later.container_info()
         assert later.counters.requests == 1
         await later.close()
 
-    run(remotes["serve"], scenario)
+    run(serve, scenario)
 
 
-def test_refused_names_are_told(remotes: dict[str, Remote]) -> None:
+def test_refused_names_are_told(serve: ServeRemote) -> None:
     """Our server takes names that a local disk does not."""
-    remotes["serve"].new_container()
 
     async def scenario(client: CloudClient) -> None:
         since = await cursor_now(client)
@@ -217,7 +205,7 @@ def test_refused_names_are_told(remotes: dict[str, Remote]) -> None:
         assert [(name.name, name.size_bytes) for name in found.refused] == [(long, 5)]
         assert (found.objects, found.object_count, found.bytes_used) == ([], 1, 5)
 
-    run(remotes["serve"], scenario)
+    run(serve, scenario)
 
 
 # --- without the extension: a listing against what is known

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -23,40 +22,24 @@ from tests.contract.remotes import (
     META,
     FakeRemote,
     Loss,
-    MemoryRemote,
+    LossyTransport,
     Remote,
     ServeRemote,
+    content,
     fetch,
-    lossy,
     must_head,
     path,
     run,
-    serve_process,
     store,
-    with_folders,
+    through,
 )
 from tests.fakes.pithos import FakePithos
 
-SALT = [0]
-"""Other bytes in every test: servers keep the blocks of earlier ones."""
-
-
-def content(seed: int, size: int) -> bytes:
-    return hashlib.shake_128(b"%d %d" % (SALT[0], seed)).digest(size)
-
 
 @pytest.fixture(scope="module")
-def remotes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK, listing_limit=7) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
-
-
-@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    SALT[0] += 1
-    return found
+def server() -> Iterator[FakePithos]:
+    with FakePithos(block_size=BLOCK, listing_limit=7) as fake:
+        yield fake
 
 
 @pytest.mark.parametrize(
@@ -387,7 +370,7 @@ def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write:
 
     async def once(place: int | None) -> tuple[int, list[object]]:
         remote.new_container()
-        client, transport = lossy(remote)
+        client, transport = through(remote, LossyTransport)
         await client.create_container()
         await store(client, "file", content(9, 2 * BLOCK))
         made = await must_head(client, "file")
@@ -602,10 +585,9 @@ def test_a_moment_is_another_after_a_change_and_the_same_without(remote: Remote)
 
 
 def test_our_servers_count_is_exact_and_a_listing_that_has_less_is_refused(
-    remotes: dict[str, Remote], monkeypatch: pytest.MonkeyPatch
+    serve: ServeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is between may have lost rows: they must not look like deletions."""
-    remotes["serve"].new_container()
     all_rows = Judge.rows
 
     async def scenario(client: CloudClient) -> None:
@@ -616,4 +598,4 @@ def test_our_servers_count_is_exact_and_a_listing_that_has_less_is_refused(
         with pytest.raises(BadReplyError, match="more objects than the 1 that its listing names"):
             await client.list_objects()
 
-    run(remotes["serve"], scenario)
+    run(serve, scenario)

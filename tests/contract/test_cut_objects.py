@@ -14,7 +14,21 @@ from syncer.core.model import RemoteStat
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
 from syncer.remote.client import CloudClient
 from syncer.remote.pithos.client import PithosClient, open_pithos
-from tests.contract.remotes import BLOCK, QUICK, FakeRemote, Loss, box, fetch, lossy, must_head, path, play, run, write
+from tests.contract.remotes import (
+    BLOCK,
+    QUICK,
+    FakeRemote,
+    Loss,
+    LossyTransport,
+    box,
+    fetch,
+    must_head,
+    path,
+    play,
+    run,
+    through,
+    write,
+)
 from tests.fakes.pithos import Fault, FaultKind
 from tests.fakes.pithos_calls import ObjectCall
 from tests.fakes.pithos_wire import Answer, as_json
@@ -188,7 +202,7 @@ def test_the_object_is_made_again_if_others_take_it_for_a_left_one(
 def test_whatever_is_lost_the_proof_is_found_and_nothing_is_left(synnefo: FakeRemote, loss: Loss) -> None:
     async def main(_: CloudClient) -> None:
         short(synnefo, 10)
-        client, transport = lossy(synnefo)
+        client, transport = through(synnefo, LossyTransport)
         stat = await must_head(client, "file")
         place, count = 0, 1
         while place < count:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 import pytest
-import trio
 from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
@@ -16,63 +14,44 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
-from syncer.remote.client import CloudClient, Counters, KnownBase, OlderList, PutResult
-from syncer.remote.http.retry import Retry
-from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request, Transport
+from syncer.remote.client import CloudClient, KnownBase, OlderList, PutResult
+from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.memory import MemoryContainer
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.pithos.upload import upload_file
-from syncer.remote.url import parse_url
 from tests.contract.remotes import (
     BLOCK,
     META,
-    QUICK,
-    FakeRemote,
+    SALT,
     Loss,
-    MemoryRemote,
+    LossyTransport,
     OlderServeRemote,
     Remote,
     ServeRemote,
     WithoutExtensions,
-    lossy,
+    anew,
+    content,
     must_head,
     path,
     run,
-    serve_process,
-    with_folders,
+    run_through,
 )
-from tests.fakes.pithos import FakePithos
 
 BLOCKS = 300
-SALT = [0]
 
 
 @pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        older = OlderServeRemote(real, EXTENSION_BLOCK_LISTS)
-        yield {**with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real), "older serve": older}
+def older(served: ServeRemote) -> OlderServeRemote:
+    return OlderServeRemote(served, EXTENSION_BLOCK_LISTS)
 
 
 @pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder", "older serve"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    SALT[0] += 1
-    return found
-
-
-@pytest.fixture
-def serve(remotes: dict[str, Remote]) -> ServeRemote:
-    found = remotes["serve"]
-    assert isinstance(found, ServeRemote)
-    found.new_container()
-    SALT[0] += 1
-    return found
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote], older: OlderServeRemote) -> Remote:
+    return anew({**remotes, older.name: older}[request.param])
 
 
 def original() -> bytearray:
-    return bytearray(hashlib.shake_128(b"%d" % SALT[0]).digest(BLOCKS * BLOCK))
+    return bytearray(content(0, BLOCKS * BLOCK))
 
 
 def list_of(data: bytes) -> BlockList:
@@ -163,21 +142,17 @@ def test_somebody_elses_version_is_not_spliced(remote: Remote) -> None:
 @pytest.mark.parametrize("loss", Loss)
 @pytest.mark.parametrize("place", range(4))
 def test_a_push_of_splices_survives_a_lost_message(serve: ServeRemote, loss: Loss, place: int) -> None:
-    async def main() -> None:
-        with trio.fail_after(60):
-            client, transport = lossy(serve)
-            await client.create_container()
-            old = original()
-            await upload(client, old)
-            transport.lose(loss, place)
-            new = changed(old)
-            done = await upload(client, new, old, list_of(old))
-            transport.lose(loss, None)
-            assert (await must_head(client, "big")).tag == done.tag
-            assert await client.block_list(path("big"), done.tag) == list_of(new)
-            await client.close()
+    async def scenario(client: PithosClient, transport: LossyTransport) -> None:
+        old = original()
+        await upload(client, old)
+        transport.lose(loss, place)
+        new = changed(old)
+        done = await upload(client, new, old, list_of(old))
+        transport.lose(loss, None)
+        assert (await must_head(client, "big")).tag == done.tag
+        assert await client.block_list(path("big"), done.tag) == list_of(new)
 
-    trio.run(main)
+    run_through(serve, LossyTransport, scenario)
 
 
 Twist = Callable[[dict[str, object]], None]
@@ -235,7 +210,6 @@ class Liar(Protocol):
 
 async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[PutResult, OlderList]:
     """Send two versions and ask for the difference: one lie is found, and the right list comes of it."""
-    await client.create_container()
     old, old_tag = original(), (await upload(client, original())).tag
     done = await upload(client, changed(old), old, list_of(old))
     older = OlderList(version=old_tag.version, blocks=list_of(old))
@@ -246,18 +220,13 @@ async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[PutResul
 
 @pytest.mark.parametrize("twist", [other_id, out_of_range, overlapping, huge, nothing, no_json])
 def test_a_lie_about_splices_is_found_and_the_whole_list_asked_for(serve: ServeRemote, twist: Twist) -> None:
-    async def main() -> None:
-        with trio.fail_after(60):
-            url, counters = parse_url(serve.url), Counters()
-            transport = HttpTransport(url, serve.token, HttpSettings(), counters)
-            liar = LyingTransport(WithoutExtensions(transport, frozenset({EXTENSION_BLOCK_LISTS})), twist)
-            client = PithosClient(url, liar, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
-            done, older = await sent_and_asked_for(client, liar)
-            with pytest.raises(CorruptionError):
-                await client.block_list(path("big"), replace(done.tag, etag="00" * 32), older)
-            await client.close()
+    async def scenario(client: PithosClient, liar: LyingTransport) -> None:
+        done, older = await sent_and_asked_for(client, liar)
+        with pytest.raises(CorruptionError):
+            await client.block_list(path("big"), replace(done.tag, etag="00" * 32), older)
 
-    trio.run(main)
+    lacks = frozenset({EXTENSION_BLOCK_LISTS})
+    run_through(serve, lambda inner: LyingTransport(WithoutExtensions(inner, lacks), twist), scenario)
 
 
 # --- the same in binary, and lists that are based on nothing
@@ -296,15 +265,7 @@ GARBLED: dict[str, Bytes] = {
 
 @pytest.mark.parametrize("garble", GARBLED.values(), ids=GARBLED)
 def test_a_garbled_block_list_is_found_and_the_whole_one_asked_for(serve: ServeRemote, garble: Bytes) -> None:
-    async def main() -> None:
-        with trio.fail_after(60):
-            url, counters = parse_url(serve.url), Counters()
-            liar = Garbling(HttpTransport(url, serve.token, HttpSettings(), counters), garble, times=1)
-            client = PithosClient(url, liar, Retry(policy=QUICK, draw=lambda: 0.5, host="test"), counters, 4)
-            await sent_and_asked_for(client, liar)
-            await client.close()
-
-    trio.run(main)
+    run_through(serve, lambda inner: Garbling(inner, garble, times=1), sent_and_asked_for)
 
 
 def test_a_sparse_file_costs_its_blocks_and_not_its_size(serve: ServeRemote) -> None:
@@ -329,10 +290,10 @@ def test_a_sparse_file_costs_its_blocks_and_not_its_size(serve: ServeRemote) -> 
     run(serve, scenario)
 
 
-def test_a_list_in_binary_is_much_shorter_than_in_json(remotes: dict[str, Remote], serve: ServeRemote) -> None:
+def test_a_list_in_binary_is_much_shorter_than_in_json(serve: ServeRemote, older: OlderServeRemote) -> None:
     """Of a file without holes, both ways."""
     sent: dict[str, int] = {}
-    for remote in (serve, remotes["older serve"]):
+    for remote in (serve, older):
 
         async def scenario(client: CloudClient, name: str = remote.name) -> None:
             before = client.counters.snapshot()

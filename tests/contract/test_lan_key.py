@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -23,15 +22,10 @@ from syncer.state.keyfile import KeyFile
 from tests.contract.remotes import (
     BLOCK,
     META,
-    FakeRemote,
-    MemoryRemote,
     Remote,
     path,
     run,
-    serve_process,
-    with_folders,
 )
-from tests.fakes.pithos import FakePithos
 from tests.kit.rows import MemoryRows
 
 DAY = 24 * 3600
@@ -68,19 +62,6 @@ def sign_of(found: Listing | Changes) -> KeySign:
 def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Passphrases that cost no half second each."""
     monkeypatch.setattr(sharekey, "_SCRYPT_N", 4)
-
-
-@pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
-
-
-@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    return found
 
 
 async def attend(device: Device, client: CloudClient) -> None:

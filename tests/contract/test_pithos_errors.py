@@ -181,7 +181,7 @@ def test_tls_is_verified_against_the_given_authority_and_never_skipped() -> None
         url = server.url().replace("pithos+http:", "pithos+https:").replace("127.0.0.1", host)
         client = open_pithos(url, server.token, policy=QUICK, settings=HttpSettings(ca_file=ca_file))
         try:
-            return (await client.create_container()).block_size
+            return (await client.create_container()).grid.block_size
         finally:
             await client.close()
 

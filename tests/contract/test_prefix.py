@@ -17,13 +17,12 @@ from tests.contract.remotes import (
     BLOCK,
     META,
     FakeRemote,
-    MemoryRemote,
     Remote,
     ServeRemote,
+    anew,
     must_head,
     path,
     run,
-    serve_process,
     store,
 )
 from tests.fakes.pithos import FakePithos
@@ -32,16 +31,14 @@ BESIDE = ("folder", "folder2/x", "fold/x", "other/folder/x", "top")
 
 
 @pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK, listing_limit=3) as fake, serve_process(tmp_path_factory.mktemp("s")) as real:
-        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
+def server() -> Iterator[FakePithos]:
+    with FakePithos(block_size=BLOCK, listing_limit=3) as fake:
+        yield fake
 
 
 @pytest.fixture(params=["memory", "fake", "serve"])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    return found
+    return anew(remotes[request.param])
 
 
 def view(remote: Remote, client: CloudClient) -> CloudClient:

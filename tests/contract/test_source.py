@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
-import trio
 from msgspec.structs import replace
 
 from blockfs.blocks.hashing import canonical
@@ -18,39 +17,22 @@ from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.ports.blocks import Place, Urgency, VersionRef, Want
 from syncer.ports.localvalues import content_of
 from syncer.remote.client import CloudClient
+from syncer.remote.pithos.client import PithosClient
 from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (
     BLOCK,
-    META,
-    FakeRemote,
     Loss,
-    MemoryRemote,
+    LossyTransport,
     Remote,
     ServeRemote,
-    lossy,
     must_head,
-    path,
+    put_many,
     run,
-    serve_process,
+    run_through,
     store,
-    with_folders,
 )
-from tests.fakes.pithos import FakePithos
 
 FILES = 200
-
-
-@pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield with_folders(memory=MemoryRemote(), fake=FakeRemote(fake), serve=real)
-
-
-@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    return found
 
 
 def noise(seed: int, size: int) -> bytes:
@@ -80,12 +62,6 @@ async def fetched(
         return found, await board.fetch(wants, receive, urgency=Urgency.SMALL)
 
 
-async def put_all(client: CloudClient, count: int = FILES) -> None:
-    async with trio.open_nursery() as nursery:
-        for number in range(count):
-            nursery.start_soon(client.put_small, path(f"d/{number}"), Kind.FILE, b"%d" % number, META, None)
-
-
 async def small_wants(client: CloudClient) -> list[Want]:
     stats = (await client.list_objects()).objects
     return [want(*await places_of(client, stat)) for stat in stats if stat.kind is Kind.FILE]
@@ -93,7 +69,7 @@ async def small_wants(client: CloudClient) -> list[Want]:
 
 def test_small_contents_that_are_wanted_together_share_requests(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        await put_all(client)
+        await put_many(client, FILES)
         wants = await small_wants(client)
         before = client.counters.snapshot()
         found, failed = await fetched(client, wants)
@@ -146,7 +122,7 @@ def test_a_version_that_is_gone_fails_only_what_is_nowhere_else(remote: Remote) 
 
 def test_of_small_contents_only_the_one_that_is_gone_fails(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        await put_all(client, 20)
+        await put_many(client, 20)
         wants = await small_wants(client)
         (place,) = wants[5].places
         tag = replace(place.version.tag, version=place.version.tag.version + 10_000_000)
@@ -171,21 +147,13 @@ def test_a_want_without_a_place_is_lacked(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("loss", Loss)
-def test_a_lost_message_costs_no_block(remotes: dict[str, Remote], loss: Loss) -> None:
-    serve = remotes["serve"]
-    assert isinstance(serve, ServeRemote)
-    serve.new_container()
+def test_a_lost_message_costs_no_block(serve: ServeRemote, loss: Loss) -> None:
+    async def scenario(client: PithosClient, transport: LossyTransport) -> None:
+        await put_many(client, 50)
+        wants = await small_wants(client)
+        for place in range(3):
+            transport.lose(loss, place)
+            found, failed = await fetched(client, wants)
+            assert (len(found), len(failed)) == (50, 0)
 
-    async def main() -> None:
-        with trio.fail_after(60):
-            client, transport = lossy(serve)
-            await client.create_container()
-            await put_all(client, 50)
-            wants = await small_wants(client)
-            for place in range(3):
-                transport.lose(loss, place)
-                found, failed = await fetched(client, wants)
-                assert (len(found), len(failed)) == (50, 0)
-            await client.close()
-
-    trio.run(main)
+    run_through(serve, LossyTransport, scenario)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import trio
 
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.core.subtrees import Guard, guard_of, version_of
@@ -13,38 +10,28 @@ from syncer.errors import ConflictOnRemoteError, UnsafeNameError
 from syncer.ports.remote import Cursor
 from syncer.protocol.extensions.subtree import MAX_OBJECTS
 from syncer.remote.client import Changes, CloudClient
+from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
-    BLOCK,
     META,
-    FakeRemote,
     Loss,
-    MemoryRemote,
+    LossyTransport,
     Remote,
     ServeRemote,
-    lossy,
+    anew,
     must_head,
     path,
     run,
-    serve_process,
+    run_through,
     store,
 )
-from tests.fakes.pithos import FakePithos
 
 INSIDE = ("dir", "dir/a", "dir/a-b", "dir/a/deep", "dir/ü")
 BESIDE = ("dir-", "dir0", "di", "other")
 
 
-@pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
-
-
 @pytest.fixture(params=["memory", "serve"])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
-    found = remotes[request.param]
-    found.new_container()
-    return found
+    return anew(remotes[request.param])
 
 
 async def fill(client: CloudClient) -> None:
@@ -167,8 +154,7 @@ def test_moves_in_a_row_are_told_in_order(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_a_name_too_long_for_the_server_moves_nothing(remotes: dict[str, Remote]) -> None:
-    remotes["serve"].new_container()
+def test_a_name_too_long_for_the_server_moves_nothing(serve: ServeRemote) -> None:
 
     async def scenario(client: CloudClient) -> None:
         await fill(client)
@@ -178,30 +164,22 @@ def test_a_name_too_long_for_the_server_moves_nothing(remotes: dict[str, Remote]
             await client.move_subtree(path("dir"), target, guard(await look(client)))
         assert await client.list_objects() == before
 
-    run(remotes["serve"], scenario)
+    run(serve, scenario)
 
 
 @pytest.mark.parametrize("loss", Loss)
-def test_a_lost_message_leaves_it_in_doubt_and_moves_at_most_once(remotes: dict[str, Remote], loss: Loss) -> None:
-    serve = remotes["serve"]
-    assert isinstance(serve, ServeRemote)
-    serve.new_container()
+def test_a_lost_message_leaves_it_in_doubt_and_moves_at_most_once(serve: ServeRemote, loss: Loss) -> None:
+    async def scenario(client: PithosClient, transport: LossyTransport) -> None:
+        await fill(client)
+        seen = guard(await look(client))
+        transport.lose(loss, 0)
+        with pytest.raises(ConflictOnRemoteError):
+            await client.move_subtree(path("dir"), path("to"), seen)
+        transport.lose(loss, None)
+        now = await look(client)
+        assert ("to/a" in now, "dir/a" in now) == ((False, True) if loss is Loss.BEFORE else (True, False))
 
-    async def main() -> None:
-        with trio.fail_after(60):
-            client, transport = lossy(serve)
-            await client.create_container()
-            await fill(client)
-            seen = guard(await look(client))
-            transport.lose(loss, 0)
-            with pytest.raises(ConflictOnRemoteError):
-                await client.move_subtree(path("dir"), path("to"), seen)
-            transport.lose(loss, None)
-            now = await look(client)
-            assert ("to/a" in now, "dir/a" in now) == ((False, True) if loss is Loss.BEFORE else (True, False))
-            await client.close()
-
-    trio.run(main)
+    run_through(serve, LossyTransport, scenario)
 
 
 def test_a_plain_pithos_has_no_such_thing(remotes: dict[str, Remote]) -> None:
