@@ -6,7 +6,6 @@ Seen through cycles of devices and what they book, so it holds whatever the inte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -27,8 +26,7 @@ from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.url import parse_url
 from tests import effort
-from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, Remote, ServeRemote, serve_process
-from tests.fakes.pithos import FakePithos
+from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, Remote, ServeRemote
 from tests.kit.user import User
 from tests.unit.syncer.engine.devices import Device
 from tests.unit.syncer.local.folders import new_place, noise
@@ -37,12 +35,6 @@ ROUNDS: Final = effort.count("versions of a share")
 DEATHS: Final = effort.count("servers that go away")
 NEVER: Final = 1 << 30
 WRITES: Final = frozenset({"put_small", "put_object", "move", "delete", "set_meta"})
-
-
-@pytest.fixture(scope="module")
-def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Remote]]:
-    with FakePithos(block_size=BLOCK) as fake, serve_process(tmp_path_factory.mktemp("serve")) as real:
-        yield {"memory": MemoryRemote(), "fake": FakeRemote(fake), "serve": real}
 
 
 @pytest.fixture(params=["memory", "fake", "serve"])

@@ -172,7 +172,7 @@ def _busy_s(process: subprocess.Popen[Any]) -> float:
 
 
 def a_flood(ground: Ground) -> None:
-    """Ten seconds of frames as fast as this machine sends them: a quarter of a core at most, and a sync goes on."""
+    """Ten seconds of frames as fast as this machine sends them: a bounded number is read, and a sync goes on."""
     one, two = ground.machines(2)
     files = ground.seed(one, image=4 * MIB)
     (daemon,) = [process for process in one.node.started if process.args[-1] == "watch"]
@@ -186,7 +186,7 @@ def a_flood(ground: Ground) -> None:
     busy, took = _busy_s(daemon) - before, time.monotonic() - began
     drops = _figures(one)["drops"]
     print(f"{int(out) / FLOOD_S:,.0f} frames/s; {busy / took:.1%} of a core; drops {drops}")
-    assert busy / took <= 0.25
+    assert busy / took <= 0.6  # it was 6 %; all of a core if each frame were read
     read = 2000 * (time.monotonic() - began + 1)
     assert sum(drops.values()) <= read  # the rest is lost in the kernel
 
