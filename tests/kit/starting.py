@@ -32,6 +32,7 @@ from typing import Final, NamedTuple, NoReturn
 PROJECT: Final = Path(__file__).parents[2]
 _STREAMS: Final = 3
 _LENGTH_BYTES: Final = 4
+_ADDRESS_BYTES: Final = 100  # of a Unix socket
 _NETWORK: Final = 0x40000000  # CLONE_NEWNET
 _FIELDS_BEFORE, _ARG_START, _ARG_END = 3, 48, 49  # of /proc/PID/stat, proc(5)
 _ROOM: Final = "-" * 4096
@@ -56,6 +57,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
     network: str = "",
+    program: Path = PROJECT,
 ) -> subprocess.CompletedProcess[str]:
     """Run `blocksync` with these arguments to its end, as `subprocess.run` does with all that it says captured.
 
@@ -64,8 +66,10 @@ def run(
         environment: All of it; else this process's.
         folder: The folder it starts in; else this process's.
         network: A file of the network namespace it runs in (/proc/PID/ns/net); empty: this process's.
+        program: The folder with the packages: another release's.
     """
     if _at_start(environment or os.environ) != _at_start(os.environ):
+        assert program == PROJECT
         return _started(arguments, environment, folder, network)
     request = Request(
         [os.fsdecode(argument) for argument in arguments],
@@ -79,7 +83,7 @@ def run(
         tempfile.TemporaryFile("w+", errors="surrogateescape") as err,
         socket.socket(socket.AF_UNIX) as connection,
     ):
-        connection.connect(_starter())
+        connection.connect(_starter(program))
         streams = array.array("i", [nothing.fileno(), out.fileno(), err.fileno()])
         packed = pickle.dumps(request)
         length = len(packed).to_bytes(_LENGTH_BYTES, "big")
@@ -106,15 +110,18 @@ def _started(
 
 
 @cache
-def _starter() -> str:
-    """The address of this process's starter, which ends with it."""
-    address = f"\0blocksync-starting-{os.getpid()}"
+def _starter(program: Path) -> str:
+    """The address of this process's starter of a program, which ends with it."""
+    address = f"\0blocksync-starting-{os.getpid()}-{program}"[:_ADDRESS_BYTES]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
         ours, its = os.pipe()  # nothing is written: its end says that this process has ended
         command = [sys.executable, "-m", "tests.kit.starting", str(its), _ROOM]
-        process = subprocess.Popen(command, stdin=listener, stdout=subprocess.DEVNULL, cwd=PROJECT, pass_fds=[its])
+        environment = {**os.environ, "PYTHONPATH": f"{program}:{PROJECT}"}  # its packages, and these tests
+        process = subprocess.Popen(
+            command, stdin=listener, stdout=subprocess.DEVNULL, cwd=program, env=environment, pass_fds=[its]
+        )
         os.close(its)
     atexit.register(process.wait)
     atexit.register(os.close, ours)
@@ -172,7 +179,7 @@ class _Forker:
 def _load() -> None:
     """All of the program: what a verb would load when it is called, it then finds loaded."""
     for package in _LOADED:
-        for module in pkgutil.walk_packages([str(PROJECT / package)], f"{package}."):
+        for module in pkgutil.walk_packages([str(Path.cwd() / package)], f"{package}."):
             if not module.name.endswith(".__main__"):
                 importlib.import_module(module.name)
 

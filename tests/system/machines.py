@@ -42,6 +42,7 @@ class Machines:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.program = starting.PROJECT  # another release's packages: what is started from then on is that
         self.server: subprocess.Popen[str] | None = None
         self.address = ""
         self.mounts: dict[str, Path] = {}
@@ -53,7 +54,7 @@ class Machines:
 
     def run(self, *arguments: str | Path | bytes, expect: int | None = 0) -> Ended:
         """Run blocksync; `expect=None` accepts every exit code."""
-        result = starting.run(arguments, environment=self.environment)
+        result = starting.run(arguments, environment=self.environment, program=self.program)
         if expect is not None:
             assert result.returncode == expect, (
                 f"{arguments}: exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
@@ -63,12 +64,20 @@ class Machines:
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
         """Start blocksync in the background, to be killed at some point."""
         return subprocess.Popen(
-            [BLOCKSYNC, *arguments],
+            [*self.command, *arguments],
             env=self.environment,
+            cwd=self.program,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             text=True,
         )
+
+    @property
+    def command(self) -> list[str | Path]:
+        """Starts the program from its own folder."""
+        if self.program == starting.PROJECT:
+            return [BLOCKSYNC]
+        return [sys.executable, "-c", "from syncer.cli.main import main; main()"]
 
     def volume(self, name: str, *options: str) -> Path:
         """A mounted volume; returns the mount point."""
@@ -106,9 +115,14 @@ class Machines:
 
     def serve(self, *options: str) -> str:
         """Start the server (again on the same port, if it ran before); returns the container's URL."""
-        command = [BLOCKSYNC, "serve", self.home / "server", "--listen", self.address or "127.0.0.1:0", *options]
+        command = [*self.command, "serve", self.home / "server", "--listen", self.address or "127.0.0.1:0", *options]
         self.server = subprocess.Popen(
-            command, env=self.environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=self.environment,
+            cwd=self.program,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         assert self.server.stdout is not None
         ready = next((line for line in self.server.stdout if "listening on http://" in line), None)
@@ -125,6 +139,15 @@ class Machines:
     def token_file(self) -> Path:
         """The token that the server made for itself."""
         return self.home / "server" / "token"
+
+    def stop_server(self) -> None:
+        """End the server as a service manager does."""
+        assert self.server is not None
+        self.server.terminate()
+        assert self.server.wait(60) == 0
+        assert self.server.stdout is not None
+        self.server.stdout.close()
+        self.server = None
 
     def kill_server(self) -> None:
         """SIGKILL the server."""
