@@ -63,7 +63,7 @@ class Background:
     def stop(self) -> None:
         """End the threads and wait for what they are doing. Idempotent."""
         self._stopping.set()
-        self._seal_queue.kick()
+        self._seal_queue.wanted.set()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -79,7 +79,7 @@ class Background:
     def _give_up(self) -> None:
         """The mount is abandoned: nothing that these threads could do would count any more."""
         self._stopping.set()
-        self._seal_queue.kick()
+        self._seal_queue.wanted.set()
 
     def _commit(self) -> None:
         while not self._stopping.wait(self._config.commit_s):

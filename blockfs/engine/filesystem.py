@@ -86,8 +86,8 @@ class Filesystem:
         self._sealer = Sealer(stores, self._table, reader, self._committer)
         self._seal_queue = SealQueue(stores, self._table, self._sealer)
         room = Room(volume.staging_path, ballast, reserve_bytes=stores.config.reserve_bytes)
-        writer = ContentWriter(stores, self._table, reader, self._flusher, self._seal_queue, room)
-        self.files = Files(stores, self._table, reader, writer, self._flusher, self._sealer)
+        writer = ContentWriter(stores, self._table, reader, self._committer, self._seal_queue, room)
+        self.files = Files(stores, self._table, reader, writer, self._committer, self._flusher, self._sealer)
         self.namespace = Namespace(
             stores.tree,
             self.files,

@@ -11,6 +11,7 @@ from blockfs.tree.overlay import KeyValues
 from blockfs.tree.schema import (
     META_JOURNAL_START,
     META_MOUNT,
+    TOP_INOS,
     FailedFlush,
     Generation,
     Inode,
@@ -62,6 +63,17 @@ class TreeReader:
         for key, _ in self._rows.scan(Table.PARENTS, u64(ino)):
             _, parent, name = split_parent_key(key)
             yield parent, name
+
+    def path_of(self, ino: int) -> bytes | None:
+        """A path of an inode, relative to the root, or within `.snapshots`; None if it has no name."""
+        names: list[bytes] = []
+        while ino not in TOP_INOS:
+            place = next(self.places(ino), None)
+            if place is None:
+                return None
+            ino, name = place
+            names.append(name)
+        return b"/".join(reversed(names))
 
     def symlink_target(self, ino: int) -> bytes | None:
         """What a symlink points to; None if the inode is no symlink."""

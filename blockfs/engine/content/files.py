@@ -12,6 +12,7 @@ from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
+from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, check_sound, failure_of, tell
 from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
@@ -44,6 +45,7 @@ class Files:
         table: FileTable,
         reader: ContentReader,
         writer: ContentWriter,
+        committer: Committer,
         flusher: Flusher,
         sealer: Sealer,
     ) -> None:
@@ -51,6 +53,7 @@ class Files:
         self._table = table
         self._reader = reader
         self._writer = writer
+        self._committer = committer
         self._flusher = flusher
         self._sealer = sealer
         self._resizer = Resizer(stores, table)
@@ -211,7 +214,7 @@ class Files:
                 self._sealer.seal([ino])
         except FlushFailedError as error:
             failure = error
-        self._flusher.commit()
+        self._committer.commit()
         failure = self.failure(ino) or failure
         if failure is not None:
             raise failure

@@ -62,7 +62,7 @@ class ContentReader:
         return self.gather(segments, may_block=may_block)
 
     def resolve(self, ino: int, generations: Sequence[StagedGeneration], offset: int, length: int) -> list[Segment]:
-        """Find the sources of a range, and pin them. Call under the engine's lock; pair it with `gather` or `unpin`.
+        """Find the sources of a range, and pin them. Call under the engine's lock; pair it with `gather`.
 
         Args:
             ino: The file.
@@ -145,13 +145,9 @@ class ContentReader:
                 return self._read(segments[0], may_block=may_block)
             return b"".join([self._read(segment, may_block=may_block) for segment in segments])
         finally:
-            self.unpin(segments)
-
-    def unpin(self, segments: list[Segment]) -> None:
-        """Give up resolved segments without reading."""
-        for segment in segments:
-            if isinstance(segment.source, StagingFile):
-                self._stores.staging.release(segment.source)
+            for segment in segments:
+                if isinstance(segment.source, StagingFile):
+                    self._stores.staging.release(segment.source)
 
     def _read(self, segment: Segment, *, may_block: bool) -> bytes:
         source, start, length = segment

@@ -17,7 +17,7 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
 from blockfs.engine.context import Stores
-from blockfs.engine.durable.flush import Flusher
+from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.space.room import Room
 from blockfs.errors import BlockfsError, FsError, NoSpaceError, QuotaError, WouldBlock
@@ -34,14 +34,14 @@ class ContentWriter:
         stores: Stores,
         table: FileTable,
         reader: ContentReader,
-        flusher: Flusher,
+        committer: Committer,
         seal_queue: SealQueue,
         room: Room,
     ) -> None:
         self._stores = stores
         self._table = table
         self._reader = reader
-        self._flusher = flusher
+        self._committer = committer
         self._seal_queue = seal_queue
         self._room = room
 
@@ -76,7 +76,7 @@ class ContentWriter:
         """Hold writers back while too much is staged, and refuse them when the host is nearly full."""
         table = self._table
         if table.staged_bytes > table.staged_limit_bytes // 2:
-            self._seal_queue.kick()
+            self._seal_queue.wanted.set()
         if not table.has_room(ino, length):
             if not may_block:
                 raise WouldBlock("too much is staged")
@@ -87,7 +87,7 @@ class ContentWriter:
             # What was removed a moment ago gives its room back when that is committed.
             if not may_block:
                 raise WouldBlock("the host is nearly full") from None
-            self._flusher.give_back()
+            self._committer.give_back()
             free_bytes = self._room.check(length)
         if free_bytes is not None:
             table.fit_limit(free_bytes)

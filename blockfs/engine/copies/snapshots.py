@@ -22,9 +22,8 @@ from blockfs.engine.durable.committer import Committer
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.portions import Stop, StoppedError, never, pause_of, work_through
 from blockfs.errors import BlockfsError, FsError
-from blockfs.tree.committed import CommittedView
 from blockfs.tree.reader import TreeReader
-from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind, SnapshotRow
+from blockfs.tree.schema import SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind, SnapshotRow
 from blockfs.tree.waiting import held
 
 
@@ -100,7 +99,8 @@ class Snapshots:
                 raise FsError(errno.ENOENT, f"inode {source} was removed")
             copy = SubtreeCopy(self._stores, view, source, self._new_names.ask, now_ns=None)
             cursor = view.cursor
-            path = path_of(view, source)
+            path = view.path_of(source)
+            assert path is not None, "it has a name"
             with self._removed_on_failure(copy):
                 work_through(self._stores, self._committer, copy.steps(), stop=stop)
                 row = SnapshotRow(
@@ -265,12 +265,3 @@ def snapshots_of(tree: TreeReader) -> Iterator[Snapshot]:
         row = tree.snapshot(ino)
         if row is not None and not name.startswith(UNFINISHED_PREFIX):
             yield Snapshot(name=name, ino=ino, row=row)
-
-
-def path_of(view: CommittedView, ino: int) -> bytes:
-    """A path of an inode with a name, relative to the root; b"" is the root."""
-    names: list[bytes] = []
-    while ino != ROOT_INO:
-        ino, name = next(view.places(ino))
-        names.append(name)
-    return b"/".join(reversed(names))

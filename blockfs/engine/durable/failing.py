@@ -23,8 +23,7 @@ from blockfs.engine.durable.failures import Failures
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
-from blockfs.tree.reader import TreeReader
-from blockfs.tree.schema import TOP_INOS, Kind
+from blockfs.tree.schema import Kind
 
 _NAMED_RUNS: Final = 3  # in a message
 
@@ -46,18 +45,6 @@ class FlushFailedError(HostIoError):
         super().__init__(message)
 
 
-def path_of(tree: TreeReader, ino: int) -> bytes | None:
-    """A path of an inode, relative to the root; None if it has no name."""
-    names: list[bytes] = []
-    while ino not in TOP_INOS:
-        place = next(tree.places(ino), None)
-        if place is None:
-            return None
-        ino, name = place
-        names.append(name)
-    return b"/".join(reversed(names))
-
-
 def failure_of(stores: Stores, state: FileState, *, reading: bool = False) -> FlushFailedError:
     """The error that names a file and its failed ranges. Under the engine's lock.
 
@@ -68,7 +55,7 @@ def failure_of(stores: Stores, state: FileState, *, reading: bool = False) -> Fl
     """
     failures = state.failures
     assert failures is not None
-    path = path_of(stores.tree, state.ino)
+    path = stores.tree.path_of(state.ino)
     where = f"inode {state.ino}, which has no name" if path is None else shown(path)
     runs = list(failures.pages.extents())
     code = errno.EIO if reading else failures.code

@@ -107,14 +107,6 @@ class Flusher:
         if failure is not None:
             raise failure
 
-    def commit(self) -> None:
-        """Make all published changes durable; see `Committer.commit`."""
-        self._committer.commit()
-
-    def give_back(self) -> None:
-        """Give the host the room of what was removed; see `Committer.give_back`."""
-        self._committer.give_back()
-
     def _flush(self, state: FileState, *, publishes: bool, pace: Callable[[], None] | None = None) -> None:
         with state.publishing:
             failure = self._flush_alone(state, publishes=publishes, pace=pace)

@@ -24,7 +24,7 @@ class SealQueue:
     """The files of one mount that wait to be sealed. Thread-safe.
 
     Attributes:
-        wanted: Set when there is something to seal before it is quiet.
+        wanted: Set when there is something to seal before it is quiet: wakes the background threads.
     """
 
     def __init__(self, stores: Stores, table: FileTable, sealer: Sealer) -> None:
@@ -35,10 +35,6 @@ class SealQueue:
         self._choosing = threading.Lock()
         self._claimed: set[int] = set()
         self._failure: BlockfsError | None = None
-
-    def kick(self) -> None:
-        """Wake the background threads: much is staged."""
-        self.wanted.set()
 
     def seal_due(self) -> bool:
         """Seal one group of files that are quiet, or, when more than half of the limit is staged, the quietest ones.
@@ -112,7 +108,7 @@ class SealQueue:
         """
         while not self._table.has_room(ino, length):
             if self._stores.config.background:
-                self.kick()
+                self.wanted.set()
                 with self._table.drained:
                     if not self._table.has_room(ino, length):
                         self._table.drained.wait(timeout=0.5)

@@ -50,14 +50,11 @@ from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.frames import FrameType
 from syncer.peer.wire.keys import EpochKeys, epoch_of, nearby_epoch
 
-HOLD_MOST_S: Final = 0.020
-HOLD_TRIPS: Final = 4
 DISCOVERY_S: Final = 1.0  # while somebody is there, so often a question asks also those who have nothing
 HASTEN_S: Final = 1.0  # so often, at most, all is asked again because somebody came
 BROADCASTS: Final = 8  # frames of one flush; with more wants than that connected peers are asked over their connections
 _QID_BYTES: Final = 4
 _WHOHAS_BYTES: Final = 8  # of a question's body before its tokens
-_SMOOTH: Final = 8  # weight of the past in the mean time of a trip, as TCP's
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +110,6 @@ class Session:
         self._hellos = hellos()
         self._questions = Questions()
         self._shares: dict[str, _Share] = {}
-        self._trip_s: float | None = None
 
     # --- shares and links
 
@@ -184,13 +180,6 @@ class Session:
         """A connected peer said that it has these (HAVER, HAVE). Returns those that are wanted."""
         state = self._shares.get(share)
         return state.asking.offered(ids, peer) if state is not None else ()
-
-    def hold_s(self, share: str, now: float) -> float:
-        """How long the server waits for answers with what is beyond its first window: 0 if nobody was heard lately."""
-        state = self._shares.get(share)
-        if state is None or not state.neighbours.anybody(now):
-            return 0.0
-        return HOLD_MOST_S if self._trip_s is None else min(HOLD_MOST_S, HOLD_TRIPS * self._trip_s)
 
     # --- peers and connections
 
@@ -343,7 +332,7 @@ class Session:
             return self._drop(Drop.QUESTION)
         if answer.count != len(question.ids) or not question.take_answer(peer):
             return self._drop(Drop.QUESTION)
-        self._took(now - question.at_s)
+        self.counters.took(now - question.at_s)
         near = tuple(filter(is_near, answer.addresses))
         state.neighbours.reachable(peer, near, answer.port, answer.load)
         addresses = self.standing.open(near, link, now)
@@ -444,10 +433,6 @@ class Session:
         if neighbour is None or not neighbour.addresses or state.neighbours.is_connected(peer):
             return True
         return bool(self.standing.open(neighbour.addresses, neighbour.link, now))
-
-    def _took(self, seconds: float) -> None:
-        self.counters.took(seconds)
-        self._trip_s = seconds if self._trip_s is None else self._trip_s + (seconds - self._trip_s) / _SMOOTH
 
     def _drop(self, why: Drop) -> list[Action]:
         self.counters.drops[why] += 1

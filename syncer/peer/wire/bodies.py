@@ -39,9 +39,8 @@ from typing import Final
 
 import msgspec
 
-from syncer.peer.wire.carrier import Carrier
 from syncer.peer.wire.drops import Drop
-from syncer.peer.wire.frames import BUCKETS, FrameType, body_bound, bucket, padded
+from syncer.peer.wire.frames import BUCKETS, FrameType, bucket, padded
 from syncer.peer.wire.keys import SENDER_BYTES
 
 TOKEN_BYTES: Final = 8
@@ -192,12 +191,6 @@ _READERS: Final = {
 def decode_body(kind: FrameType, body: bytes) -> Body | Drop:
     """Read the body of a frame of this type, as `frames.open_body` returned it."""
     return _READERS[kind](body)
-
-
-def max_tokens(mtu: int, carrier: Carrier) -> int:
-    """How many tokens one question holds on this link: 179 on Ethernet of 1500 bytes. 0: the link can't be used."""
-    bound = body_bound(mtu, carrier)
-    return min(MAX_TOKENS, (bound - _WHOHAS.size) // TOKEN_BYTES) if bound >= BUCKETS[0] else 0
 
 
 def bitmap_of(held: Iterable[bool]) -> bytes:

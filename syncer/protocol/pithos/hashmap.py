@@ -127,11 +127,6 @@ def decode_ids(body: bytes) -> list[BlockId]:
     return [BlockId(joined[at : at + ID_SIZE]) for at in range(0, len(joined), ID_SIZE)]
 
 
-def split_blocks(body: bytes, block_size: int) -> list[bytes]:
-    """Cut the body of a block POST: blocks of `block_size` bytes, the last may be shorter."""
-    return [body[at : at + block_size] for at in range(0, len(body), block_size)]
-
-
 def join_blocks(blocks: Iterable[bytes], block_size: int) -> bytes:
     """Concatenate blocks to the body of a block POST.
 

@@ -163,7 +163,7 @@ def test_a_bug_in_any_worker_ends_the_mount_and_not_the_thread_alone(
     filesystem = Filesystem.open(path, eager)
     struck = threading.Event()
     filesystem.fatal.listen(struck.set)
-    filesystem._seal_queue.kick()
+    filesystem._seal_queue.wanted.set()
     assert struck.wait(PATIENCE_S)
     with pytest.raises(AbandonedError, match=f"BugError in {name}"):
         filesystem.close()

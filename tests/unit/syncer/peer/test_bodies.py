@@ -15,11 +15,9 @@ from syncer.peer.wire.bodies import (
     WhoHas,
     bitmap_of,
     decode_body,
-    max_tokens,
     positions,
     usable,
 )
-from syncer.peer.wire.carrier import Carrier
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.frames import BUCKETS, FrameType
 
@@ -191,21 +189,6 @@ def test_what_is_read_from_a_damaged_body_is_written_the_same(body: Body, data: 
         assert again is not None
         assert again == written[: len(again)]
         assert not any(written[len(again) :])
-
-
-@pytest.mark.parametrize(
-    ("mtu", "carrier", "most"),
-    [
-        (1500, Carrier.ETHERNET, 179),
-        (9000, Carrier.ETHERNET, 179),
-        (1400, Carrier.ETHERNET, 166),
-        (1500, Carrier.UDP6, 173),
-        (1500, Carrier.UDP4, 175),
-        (150, Carrier.UDP4, 0),
-    ],
-)
-def test_a_question_holds_as_many_tokens_as_its_link_has_room_for(mtu: int, carrier: Carrier, most: int) -> None:
-    assert max_tokens(mtu, carrier) == most
 
 
 @given(st.lists(st.booleans(), max_size=179))
