@@ -58,7 +58,6 @@ class GcResult(msgspec.Struct, frozen=True, kw_only=True):
         epoch: The epoch that it began.
         blocks_checked: Rows looked at.
         blocks_removed: Rows deleted.
-        bytes_removed: Their canonical bytes.
         bytes_freed: Bytes given back to the host filesystem.
         segments_removed: Segments unlinked.
     """
@@ -66,7 +65,6 @@ class GcResult(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     blocks_checked: int
     blocks_removed: int
-    bytes_removed: int
     bytes_freed: int
     segments_removed: int
 
@@ -204,7 +202,7 @@ def _collect(
     for ids in blocks.pins.all():
         marks.add(ids)
     places = FreedPlaces(blocks.index)
-    checked, removed, removed_bytes = _sweep(blocks, places, marks, epoch, stop)
+    checked, removed = _sweep(blocks, places, marks, epoch, stop)
     with blocks.index.writing() as txn:
         blocks.index.set_number(txn, b"swept", epoch)
         blocks.index.set_number(txn, b"collected", appended)
@@ -219,7 +217,6 @@ def _collect(
         epoch=epoch,
         blocks_checked=checked,
         blocks_removed=removed,
-        bytes_removed=removed_bytes,
         bytes_freed=freed + settled.bytes_freed + repacked,
         segments_removed=segments_removed,
     )
@@ -241,9 +238,9 @@ def _advance(blocks: BlockDirectory) -> tuple[int, int, int]:
 
 def _sweep(
     blocks: BlockDirectory, places: FreedPlaces, marks: Marks, epoch: int, stop: Callable[[], bool]
-) -> tuple[int, int, int]:
-    """Delete unmarked rows of older epochs in short transactions; returns rows checked, removed, and their bytes."""
-    checked = removed = removed_bytes = 0
+) -> tuple[int, int]:
+    """Delete unmarked rows of older epochs in short transactions; returns rows checked and removed."""
+    checked = removed = 0
 
     def unmarked() -> Iterator[bytes]:
         nonlocal checked
@@ -259,8 +256,7 @@ def _sweep(
             rows = blocks.index.remove_older(txn, batch, epoch)  # looks again: a put or pin may have raised an epoch
             places.add(txn, rows)
         removed += len(rows)
-        removed_bytes += sum(row.length for row in rows)
-    return checked, removed, removed_bytes
+    return checked, removed
 
 
 def _check(stop: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.durable.flush import Flusher
-from blockfs.engine.durable.recovery import Recovered, recover
+from blockfs.engine.durable.recovery import recover
 from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import EngineLock, Fatal
@@ -52,7 +52,6 @@ class Filesystem:
     Attributes:
         volume: What it is.
         read_only: Nothing of it may be changed, nor sealed or collected.
-        recovered: What the mount found staged.
         tree: For committed views; changes go through the parts below.
         blocks: The block directory.
         clock: For times of change; a front-end tells it what the kernel has stamped.
@@ -79,7 +78,7 @@ class Filesystem:
         self.clock = stores.clock
         self.priority = stores.priority
         self._table = FileTable(stores)
-        self.recovered: Recovered = recover(stores, self._table, was_clean=was_clean)
+        recover(stores, self._table, was_clean=was_clean)
         self._committer = Committer(stores, ballast)
         self._flusher = Flusher(stores, self._table, self._committer)
         reader = ContentReader(stores, self._table)

@@ -273,23 +273,6 @@ class StateDB:
             raw = txn.get(NID_KEY.pack(nid), db=self._tables["base"])
             return decode_row(nid, bytes(raw)) if raw is not None else None
 
-    def find(self, *, parent: Nid, name: bytes) -> list[Nid]:
-        """Base rows in a slot; more than one only after a crash."""
-        return self._found("by-path", NID_KEY.pack(parent) + name)
-
-    def find_inode(self, tag: LocalTag) -> list[Nid]:
-        """Base rows with this inode: one, or several hard links."""
-        return self._found("by-inode", inode_key(tag))
-
-    def find_uuid(self, uuid: str) -> list[Nid]:
-        """Base rows with this remote uuid."""
-        return self._found("by-uuid", uuid_key(uuid))
-
-    def _found(self, index: str, key: bytes) -> list[Nid]:
-        with self._read() as txn:
-            cursor = txn.cursor(db=self._tables[index])
-            return [Nid(NID_KEY.unpack(raw)[0]) for raw in cursor.iternext_dup()] if cursor.set_key(key) else []
-
     def record(
         self,
         changes: Iterable[BaseChange],

@@ -250,19 +250,10 @@ class StagingDirectory:
             HostIoError: The host failed, now or at an earlier sync of this file.
         """
         self._checkpoint("staging.fdatasync")
-        if file.failed:
-            raise HostIoError(f"staged data of inode {file.key[0]} could not be written to the host's disk")
-        with self.using(file) as fd:
-            try:
-                with translated("staging"):
-                    if pace is not None:
-                        _write_back(fd, pace)
-                    os.fdatasync(fd)
-            except BlockfsError:
-                # The kernel marks pages clean after a failed write-back, also for want of space (on a thin disk, say):
-                # the next fdatasync would lie.
-                file.failed = True
-                raise
+        with self._unfailed(file) as fd:
+            if pace is not None:
+                _write_back(fd, pace)
+            os.fdatasync(fd)
 
     def check(self, file: StagingFile) -> None:
         """Learn whether the kernel, writing back on its own, failed to write pages of a file. Writes nothing.
@@ -271,13 +262,20 @@ class StagingDirectory:
             NoSpaceError: It found no room.
             HostIoError: The host failed, now or at an earlier sync of this file.
         """
+        with self._unfailed(file) as fd:
+            check_written(fd)
+
+    @contextlib.contextmanager
+    def _unfailed(self, file: StagingFile) -> Iterator[int]:
         if file.failed:
             raise HostIoError(f"staged data of inode {file.key[0]} could not be written to the host's disk")
         with self.using(file) as fd:
             try:
                 with translated("staging"):
-                    check_written(fd)
+                    yield fd
             except BlockfsError:
+                # The kernel marks pages clean after a failed write-back, also for want of space (on a thin disk, say):
+                # the next fdatasync would lie.
                 file.failed = True
                 raise
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from itertools import groupby
 from operator import attrgetter
 
-import msgspec
-
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.context import Stores
@@ -21,23 +19,7 @@ from blockfs.tree.schema import Generation, Kind
 from blockfs.tree.store import Tree
 
 
-class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a mount found.
-
-    Attributes:
-        files: Files with staged data.
-        staged_bytes: Bytes in their staged pages.
-        removed: Superfluous staging files.
-        orphans: Inodes without a name that were removed.
-    """
-
-    files: int
-    staged_bytes: int
-    removed: int
-    orphans: int
-
-
-def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
+def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> None:
     """Bring back staged data and remove what a crash has left. Commits.
 
     Args:
@@ -50,7 +32,7 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
         NoSpaceError: The host is full.
     """
     tree = stores.tree
-    orphans = remove_orphans(tree)
+    remove_orphans(tree)
     named = list(tree.all_generations())
     for generation in named:
         _check_owner(stores, generation)
@@ -64,22 +46,20 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> Recovered:
     tree.commit()
     # Only after that commit: an orphan's generations were still named before it.
     known = {(one.ino, one.range_index, one.generation) for one in tree.all_generations()}
-    superfluous = [] if stores.config.read_only else [key for key in stores.staging.names() if key not in known]
-    for key in superfluous:
-        stores.staging.unlink(key)
+    if not stores.config.read_only:
+        for key in stores.staging.names():
+            if key not in known:
+                stores.staging.unlink(key)
     for ino in staged:
         table.settle(table.get(ino))
-    return Recovered(files=len(staged), staged_bytes=table.staged_bytes, removed=len(superfluous), orphans=len(orphans))
 
 
-def remove_orphans(tree: Tree) -> list[int]:
-    """Remove the inodes that lost their last name while they were in use; returns them. Nobody uses one yet."""
-    orphans = list(tree.orphans())
-    for ino in orphans:
+def remove_orphans(tree: Tree) -> None:
+    """Remove the inodes that lost their last name while they were in use. Nobody uses one yet."""
+    for ino in list(tree.orphans()):
         if tree.inode(ino) is not None:
             tree.remove_inode(ino)
         tree.remove_orphan(ino)
-    return orphans
 
 
 def _check_owner(stores: Stores, generation: Generation) -> None:

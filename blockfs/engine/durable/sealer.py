@@ -89,11 +89,7 @@ class Sealer:
         """
         with self._stores.lock:
             states = [self._table.get(ino) for ino in sorted(inos)]
-        failures: list[BlockfsError] = []
-        for group in groups(states):
-            failures += self.seal_group(group, spliced)
-        if failures:
-            raise failures[0]
+        self._seal_states(states, spliced)
 
     def seal_all(self, stop: Stop = never) -> None:
         """Seal every file.
@@ -115,11 +111,14 @@ class Sealer:
             NoSpaceError: See `seal`.
             BlockfsError: See `seal`.
         """
+        self._seal_states(self._existing(inos), None, stop)
+
+    def _seal_states(self, states: list[FileState], spliced: Spliced | None, stop: Stop = never) -> None:
         failures: list[BlockfsError] = []
         pause = pause_of(stop)
-        for group in groups(self._existing(inos)):
+        for group in groups(states):
             pause()
-            failures += self.seal_group(group)
+            failures += self.seal_group(group, spliced)
         if failures:
             raise failures[0]
 

@@ -268,7 +268,7 @@ def test_orphans_of_a_crash_are_removed_at_mount(world: World) -> None:
     world.tree = Tree.open(world.path)
     world.tree.begin_mount()
     world.namespace = make_namespace(world.path, world.tree, world.files, world.now)
-    assert remove_orphans(world.tree) == [file.ino, directory.ino]
+    remove_orphans(world.tree)
     world.tree.commit()
     with world.tree.committed() as view:
         assert [inode.ino for inode in view.inodes()] == [ROOT_INO, kept.ino, SNAPSHOTS_INO]

@@ -19,6 +19,7 @@ from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpa
 from syncer.state.schema import KnownContent, Problem
 from syncer.state.statedb import NIDS_AT_ONCE, StateDB
 from tests.unit.syncer.core.trees import content, file, folder, local_tag, remote_tag
+from tests.unit.syncer.state.indexes import at, with_inode, with_uuid
 
 SMALL = 1 << 22  # bytes of address space: tests stay below
 
@@ -62,14 +63,14 @@ def test_what_was_recorded_is_there_after_reopening(path: str, state: StateDB) -
 
 def test_the_indexes_follow_the_rows(state: StateDB) -> None:
     state.record([row(1, "a"), row(2, "b", inode=1)])
-    assert state.find(parent=Nid(0), name=b"a") == [1]
-    assert state.find_inode(local_tag(1)) == [1, 2]
-    assert state.find_uuid("u2") == [2]
+    assert at(state, Nid(0), b"a") == [1]
+    assert with_inode(state, local_tag(1)) == [1, 2]
+    assert with_uuid(state, "u2") == [2]
     state.record([replace(row(1, "moved"), local=local_tag(50)), Forgotten(nid=Nid(2))])
-    assert state.find(parent=Nid(0), name=b"a") == []
-    assert state.find(parent=Nid(0), name=b"moved") == [1]
-    assert state.find_inode(local_tag(1)) == []
-    assert state.find_uuid("u2") == []
+    assert at(state, Nid(0), b"a") == []
+    assert at(state, Nid(0), b"moved") == [1]
+    assert with_inode(state, local_tag(1)) == []
+    assert with_uuid(state, "u2") == []
 
 
 def test_a_listing_is_held_against_the_rows(state: StateDB) -> None:
@@ -138,7 +139,7 @@ def test_relinking_forgets_both_sides(state: StateDB) -> None:
     state.record([row(1, "a")], meta={"url": b"u"})
     state.clear()
     assert len(state.load_base()) == 0
-    assert state.find(parent=Nid(0), name=b"a") == []
+    assert at(state, Nid(0), b"a") == []
     assert state.meta_get("url") == b"u"
 
 
@@ -247,7 +248,7 @@ def test_rows_of_directories_have_no_content(state: StateDB) -> None:
     made = BaseRow(nid=Nid(1), node=folder("d"), local=None, remote=None)
     state.record([made])
     assert state.load_base().rows[Nid(1)] == made
-    assert state.find_inode(local_tag(0)) == []
+    assert with_inode(state, local_tag(0)) == []
 
 
 def test_a_state_of_another_user_is_not_called_missing(tmp_path: Path) -> None:
@@ -308,7 +309,7 @@ def test_a_subtree_is_told_in_byte_order_and_gets_its_new_versions(state: StateD
         assert tag is not None
         expected = known if nid not in versions else replace(known, remote=replace(tag, version=versions[nid]))
         assert after.rows[nid] == expected
-        assert state.find_uuid(tag.uuid) == [nid]
+        assert with_uuid(state, tag.uuid) == [nid]
 
 
 def test_a_row_below_itself_has_an_end(state: StateDB) -> None:

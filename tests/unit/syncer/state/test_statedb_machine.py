@@ -15,6 +15,7 @@ from syncer.core.planner.outcome import BaseChange, Forgotten
 from syncer.state.statedb import StateDB
 from tests import effort, strategies
 from tests.unit.syncer.core.trees import local_tag, remote_tag
+from tests.unit.syncer.state.indexes import at, with_inode, with_uuid
 
 _few_nids = st.integers(1, 12).map(Nid)
 _few = st.integers(1, 4)
@@ -97,12 +98,12 @@ class Machine(RuleBasedStateMachine):
     def the_indexes_agree(self) -> None:
         for number in range(1, 5):
             inode = sorted(nid for nid, row in self.rows.items() if row.local == local_tag(number))
-            assert self.state.find_inode(replace(local_tag(number), size_bytes=9)) == inode
+            assert with_inode(self.state, replace(local_tag(number), size_bytes=9)) == inode
             uuid = sorted(nid for nid, row in self.rows.items() if row.remote == remote_tag(number))
-            assert self.state.find_uuid(f"u{number}") == uuid
+            assert with_uuid(self.state, f"u{number}") == uuid
         for row in self.rows.values():
             there = sorted(nid for nid, other in self.rows.items() if other.node.slot == row.node.slot)
-            assert self.state.find(parent=row.node.parent, name=row.node.name) == there
+            assert at(self.state, row.node.parent, row.node.name) == there
 
 
 TestMachine = Machine.TestCase
