@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,7 @@ class Sync:
     """The command line against one server, with its own XDG folders and a container per test.
 
     Attributes:
+        account: Whose token it has.
         out: stdout of the last command.
         err: stderr of the last command.
     """
@@ -52,13 +54,14 @@ class Sync:
     address: str
     token_file: Path
     capsys: pytest.CaptureFixture[str]
+    account: str = "default"
     container: str = field(default_factory=lambda: uuid.uuid4().hex)
     out: str = ""
     err: str = ""
 
     @property
     def url(self) -> str:
-        return f"pithos+{self.address}/v1/default/{self.container}"
+        return f"pithos+{self.address}/v1/{self.account}/{self.container}"
 
     def __call__(self, *arguments: str | Path | bytes, expect: int = 0) -> list[dict[str, Any]]:
         """Run a command; returns the JSON lines of its stdout, if it printed some."""
@@ -140,3 +143,48 @@ def deleted_and_replaced(sync: Sync, roots: tuple[Path, Path]) -> None:
     for root in roots:
         sync.reconcile(root)
     assert content(second) == {"d": "folder", "d/edited": b"version 2 of it"}
+
+
+def set_home(home: Path, monkeypatch: pytest.MonkeyPatch, token: str | None = None) -> None:
+    """The XDG folders of commands that run in this process, and the token in their environment."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.delenv("BLOCKSYNC_TOKEN", raising=False)
+    if token is not None:
+        monkeypatch.setenv("BLOCKSYNC_TOKEN", token)
+
+
+@contextmanager
+def mounted(home: Path, *names: str, options: Mapping[str, Sequence[str]] = {}) -> Iterator[list[Path]]:
+    """New volumes `volume-NAME`, with these options of `init`, mounted at NAME; unmounted again if they still are."""
+    points = [home / name for name in names]
+    for point in points:
+        point.mkdir()
+        command("init", home / f"volume-{point.name}", *options.get(point.name, ()))
+        command("mount", home / f"volume-{point.name}", point)
+    yield points
+    for point in points:
+        if os.path.ismount(point):
+            command("umount", point)
+
+
+def clear(root: Path) -> None:
+    """Remove all that is in a root."""
+    for path in root.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def linked(sync: Sync, roots: Sequence[Path], *options: str) -> Iterator[tuple[Path, ...]]:
+    """Roots of the container; unlinked and empty again afterwards."""
+    for root in roots:
+        sync("link", root, sync.url, "--token-file", sync.token_file, *options)
+    try:
+        yield tuple(roots)
+    finally:
+        for root in roots:
+            sync("unlink", root)
+            clear(root)

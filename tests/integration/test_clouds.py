@@ -13,7 +13,7 @@ from syncer.protocol.astakos import Access
 from syncer.remote.kamaki import discovery
 from tests.fakes.pithos import FakePithos
 from tests.integration.live_server import server_in_thread
-from tests.integration.syncing import Sync, content
+from tests.integration.syncing import Sync, content, set_home
 
 TLS = Path(__file__).parents[1] / "fakes" / "tls"
 
@@ -26,8 +26,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def sync(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KAMAKI_CONFIG", raising=False)
     monkeypatch.delenv("BLOCKSYNC_TOKEN", raising=False)

@@ -15,28 +15,28 @@ LONG = "n" * 250 + ".img"
 
 @pytest.mark.parametrize("name", ["d/report.txt", f"d/{LONG}"])
 def test_a_conflict_is_listed_with_who_when_and_whether_it_still_matters(
-    commands: Sync, roots: tuple[Path, Path], name: str
+    sync: Sync, roots: tuple[Path, Path], name: str
 ) -> None:
     _, second = roots
-    copy = in_conflict(commands, roots, name)
+    copy = in_conflict(sync, roots, name)
     for root in roots:
-        (line,) = commands("conflicts", root, "--json")
+        (line,) = sync("conflicts", root, "--json")
         assert (line["root"], line["path"], line["original"]) == (str(root), f"d/{copy.name}", name)
         assert (line["size_bytes"], line["original_size_bytes"], line["differs"]) == (16, 12, True)
         assert re.fullmatch(r"\d{8}T\d{6}Z", line["utc"])
         assert line["host"] in copy.name
-    assert len(commands("conflicts", "--json")) == 2
-    commands("conflicts", second)
-    assert copy.name in commands.out
+    assert len(sync("conflicts", "--json")) == 2
+    sync("conflicts", second)
+    assert copy.name in sync.out
     (second / name).write_bytes(b"mine, and longer")
-    assert commands("conflicts", second, "--json")[0]["differs"] is False
+    assert sync("conflicts", second, "--json")[0]["differs"] is False
     (second / name).unlink()
-    (line,) = commands("conflicts", second, "--json")
+    (line,) = sync("conflicts", second, "--json")
     assert (line["original"], line["differs"]) == (None, None)
     copy.unlink()
-    assert commands("conflicts", second, "--json") == []
-    commands("conflicts", second)
-    assert commands.err == "no conflict copies\n"
+    assert sync("conflicts", second, "--json") == []
+    sync("conflicts", second)
+    assert sync.err == "no conflict copies\n"
 
 
 @pytest.mark.parametrize(
@@ -45,74 +45,74 @@ def test_a_conflict_is_listed_with_who_when_and_whether_it_still_matters(
 )
 @pytest.mark.parametrize("by_original", [False, True])
 def test_one_version_is_taken_and_the_other_is_in_the_trash_everywhere(
-    commands: Sync, roots: tuple[Path, Path], take: str, kept: bytes, given_up: bytes, by_original: bool
+    sync: Sync, roots: tuple[Path, Path], take: str, kept: bytes, given_up: bytes, by_original: bool
 ) -> None:
     first, second = roots
-    copy = in_conflict(commands, roots)
-    commands("resolve", second / "d/report.txt" if by_original else copy, "--take", take)
+    copy = in_conflict(sync, roots)
+    sync("resolve", second / "d/report.txt" if by_original else copy, "--take", take)
     assert content(second) == {"d": "folder", "d/report.txt": kept}
-    (gone,) = commands("trash", "ls", second, "--json")[:1]
+    (gone,) = sync("trash", "ls", second, "--json")[:1]
     assert gone["path"] == ("d/report.txt" if take == "local" else f"d/{copy.name}")
     for root in (second, first):
-        commands.reconcile(root)
+        sync.reconcile(root)
     assert content(first) == content(second) == {"d": "folder", "d/report.txt": kept}
     for root in roots:
         assert given_up in [path.read_bytes() for path in (root / ".blocksync/trash").glob("*/item")]
-    assert commands("conflicts", "--json") == []
-    commands.at_rest(*roots)
+    assert sync("conflicts", "--json") == []
+    sync.at_rest(*roots)
 
 
-def test_both_versions_can_stay_as_ordinary_files(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_both_versions_can_stay_as_ordinary_files(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
-    copy = in_conflict(commands, roots)
+    copy = in_conflict(sync, roots)
     name = parse_conflict_name(copy.name.encode())
     assert name is not None
     (second / f"d/report ({name.host} {name.utc}).txt").write_bytes(b"in the way")
-    commands("resolve", copy, "--take", "both")
+    sync("resolve", copy, "--take", "both")
     for root in (second, first):
-        commands.reconcile(root)
+        sync.reconcile(root)
     assert content(first) == content(second) == {
         "d": "folder",
         "d/report.txt": b"the server's",
         f"d/report ({name.host} {name.utc}).txt": b"in the way",
         f"d/report ({name.host} {name.utc} 2).txt": b"mine, and longer",
     }  # fmt: skip
-    assert commands("conflicts", "--json") == []
+    assert sync("conflicts", "--json") == []
 
 
 def test_a_copy_whose_original_is_gone_can_have_the_name_but_not_be_given_up(
-    commands: Sync, roots: tuple[Path, Path]
+    sync: Sync, roots: tuple[Path, Path]
 ) -> None:
     _, second = roots
-    copy = in_conflict(commands, roots)
+    copy = in_conflict(sync, roots)
     (second / "d/report.txt").unlink()
-    commands("resolve", copy, "--take", "remote", expect=2)
-    assert "the only version left" in commands.err
-    commands("resolve", copy, "--take", "local")
+    sync("resolve", copy, "--take", "remote", expect=2)
+    assert "the only version left" in sync.err
+    sync("resolve", copy, "--take", "local")
     assert content(second) == {"d": "folder", "d/report.txt": b"mine, and longer"}
 
 
-def test_what_is_no_conflict_is_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_what_is_no_conflict_is_refused(sync: Sync, roots: tuple[Path, Path]) -> None:
     _, second = roots
-    copy = in_conflict(commands, roots)
+    copy = in_conflict(sync, roots)
     (second / "other").write_bytes(b"")
-    commands("resolve", second / "other", "--take", "local", expect=10)
-    commands("resolve", second / "not there", "--take", "local", expect=10)
-    commands("resolve", copy, expect=2)
-    commands("resolve", copy, "--take", "mine", expect=2)
+    sync("resolve", second / "other", "--take", "local", expect=10)
+    sync("resolve", second / "not there", "--take", "local", expect=10)
+    sync("resolve", copy, expect=2)
+    sync("resolve", copy, "--take", "mine", expect=2)
     other = copy.with_name(copy.name.replace(")", " 2)"))
     other.write_bytes(b"a second copy")
-    commands("resolve", second / "d/report.txt", "--take", "local", expect=2)
-    assert "name one" in commands.err
+    sync("resolve", second / "d/report.txt", "--take", "local", expect=2)
+    assert "name one" in sync.err
     folder = copy.with_name(copy.name.replace(")", " 3)"))
     folder.mkdir()
     (folder / "inner").write_bytes(b"kept")
-    commands("resolve", folder, "--take", "remote", expect=2)
-    assert "is a folder" in commands.err
+    sync("resolve", folder, "--take", "remote", expect=2)
+    assert "is a folder" in sync.err
     assert (folder / "inner").read_bytes() == b"kept"
 
 
-def test_links_and_equal_sizes_are_compared_by_what_they_hold(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_links_and_equal_sizes_are_compared_by_what_they_hold(sync: Sync, roots: tuple[Path, Path]) -> None:
     _, second = roots
     mark = " (conflict pc 20260101T000000Z 0123ab)"
     (second / "link").symlink_to("one")
@@ -121,6 +121,6 @@ def test_links_and_equal_sizes_are_compared_by_what_they_hold(commands: Sync, ro
     (second / f"file{mark}").write_bytes(b"a" * 2_999_999 + b"b")
     (second / "same").write_bytes(b"a")
     (second / f"same{mark}").write_bytes(b"a")
-    commands.reconcile(second)
-    found = {line["original"]: line["differs"] for line in commands("conflicts", second, "--json")}
+    sync.reconcile(second)
+    found = {line["original"]: line["differs"] for line in sync("conflicts", second, "--json")}
     assert found == {"link": True, "file": True, "same": False}

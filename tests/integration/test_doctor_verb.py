@@ -32,68 +32,68 @@ def everything(*folders: Path) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def test_all_is_well_and_nothing_is_changed(commands: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
+def test_all_is_well_and_nothing_is_changed(sync: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = roots
     (first / "d").mkdir()
-    commands.reconcile(first)
+    sync.reconcile(first)
     before = everything(first, tmp_path / "state")
-    found = checked(commands, first)
+    found = checked(sync, first)
     assert everything(first, tmp_path / "state") == before
     for subject in ("kernel", "root", "filesystem", "names", "state", "server", "clock", "inotify watches"):
         assert found[subject]["level"] == "ok", found[subject]
         assert found[subject]["remedy"] == ""
     assert "1 nodes, last cycle ended with 0" in found["state"]["text"]
-    commands("doctor")
-    assert f"{first}: server: reachable, the token is valid" in commands.out
+    sync("doctor")
+    assert f"{first}: server: reachable, the token is valid" in sync.out
 
 
-def test_before_the_first_cycle_all_is_well_too(commands: Sync, roots: tuple[Path, Path]) -> None:
-    assert "never reconciled" in checked(commands, roots[0])["state"]["text"]
+def test_before_the_first_cycle_all_is_well_too(sync: Sync, roots: tuple[Path, Path]) -> None:
+    assert "never reconciled" in checked(sync, roots[0])["state"]["text"]
 
 
 def test_a_server_that_is_away_or_refuses_the_token_or_has_another_container(
-    commands: Sync, roots: tuple[Path, Path]
+    sync: Sync, roots: tuple[Path, Path]
 ) -> None:
     first, _ = roots
-    commands.reconcile(first)
+    sync.reconcile(first)
     record, token = linked(first).record, linked(first).token()
     import msgspec  # noqa: PLC0415
 
     registry = Registry(os.environ)
     registry.write(record, "wrong")
-    assert "link" in checked(commands, first, expect=3)["server"]["remedy"]
+    assert "link" in checked(sync, first, expect=3)["server"]["remedy"]
     registry.write(msgspec.structs.replace(record, url=record.url + "2"), token)
-    assert "does not exist" in checked(commands, first, expect=3)["server"]["text"]
+    assert "does not exist" in checked(sync, first, expect=3)["server"]["text"]
     registry.write(msgspec.structs.replace(record, url="pithos+http://127.0.0.1:9/v1/default/c"), token)
-    assert checked(commands, first, expect=3)["server"]["level"] == "fail"
+    assert checked(sync, first, expect=3)["server"]["level"] == "fail"
     registry.write(record, token)
-    assert checked(commands, first)["server"]["level"] == "ok"
+    assert checked(sync, first)["server"]["level"] == "ok"
 
 
-def test_a_root_that_is_away_or_another_one(commands: Sync, tmp_path: Path) -> None:
-    root = commands.folder("first")
+def test_a_root_that_is_away_or_another_one(sync: Sync, tmp_path: Path) -> None:
+    root = sync.folder("first")
     root.rename(tmp_path / "elsewhere")
-    assert checked(commands, root, expect=3)["root"]["level"] == "fail"
+    assert checked(sync, root, expect=3)["root"]["level"] == "fail"
     root.mkdir()
-    found = checked(commands, root, expect=3)["root"]
+    found = checked(sync, root, expect=3)["root"]
     assert "not the one that was linked" in found["text"]
     assert list(root.iterdir()) == []
 
 
 def test_a_state_that_is_damaged_hidden_or_shows_the_token(
-    commands: Sync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sync: Sync, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = commands.folder("first")
+    root = sync.folder("first")
     folder = Path(linked(root).state)
     (folder / "token").chmod(0o644)
-    found = checked(commands, root)["state"]
+    found = checked(sync, root)["state"]
     assert (found["level"], "chmod 600" in found["remedy"]) == ("warn", True)
     (folder / "token").chmod(0o600)
     data = folder / "db/data.mdb"
     good = data.read_bytes()
     data.write_bytes(b"garbage" * 1000)
-    found = checked(commands, root, expect=15)["state"]
+    found = checked(sync, root, expect=15)["state"]
     assert "--relink" in found["remedy"]
     assert data.read_bytes() == b"garbage" * 1000
     data.write_bytes(good)
-    assert checked(commands, root)["state"]["level"] == "ok"
+    assert checked(sync, root)["state"]["level"] == "ok"

@@ -13,126 +13,126 @@ def names(root: Path) -> set[str]:
     return set(content(root))
 
 
-def settle(commands: Sync, *roots: Path) -> None:
+def settle(sync: Sync, *roots: Path) -> None:
     for root in (*roots, *roots):
-        commands.reconcile(root)
-    commands.at_rest(*roots)
+        sync.reconcile(root)
+    sync.at_rest(*roots)
 
 
-def test_patterns_of_one_root_concern_this_root_only(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_patterns_of_one_root_concern_this_root_only(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
-    commands("ignore", first, "add", "*.log", "/build/")
+    sync("ignore", first, "add", "*.log", "/build/")
     (first / "build").mkdir()
     (first / "build/x").write_bytes(b"x")
     (first / "a.log").write_bytes(b"a")
     (first / "kept").write_bytes(b"k")
     (second / "b.log").write_bytes(b"b")
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert names(first) == {"build", "build/x", "a.log", "kept"}
     assert names(second) == {"b.log", "kept"}
-    commands("ignore", first, "ls")
-    assert commands.out.splitlines() == ["*.log", "/build/"]
+    sync("ignore", first, "ls")
+    assert sync.out.splitlines() == ["*.log", "/build/"]
 
 
-def test_a_file_of_rules_travels_and_counts_everywhere(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_a_file_of_rules_travels_and_counts_everywhere(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     (first / "d").mkdir()
     (first / "d/.blocksyncignore").write_bytes(b"*.tmp\n!keep.tmp\n")
-    settle(commands, first, second)
+    settle(sync, first, second)
     (first / "d/a.tmp").write_bytes(b"first")
     (second / "d/a.tmp").write_bytes(b"second")
     (second / "d/keep.tmp").write_bytes(b"kept")
     (second / "a.tmp").write_bytes(b"above")
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert content(first)["d/a.tmp"] == b"first"
     assert content(second)["d/a.tmp"] == b"second"
     assert names(first) >= {"d/keep.tmp", "a.tmp"}
 
 
 def test_what_becomes_ignored_stays_on_both_sides_and_what_comes_back_is_united(
-    commands: Sync, roots: tuple[Path, Path]
+    sync: Sync, roots: tuple[Path, Path]
 ) -> None:
     """An engine that takes "not observed" for "deleted" empties the other side here."""
     first, second = roots
     for name in ("same.log", "edited.log", "gone.log"):
         (first / name).write_bytes(name.encode())
-    settle(commands, first, second)
-    commands("ignore", first, "add", "*.log")
-    settle(commands, first, second)
+    settle(sync, first, second)
+    sync("ignore", first, "add", "*.log")
+    settle(sync, first, second)
     assert names(first) == names(second) == {"same.log", "edited.log", "gone.log"}
     (first / "gone.log").unlink()
     (first / "edited.log").write_bytes(b"edited while it was ignored")
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert "gone.log" in names(second)
-    commands("ignore", first, "rm", "*.log")
-    commands.reconcile(first, expect=4)
-    settle(commands, first, second)
+    sync("ignore", first, "rm", "*.log")
+    sync.reconcile(first, expect=4)
+    settle(sync, first, second)
     assert content(first) == content(second)
     assert sorted(map(str, content(first).values())) == sorted(
         map(str, [b"same.log", b"edited.log", b"gone.log", b"edited while it was ignored"])
     )
 
 
-def test_a_deleted_folder_stays_where_something_ignored_lies_in_it(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_a_deleted_folder_stays_where_something_ignored_lies_in_it(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     (first / "d/e").mkdir(parents=True)
     (first / "d/e/tracked").write_bytes(b"t")
     (first / "d/f").write_bytes(b"f")
     (first / "other").write_bytes(b"o")
-    settle(commands, first, second)
-    commands("ignore", second, "add", "*.log")
+    settle(sync, first, second)
+    sync("ignore", second, "add", "*.log")
     (second / "d/e/mine.log").write_bytes(b"mine")
     (first / "d/e/tracked").unlink()
     (first / "d/e").rmdir()
     (first / "d/f").unlink()
     (first / "d").rmdir()
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert names(second) == {"d", "d/e", "d/e/mine.log", "other"}
     assert names(first) == {"d", "d/e", "other"}
 
 
-def test_a_renamed_folder_takes_what_is_ignored_along(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_a_renamed_folder_takes_what_is_ignored_along(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     (first / "d").mkdir()
     (first / "d/.blocksyncignore").write_bytes(b"secret\n")
     (first / "d/f").write_bytes(b"f")
-    settle(commands, first, second)
+    settle(sync, first, second)
     (second / "d/secret").write_bytes(b"s")
     (first / "d").rename(first / "e")
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert names(second) == {"e", "e/.blocksyncignore", "e/f", "e/secret"}
     assert names(first) == {"e", "e/.blocksyncignore", "e/f"}
 
 
 def test_changes_in_an_ignored_folder_cost_nothing_and_moving_out_of_it_is_seen(
-    commands: Sync, roots: tuple[Path, Path]
+    sync: Sync, roots: tuple[Path, Path]
 ) -> None:
     """On a volume the journal names directories that no base row knows."""
     first, second = roots
-    commands("ignore", first, "add", "build/")
+    sync("ignore", first, "add", "build/")
     (first / "build/deep").mkdir(parents=True)
-    settle(commands, first, second)
+    settle(sync, first, second)
     (first / "build/deep/more").mkdir()
     (first / "build/deep/more/x").write_bytes(b"x")
     (first / "f").write_bytes(b"f")
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert names(second) == {"f"}
     (first / "build/deep").rename(first / "out")
     (first / "f").rename(first / "build/f")
-    settle(commands, first, second)
+    settle(sync, first, second)
     assert names(second) == {"out", "out/more", "out/more/x"}
     assert (first / "build/f").read_bytes() == b"f"
     (first / "out").rename(first / "build/in")
-    commands.reconcile(first, expect=16)  # all that was synced is gone: a person is asked
+    sync.reconcile(first, expect=16)  # all that was synced is gone: a person is asked
     assert names(second) == {"out", "out/more", "out/more/x"}
 
 
-def test_check_says_which_pattern_decides(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_check_says_which_pattern_decides(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
-    commands("ignore", first, "add", "*.log")
+    sync("ignore", first, "add", "*.log")
     (first / "d").mkdir()
     (first / "d/.blocksyncignore").write_bytes(b"# mine\n!a.log\n")
-    lines = commands("ignore", first, "check", "x.log", "d/a.log", "d/b.log", "plain", "--json")
+    lines = sync("ignore", first, "check", "x.log", "d/a.log", "d/b.log", "plain", "--json")
     found = {line["path"]: (line["ignored"], line["file"], line["line"], line["pattern"]) for line in lines}
     assert found == {
         "x.log": (True, None, 1, "*.log"),
@@ -142,14 +142,14 @@ def test_check_says_which_pattern_decides(commands: Sync, roots: tuple[Path, Pat
     }
 
 
-def test_what_is_no_pattern_or_not_there_is_a_usage_error(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_what_is_no_pattern_or_not_there_is_a_usage_error(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
-    commands("ignore", first, "add", "# a comment", expect=2)
-    commands("ignore", first, "rm", "*.log", expect=2)
-    commands("ignore", first, "add", expect=2)
-    commands("ignore", first, "check", "/elsewhere", expect=2)
-    commands("ignore", first, expect=0)
-    assert commands.out == ""
+    sync("ignore", first, "add", "# a comment", expect=2)
+    sync("ignore", first, "rm", "*.log", expect=2)
+    sync("ignore", first, "add", expect=2)
+    sync("ignore", first, "check", "/elsewhere", expect=2)
+    sync("ignore", first, expect=0)
+    assert sync.out == ""
 
 
 @pytest.mark.parametrize("rules", ["*\n", "# all\n/*\n!/keep\n", "**\n"])

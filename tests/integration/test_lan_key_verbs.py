@@ -32,7 +32,9 @@ def found_on_server(sync: Sync) -> bytes:
     stored = sync.address.removeprefix("http://")
     connection = http.client.HTTPConnection(stored)
     token = sync.token_file.read_text().split()[0]
-    connection.request("GET", f"/v1/default/{sync.container}/{LAN_KEY.decode()}", headers={"X-Auth-Token": token})
+    connection.request(
+        "GET", f"/v1/{sync.account}/{sync.container}/{LAN_KEY.decode()}", headers={"X-Auth-Token": token}
+    )
     reply = connection.getresponse()
     assert reply.status == 200
     data = reply.read()

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 from tests.fakes.pithos_calls import ObjectCall
-from tests.integration.syncing import Sync, content
+from tests.integration.syncing import Sync, content, set_home
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def pithos() -> Iterator[FakePithos]:
 def sync(
     pithos: FakePithos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setenv("BLOCKSYNC_TOKEN", pithos.token)
+    set_home(tmp_path, monkeypatch, pithos.token)
     return Sync(tmp_path, "", tmp_path / "unused", capsys)
 
 

@@ -42,14 +42,14 @@ def shape(plan: dict[str, Any]) -> list[tuple[str, str, str]]:
     return sorted((action["side"], action["action"], action["path"]) for action in plan["actions"])
 
 
-def test_a_saved_plan_is_carried_out_as_it_was_shown(commands: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_saved_plan_is_carried_out_as_it_was_shown(sync: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
     first, second = roots
-    both_have(commands, roots)
+    both_have(sync, roots)
     change(first)
     (second / "from-second").write_bytes(b"x")
-    commands.reconcile(second)
+    sync.reconcile(second)
     before = content(first)
-    plan = save(commands, first, tmp_path / "plan")
+    plan = save(sync, first, tmp_path / "plan")
     assert content(first) == before
     assert (
         shape(plan)
@@ -64,108 +64,106 @@ def test_a_saved_plan_is_carried_out_as_it_was_shown(commands: Sync, roots: tupl
         ]
         or shape(plan)[1][2] != "new \u00fc"
     )
-    summary = commands.reconcile(first, "--plan", str(tmp_path / "plan"), "--json")
+    summary = sync.reconcile(first, "--plan", str(tmp_path / "plan"), "--json")
     assert (summary["pushed"], summary["pulled"], summary["moved"], summary["deleted"]) == (4, 1, 1, 1)
     assert (first / "from-second").read_bytes() == b"x"
-    commands.reconcile(second)
+    sync.reconcile(second)
     assert content(first) == content(second)
-    commands.at_rest(*roots)
+    sync.at_rest(*roots)
 
 
 @pytest.mark.parametrize("side", ["here", "there"])
 def test_a_plan_whose_evidence_changed_does_nothing_and_names_what_changed(
-    commands: Sync, roots: tuple[Path, Path], tmp_path: Path, side: str
+    sync: Sync, roots: tuple[Path, Path], tmp_path: Path, side: str
 ) -> None:
     first, second = roots
-    both_have(commands, roots)
+    both_have(sync, roots)
     change(first)
     (second / "kept").write_bytes(b"changed there")
-    commands.reconcile(second)
-    save(commands, first, tmp_path / "plan")
+    sync.reconcile(second)
+    save(sync, first, tmp_path / "plan")
     if side == "here":
         (first / "d/edited").write_bytes(b"edited again")
         expected = "d/edited"
     else:
         (second / "kept").write_bytes(b"changed there once more")
-        commands.reconcile(second)
+        sync.reconcile(second)
         expected = "kept"
     before = content(first)
-    lines = commands("reconcile", "--plan", tmp_path / "plan", "--json", expect=20)
+    lines = sync("reconcile", "--plan", tmp_path / "plan", "--json", expect=20)
     assert [line["path"] for line in lines if line["type"] == "stale"] == [expected]
     (summary,) = [line for line in lines if line["type"] == "summary"]
     assert summary["mutating_requests"] == 0
     assert content(first) == before
-    commands("reconcile", "--plan", tmp_path / "plan", expect=20)
-    assert f"does not hold any more: {expected}: update: changed since then" in commands.err
-    commands.reconcile(first)
-    commands.reconcile(second)
+    sync("reconcile", "--plan", tmp_path / "plan", expect=20)
+    assert f"does not hold any more: {expected}: update: changed since then" in sync.err
+    sync.reconcile(first)
+    sync.reconcile(second)
     assert content(first) == content(second)
 
 
 def test_what_came_after_the_plan_is_left_for_a_later_cycle(
-    commands: Sync, roots: tuple[Path, Path], tmp_path: Path
+    sync: Sync, roots: tuple[Path, Path], tmp_path: Path
 ) -> None:
     first, second = roots
-    both_have(commands, roots)
+    both_have(sync, roots)
     change(first)
-    save(commands, first, tmp_path / "plan")
+    save(sync, first, tmp_path / "plan")
     (first / "later").write_bytes(b"later")
     (first / "kept").write_bytes(b"changed later")
-    commands.reconcile(first, "--plan", str(tmp_path / "plan"))
-    commands.reconcile(second)
+    sync.reconcile(first, "--plan", str(tmp_path / "plan"))
+    sync.reconcile(second)
     assert not (second / "later").exists()
     assert (second / "kept").read_bytes() == b"kept"
     assert (second / "moved").read_bytes() == b"d/moved"
-    assert commands.reconcile(first)["pushed"] == 2  # also on a volume, whose journal has told of them already
-    commands.reconcile(second)
+    assert sync.reconcile(first)["pushed"] == 2  # also on a volume, whose journal has told of them already
+    sync.reconcile(second)
     assert content(first) == content(second)
-    commands("reconcile", "--plan", tmp_path / "plan", expect=20)
+    sync("reconcile", "--plan", tmp_path / "plan", expect=20)
 
 
 def test_a_conflict_in_a_saved_plan_gets_the_name_that_was_shown(
-    commands: Sync, roots: tuple[Path, Path], tmp_path: Path
+    sync: Sync, roots: tuple[Path, Path], tmp_path: Path
 ) -> None:
     first, second = roots
-    both_have(commands, roots)
+    both_have(sync, roots)
     (first / "kept").write_bytes(b"first")
     (second / "kept").write_bytes(b"second")
-    commands.reconcile(second)
-    plan = save(commands, first, tmp_path / "plan")
+    sync.reconcile(second)
+    plan = save(sync, first, tmp_path / "plan")
     (copy,) = {action["path"] for action in plan["actions"] if "(conflict " in action["path"]}
     (first / "later").write_bytes(b"not part of it")
-    commands.reconcile(first, "--plan", str(tmp_path / "plan"), expect=4)
+    sync.reconcile(first, "--plan", str(tmp_path / "plan"), expect=4)
     assert (first / copy).read_bytes() == b"first"
     assert (first / "kept").read_bytes() == b"second"
 
 
-def test_the_guard_asks_also_for_saved_plans(commands: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_guard_asks_also_for_saved_plans(sync: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = roots
     for number in range(20):
         (first / f"file{number}").write_bytes(b"%d" % number)
-    commands.reconcile(first)
+    sync.reconcile(first)
     for number in range(15):
         (first / f"file{number}").unlink()
-    plan = save(commands, first, tmp_path / "plan")
+    plan = save(sync, first, tmp_path / "plan")
     assert plan["needs_consent"] == ["the plan would delete 15 of 20 nodes on the remote side (limit: half)"]
-    commands("plan", first)
-    assert plan["digest"] in commands.err
-    commands("reconcile", "--plan", tmp_path / "plan", expect=16)
-    commands("reconcile", "--plan", tmp_path / "plan", "--allow-deletes", plan["digest"])
-    assert commands.reconcile(first)["deleted"] == 0
+    sync("plan", first)
+    assert plan["digest"] in sync.err
+    sync("reconcile", "--plan", tmp_path / "plan", expect=16)
+    sync("reconcile", "--plan", tmp_path / "plan", "--allow-deletes", plan["digest"])
+    assert sync.reconcile(first)["deleted"] == 0
 
 
-def test_plans_of_other_roots_and_other_files_are_refused(
-    commands: Sync, roots: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_plans_of_other_roots_and_other_files_are_refused(sync: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
     first, second = roots
-    both_have(commands, roots)
-    plan = save(commands, first, tmp_path / "plan")
+    both_have(sync, roots)
+    plan = save(sync, first, tmp_path / "plan")
     assert plan["actions"] == []
-    commands("plan", first)
-    assert "nothing to do" in commands.out
-    commands("reconcile", "--plan", tmp_path / "plan")
-    commands("reconcile", second, "--plan", tmp_path / "plan", expect=2)
-    commands("reconcile", "--plan", tmp_path / "nowhere", expect=10)
+    sync("plan", first)
+    assert "nothing to do" in sync.out
+    sync("reconcile", "--plan", tmp_path / "plan")
+    sync("reconcile", second, "--plan", tmp_path / "plan", expect=2)
+    sync("reconcile", "--plan", tmp_path / "nowhere", expect=10)
     for text, code in (
         ("", 2),
         ("{}\n{}\n", 2),
@@ -177,13 +175,13 @@ def test_plans_of_other_roots_and_other_files_are_refused(
         (json.dumps({**plan, "url": plan["url"] + "2"}), 2),
     ):
         (tmp_path / "plan").write_text(text)
-        commands("reconcile", "--plan", tmp_path / "plan", expect=code)
+        sync("reconcile", "--plan", tmp_path / "plan", expect=code)
 
 
-def test_names_that_are_no_utf8_are_in_the_plan_in_full(commands: Sync, tmp_path: Path) -> None:
-    root = commands.folder("only")
+def test_names_that_are_no_utf8_are_in_the_plan_in_full(sync: Sync, tmp_path: Path) -> None:
+    root = sync.folder("only")
     with open(os.path.join(os.fsencode(root), b"bad\xff"), "wb"):
         pass
-    (plan,) = commands("plan", root, "--json")
+    (plan,) = sync("plan", root, "--json")
     assert plan["actions"] == []
     assert [failure["path"] for failure in plan["not_synced"]] == ["bad\\xff"]

@@ -15,7 +15,7 @@ from syncer.server.folder import ServerFolder
 from syncer.server.store.store import Store
 from tests.fakes.pithos import FakePithos
 from tests.integration.live_server import BLOCK, serving
-from tests.integration.syncing import Sync
+from tests.integration.syncing import Sync, set_home
 
 QUOTA = 1 << 20
 
@@ -31,8 +31,7 @@ def small(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Sync]:
     """The command line against a server that gives its account 1 MiB."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     tokens = f"token default {QUOTA}\n"
     (tmp_path / "tokens").write_text(tokens)
     with serving(store, tokens) as address:
@@ -100,16 +99,16 @@ def test_a_file_that_grew_beyond_the_quota_stays_what_it_was_on_the_server(small
     assert (one / "blocks").stat().st_size == 2 * QUOTA
 
 
-def test_a_plain_pithos_with_a_quota_too(commands: Sync, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = commands.home / "root"
+def test_a_plain_pithos_with_a_quota_too(sync: Sync, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = sync.home / "root"
     root.mkdir()
     with FakePithos(block_size=BLOCK) as fake:
         fake.store.quota_bytes = 2 * BLOCK  # of one object
         monkeypatch.setenv("BLOCKSYNC_TOKEN", fake.token)
-        commands("link", root, fake.url())
+        sync("link", root, fake.url())
         for name, blocks in (("large", 3), ("other", 2), ("small", 1), ("tiny", 0)):
             (root / name).write_bytes(os.urandom(blocks * BLOCK))
-        lines = commands("reconcile", root, "--json", expect=3)
+        lines = sync("reconcile", root, "--json", expect=3)
         assert (failures(lines), lines[-1]["pushed"]) == (["large"], 3)
 
 

@@ -38,79 +38,77 @@ def digest(sync: Sync, root: Path) -> str:
     return str(error["message"].split("--allow-deletes ")[1].split()[0])
 
 
-def test_names_from_elsewhere_and_long_paths_are_told_as_they_can_be_read(
-    commands: Sync, roots: tuple[Path, Path]
-) -> None:
+def test_names_from_elsewhere_and_long_paths_are_told_as_they_can_be_read(sync: Sync, roots: tuple[Path, Path]) -> None:
     """An escape sequence would be carried out by the terminal; a path that is wrapped can't be copied or found."""
     first, _ = roots
     (first / "evil\x1b[2J\nname").write_bytes(b"x")
     (first / f"evil\x9b2J{'n' * 100}").write_bytes(b"x")
     (first / ("d" * 100)).mkdir()
-    commands("reconcile", first, "--dry-run", expect=3)
-    told = commands.out + commands.err
-    commands("reconcile", first, expect=3)
-    told += commands.out + commands.err
-    commands("status", first)
-    told += commands.out + commands.err
+    sync("reconcile", first, "--dry-run", expect=3)
+    told = sync.out + sync.err
+    sync("reconcile", first, expect=3)
+    told += sync.out + sync.err
+    sync("status", first)
+    told += sync.out + sync.err
     assert "\x1b" not in told
     assert "\x9b" not in told
-    assert "evil\\x1b[2J\\x0aname: the server can't hold this name" in commands.out
+    assert "evil\\x1b[2J\\x0aname: the server can't hold this name" in sync.out
     assert told.count(f"\n{first}\n") + told.startswith(f"{first}\n") >= 2
 
 
-def test_many_deletions_need_consent_on_the_server_and_here(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_many_deletions_need_consent_on_the_server_and_here(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
-    many(commands, roots)
+    many(sync, roots)
     for number in range(12):
         (first / f"file{number:02}").unlink()
-    there = digest(commands, first)
-    commands("reconcile", first, expect=16)
-    assert commands.out == "", "figures of nothing"
-    assert commands.err.strip().endswith(f"run: blocksync reconcile {first} --allow-deletes {there}")
-    commands.reconcile(first, "--allow-deletes", "0123456789abcdef", expect=16)
-    commands.reconcile(first, "--allow-deletes", there)
-    here = digest(commands, second)
+    there = digest(sync, first)
+    sync("reconcile", first, expect=16)
+    assert sync.out == "", "figures of nothing"
+    assert sync.err.strip().endswith(f"run: blocksync reconcile {first} --allow-deletes {there}")
+    sync.reconcile(first, "--allow-deletes", "0123456789abcdef", expect=16)
+    sync.reconcile(first, "--allow-deletes", there)
+    here = digest(sync, second)
     assert len(content(second)) == 20
-    commands.reconcile(second, "--allow-deletes", there, expect=16)
-    commands.reconcile(second, "--allow-deletes", here)
+    sync.reconcile(second, "--allow-deletes", there, expect=16)
+    sync.reconcile(second, "--allow-deletes", here)
     assert len(content(second)) == 8
 
 
-def test_consent_is_for_exactly_these_deletions(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_consent_is_for_exactly_these_deletions(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
-    many(commands, roots)
+    many(sync, roots)
     for number in range(12):
         (first / f"file{number:02}").unlink()
-    agreed = digest(commands, first)
-    assert digest(commands, first) == agreed
+    agreed = digest(sync, first)
+    assert digest(sync, first) == agreed
     (first / "unrelated").write_bytes(b"new")
-    assert digest(commands, first) == agreed
+    assert digest(sync, first) == agreed
     (first / "file12").unlink()
-    commands.reconcile(first, "--allow-deletes", agreed, expect=16)
+    sync.reconcile(first, "--allow-deletes", agreed, expect=16)
 
 
-def test_moving_everything_is_no_deletion_but_an_emptied_root_is(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_moving_everything_is_no_deletion_but_an_emptied_root_is(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
-    many(commands, roots)
+    many(sync, roots)
     (first / "d").mkdir()
     for number in range(20):
         (first / f"file{number:02}").rename(first / f"d/file{number:02}")
-    assert commands.reconcile(first)["moved"] == 20
-    assert commands.reconcile(second)["moved"] == 20
+    assert sync.reconcile(first)["moved"] == 20
+    assert sync.reconcile(second)["moved"] == 20
     for number in range(20):
         (first / f"d/file{number:02}").unlink()
     (first / "d").rmdir()
-    (error,) = lines(commands, first, "error", expect=16)
+    (error,) = lines(sync, first, "error", expect=16)
     assert "empty" in error["message"]
     assert len(content(second)) == 21
 
 
-def test_another_process_on_the_same_root_is_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_another_process_on_the_same_root_is_refused(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
     with StateDB.open(Registry(os.environ).get(os.fsencode(first)).state):
-        commands("reconcile", first, expect=11)
-        assert f"process {os.getpid()}" in commands.err
-        commands("unlink", first, expect=11)
+        sync("reconcile", first, expect=11)
+        assert f"process {os.getpid()}" in sync.err
+        sync("unlink", first, expect=11)
 
 
 @contextmanager
@@ -146,10 +144,10 @@ def a_daemon_at_work(root: Path) -> Iterator[StateDB]:
 
 
 @pytest.mark.parametrize("verb", ["reconcile", "unlink", "link"])
-def test_a_cycle_of_the_daemon_is_waited_for(commands: Sync, roots: tuple[Path, Path], verb: str) -> None:
+def test_a_cycle_of_the_daemon_is_waited_for(sync: Sync, roots: tuple[Path, Path], verb: str) -> None:
     """A person can't know when the daemon works; another command's cycle was begun by somebody, who is told of."""
     first, _ = roots
-    linking = ("link", first, commands.url, "--token-file", commands.token_file)
+    linking = ("link", first, sync.url, "--token-file", sync.token_file)
     words = (*linking, "--relink") if verb == "link" else (verb, first)
     with (
         a_daemon_at_work(first) as database,
@@ -164,29 +162,29 @@ def test_a_cycle_of_the_daemon_is_waited_for(commands: Sync, roots: tuple[Path, 
     assert still_there
     assert process.returncode == 0
     if verb == "unlink":  # as the fixture wants to find it
-        commands(*linking)
+        sync(*linking)
 
 
-def test_roots_in_each_other_are_refused(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_roots_in_each_other_are_refused(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
     (first / "below").mkdir()
     for nested in (first / "below", first.parent):
-        commands("link", nested, commands.url + "x", "--token-file", commands.token_file, expect=2)
-        assert "lie in each other" in commands.err
-    commands("link", first, commands.url + "x", "--token-file", commands.token_file, expect=2)
+        sync("link", nested, sync.url + "x", "--token-file", sync.token_file, expect=2)
+        assert "lie in each other" in sync.err
+    sync("link", first, sync.url + "x", "--token-file", sync.token_file, expect=2)
 
 
-def test_hard_links_are_told_once_and_synced_as_files(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_hard_links_are_told_once_and_synced_as_files(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     (first / "b").write_bytes(b"content")
     os.link(first / "b", first / "a")
-    notes = lines(commands, first, "note")
+    notes = lines(sync, first, "note")
     assert [(note["path"], "2 names" in note["text"]) for note in notes] == [("a", True)]
-    commands.reconcile(second)
+    sync.reconcile(second)
     assert content(second) == {"a": b"content", "b": b"content"}
 
 
-def test_special_files_are_left_alone_with_a_note(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_special_files_are_left_alone_with_a_note(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     os.mkfifo(first / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -194,17 +192,17 @@ def test_special_files_are_left_alone_with_a_note(commands: Sync, roots: tuple[P
         listener.bind(f"/proc/self/fd/{here}/socket")  # a path may be longer than a socket's may be
         os.close(here)
     (first / "file").write_bytes(b"")
-    notes = lines(commands, first, "note")
+    notes = lines(sync, first, "note")
     assert [note["path"] for note in notes] == ["pipe", "socket"]
     assert all("is not synced" in note["text"] for note in notes)
-    commands.reconcile(second)
+    sync.reconcile(second)
     assert content(second) == {"file": b""}
     assert {"pipe", "socket"} <= set(os.listdir(first))
 
 
 @pytest.mark.parametrize("name", [b"bad\xff", b"new\nline", b"d/\xe9t\xe9"])
 def test_names_that_the_server_can_not_hold_are_told_in_every_cycle(
-    commands: Sync, roots: tuple[Path, Path], name: bytes
+    sync: Sync, roots: tuple[Path, Path], name: bytes
 ) -> None:
     first, second = roots
     path = os.path.join(os.fsencode(first), name)
@@ -213,30 +211,28 @@ def test_names_that_the_server_can_not_hold_are_told_in_every_cycle(
         file.write(b"precious")
     (first / "good").write_bytes(b"good")
     for _ in range(2):
-        (failure,) = lines(commands, first, "failure", expect=3)
+        (failure,) = lines(sync, first, "failure", expect=3)
         assert "can't hold this name" in failure["reason"]
-    commands.reconcile(second)
+    sync.reconcile(second)
     assert content(second).get("good") == b"good"
     with open(path, "rb") as file:
         assert file.read() == b"precious"
-    commands("status", first, "--json")
-    assert "can't hold this name" in commands.out
+    sync("status", first, "--json")
+    assert "can't hold this name" in sync.out
 
 
 @pytest.mark.parametrize("name", ["n" * 256, "a//b", "../up"])
-def test_names_that_no_folder_can_hold_are_told_in_every_cycle(
-    commands: Sync, roots: tuple[Path, Path], name: str
-) -> None:
+def test_names_that_no_folder_can_hold_are_told_in_every_cycle(sync: Sync, roots: tuple[Path, Path], name: str) -> None:
     """Another client put them on the server."""
     import http.client  # noqa: PLC0415
     from urllib.parse import quote  # noqa: PLC0415
 
     first, _ = roots
     token = Registry(os.environ).get(os.fsencode(first)).token()
-    connection = http.client.HTTPConnection(commands.address.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(sync.address.removeprefix("http://"), timeout=60)
     connection.request(
         "PUT",
-        f"/v1/default/{commands.container}/{quote(name, safe='')}",
+        f"/v1/{sync.account}/{sync.container}/{quote(name, safe='')}",
         body=b"x" * BLOCK,
         headers={"X-Auth-Token": token, "Content-Type": "application/octet-stream"},
     )
@@ -245,9 +241,9 @@ def test_names_that_no_folder_can_hold_are_told_in_every_cycle(
     (first / "good").write_bytes(b"good")
     if status != 201:  # our own server refuses it: then there is nothing to be told
         assert status == 400
-        assert lines(commands, first, "failure") == []
+        assert lines(sync, first, "failure") == []
         return
     for _ in range(2):
-        failures = lines(commands, first, "failure", expect=3)
+        failures = lines(sync, first, "failure", expect=3)
         assert [failure["path"] for failure in failures] == [name]
     assert content(first) == {"good": b"good"}

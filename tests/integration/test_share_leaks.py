@@ -18,7 +18,7 @@ from blockfs.blocks.hashing import block_id
 from syncer.cli.registry.roots import Registry
 from syncer.cli.session.opening import shared_root
 from tests import effort
-from tests.integration.syncing import BLOCK, Sync, command
+from tests.integration.syncing import BLOCK, Sync, clear, command
 
 
 def noise(number: int) -> bytes:
@@ -53,27 +53,23 @@ class Roots:
 
 
 @pytest.fixture(params=["folder", "volume"])
-def roots(request: pytest.FixtureRequest, commands: Sync) -> Iterator[Roots]:
+def roots(request: pytest.FixtureRequest, sync: Sync) -> Iterator[Roots]:
     is_volume = request.param == "volume"
-    points = list(request.getfixturevalue("shared_mounts")) if is_volume else []
+    points = list(request.getfixturevalue("mounts")) if is_volume else []
     made: list[Path] = []
 
     def make(prefix: str = "") -> Path:
-        root = points.pop() if is_volume else commands.home / uuid.uuid4().hex
+        root = points.pop() if is_volume else sync.home / uuid.uuid4().hex
         root.mkdir(exist_ok=True)
-        url = commands.url + (f"?prefix={prefix}" if prefix else "")
-        commands("link", root, url, "--token-file", commands.token_file)
+        url = sync.url + (f"?prefix={prefix}" if prefix else "")
+        sync("link", root, url, "--token-file", sync.token_file)
         made.append(root)
         return root
 
-    yield Roots(commands, make, is_volume=is_volume)
+    yield Roots(sync, make, is_volume=is_volume)
     for root in made:
-        commands("unlink", root)
-        for path in root.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        sync("unlink", root)
+        clear(root)
 
 
 def with_file(roots: Roots) -> Path:

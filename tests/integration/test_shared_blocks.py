@@ -13,7 +13,7 @@ from blockfs.blocks.hashing import block_id
 from syncer.cli.registry.roots import Registry
 from syncer.cli.session.opening import shared_root
 from syncer.engine.share.sharing import SharedRoot
-from tests.integration.syncing import BLOCK, Sync, command, server
+from tests.integration.syncing import BLOCK, Sync, command, mounted, server, set_home
 
 FAR = {"the volume's": BLOCK, "larger": 1 << 20, "smaller": 8 << 10}
 """Block sizes of the server; the volume's is 64 KiB."""
@@ -31,20 +31,15 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def sync(
     served: tuple[str, Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     return Sync(tmp_path, served[0], served[1], capsys)
 
 
 @pytest.fixture
 def volume(sync: Sync, tmp_path: Path) -> Iterator[Path]:
-    point = tmp_path / "mounted"
-    point.mkdir()
-    command("init", tmp_path / "volume", "--block-size", str(BLOCK))
-    command("mount", tmp_path / "volume", point)
-    sync("link", point, sync.url, "--token-file", sync.token_file)
-    yield point
-    command("umount", point)
+    with mounted(tmp_path, "mounted", options={"mounted": ("--block-size", str(BLOCK))}) as (point,):
+        sync("link", point, sync.url, "--token-file", sync.token_file)
+        yield point
 
 
 @pytest.fixture

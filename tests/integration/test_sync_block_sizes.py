@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server
+from tests.integration.syncing import BLOCK, Sync, content, mounted, server, set_home
 
 NEAR = {"a": 64 << 10, "b": 16 << 10}
 """Block sizes of the two volumes."""
-
-
-def command(*arguments: str | Path) -> None:
-    """Mounting forks: in a process of its own."""
-    result = subprocess.run([BLOCKSYNC, *arguments], capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
 
 
 @pytest.fixture(scope="module", params=["4MiB", "8KiB", "64KiB"])
@@ -33,24 +26,18 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def sync(
     served: tuple[str, Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Sync:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     return Sync(tmp_path, served[0], served[1], capsys)
 
 
 @pytest.fixture
 def roots(sync: Sync, tmp_path: Path) -> Iterator[tuple[Path, Path, Path]]:
     """Two mounted volumes of different block sizes and an ordinary folder, linked to one container."""
-    points = [tmp_path / name for name in NEAR]
-    for point in points:
-        point.mkdir()
-        volume = tmp_path / f"volume-{point.name}"
-        command("init", volume, "--block-size", str(NEAR[point.name]))
-        command("mount", volume, point)
-        sync("link", point, sync.url, "--token-file", sync.token_file)
-    yield points[0], points[1], sync.folder("folder")
-    for point in points:
-        command("umount", point)
+    options = {name: ("--block-size", str(size)) for name, size in NEAR.items()}
+    with mounted(tmp_path, *NEAR, options=options) as points:
+        for point in points:
+            sync("link", point, sync.url, "--token-file", sync.token_file)
+        yield points[0], points[1], sync.folder("folder")
 
 
 def change(path: Path, at: int, data: bytes) -> None:

@@ -14,7 +14,7 @@ from blockfs.errors import CorruptBlockError
 from syncer.server.folder import ServerFolder
 from syncer.server.store.store import Store
 from tests.integration.live_server import serving
-from tests.integration.syncing import BLOCK, Sync, content, server
+from tests.integration.syncing import BLOCK, Sync, content, server, set_home
 
 NOISE = Random(8).randbytes(30 * BLOCK)
 
@@ -22,8 +22,7 @@ NOISE = Random(8).randbytes(30 * BLOCK)
 def test_a_damaged_block_stops_one_file_and_not_the_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     tokens = tmp_path / "tokens"
     tokens.write_text("key default\n")
     small = b"a file of one block"
@@ -61,8 +60,7 @@ def test_a_server_without_its_block_index_gets_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
     """What it says when it refuses to begin must work; everything is still in the segments."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     served = tmp_path / "served"
     with server(served) as address:
         sync = Sync(tmp_path, address, served / "token", capsys)

@@ -6,48 +6,24 @@ import os
 import random
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from syncer.state.statedb import StateDB
-from tests.integration.syncing import BLOCK, Sync, command, content
+from tests.integration.syncing import BLOCK, Sync, command, content, linked
 from tests.power.faults import FAIL_ONE_FLUSH
 from tests.power.trial import blocksync
 
 NOISE = random.Random(1).randbytes(40 * BLOCK)
 
 
-@pytest.fixture(scope="module")
-def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    """Two mounted volumes for all tests of the module; each test empties them."""
-    home = tmp_path_factory.mktemp("mounts")
-    points = (home / "a", home / "b")
-    for point in points:
-        point.mkdir()
-        command("init", home / f"volume-{point.name}")
-        command("mount", home / f"volume-{point.name}", point)
-    yield points
-    for point in points:
-        if os.path.ismount(point):
-            command("umount", point)
-
-
 @pytest.fixture
-def pair(sync: Sync, mounts: tuple[Path, Path]) -> Iterator[tuple[Path, Path]]:
+def pair(sync: Sync, mounts: Sequence[Path]) -> Iterator[tuple[Path, ...]]:
     """Two mounted volumes linked to one container."""
-    for root in mounts:
-        sync("link", root, sync.url, "--token-file", sync.token_file)
-    yield mounts
-    for root in mounts:
-        sync("unlink", root)
-        for folder, folders, files in os.walk(root, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(folder, name))
-            for name in folders:
-                path = Path(folder, name)
-                path.unlink() if path.is_symlink() else path.rmdir()
+    with linked(sync, mounts) as roots:
+        yield roots
 
 
 def test_a_file_of_which_something_was_lost_is_named_and_all_others_are_synced(sync: Sync, tmp_path: Path) -> None:
@@ -310,7 +286,7 @@ def test_an_unmounted_volume_is_an_identity_error_and_a_subfolder_an_ordinary_ro
     first, second = pair
     (first / "file").write_bytes(b"x")
     settle(sync, first, second)
-    volume = first.with_name("volume-a")
+    volume = first.with_name(f"volume-{first.name}")
     command("umount", first)
     try:
         sync("reconcile", first, expect=18)
@@ -325,7 +301,7 @@ def test_an_unmounted_volume_is_an_identity_error_and_a_subfolder_an_ordinary_ro
     (first / "inner").rmdir()
 
 
-def test_a_folder_inside_a_mount_works_as_an_ordinary_root(sync: Sync, mounts: tuple[Path, Path]) -> None:
+def test_a_folder_inside_a_mount_works_as_an_ordinary_root(sync: Sync, mounts: Sequence[Path]) -> None:
     inner = mounts[0] / "inner"
     inner.mkdir()
     sync("link", inner, sync.url, "--token-file", sync.token_file)
@@ -441,7 +417,7 @@ def test_a_snapshot_of_an_ordinary_folder_is_refused(sync: Sync, tmp_path: Path)
 
 
 def test_blocks_of_another_root_of_this_machine_are_not_fetched(
-    sync: Sync, mounts: tuple[Path, Path], tmp_path: Path
+    sync: Sync, mounts: Sequence[Path], tmp_path: Path
 ) -> None:
     volume, (folder, other) = mounts[0], (tmp_path / "folder", tmp_path / "other")
     sync("link", volume, sync.url, "--token-file", sync.token_file)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import Sync
+from tests.integration.syncing import Sync, clear
 
 
 @pytest.fixture(params=["folder", "volume"])
 def root(sync: Sync, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder or a mounted volume, not linked yet."""
-    root: Path = request.getfixturevalue("volume") if request.param == "volume" else tmp_path / "root"
+    root: Path = request.getfixturevalue("mounts")[0] if request.param == "volume" else tmp_path / "root"
     root.mkdir(exist_ok=True)
     yield root
     sync("unlink", root)
-    for path in root.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    clear(root)
 
 
 @pytest.fixture

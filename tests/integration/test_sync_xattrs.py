@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import BLOCK, Sync
+from tests.integration.syncing import BLOCK, Sync, linked
 
 LARGE = random.Random(3).randbytes(3000)  # on ext4 one block of 4 KiB holds all of a file's attributes
 
@@ -18,20 +18,12 @@ LARGE = random.Random(3).randbytes(3000)  # on ext4 one block of 4 KiB holds all
 def pair(sync: Sync, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Path, Path]]:
     """A folder, and another one or a mounted volume, as devices that sync attributes."""
     first, second = tmp_path / "first", tmp_path / "second"
-    first.mkdir()
-    if request.param == "folder":
-        second.mkdir()
-    else:
-        second = request.getfixturevalue("volume")
+    if request.param == "volume":
+        second = request.getfixturevalue("mounts")[0]
     for root in (first, second):
-        sync("link", root, sync.url, "--token-file", sync.token_file, "--xattrs")
-    yield first, second
-    sync("unlink", second)
-    for folder, folders, files in os.walk(second, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(folder, name))
-        for name in folders:
-            os.rmdir(os.path.join(folder, name))
+        root.mkdir(exist_ok=True)
+    with linked(sync, (first, second), "--xattrs"):
+        yield first, second
 
 
 def attributes(path: Path) -> dict[str, bytes]:

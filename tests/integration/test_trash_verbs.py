@@ -12,22 +12,22 @@ from tests.integration.syncing import Sync, content, deleted_and_replaced
 
 
 def test_what_a_sync_took_away_is_listed_and_restored_and_syncs_like_a_users_file(
-    commands: Sync, roots: tuple[Path, Path]
+    sync: Sync, roots: tuple[Path, Path]
 ) -> None:
     first, second = roots
-    deleted_and_replaced(commands, roots)
-    lines = commands("trash", "ls", second, "--json")
+    deleted_and_replaced(sync, roots)
+    lines = sync("trash", "ls", second, "--json")
     assert sorted((line["path"], line["kind"], line["size_bytes"]) for line in lines) == [
         ("d/edited", "file", 9),
         ("d/gone", "file", 11),
         ("d/link", "symlink", 0),
     ]
     assert all(line["expires"] > line["deleted"] for line in lines)
-    commands("trash", "restore", second / "d/gone")
-    commands("trash", "restore", second / "d/edited", "--to", second / "d/edited.old")
-    commands("trash", "restore", second / "d/link")
+    sync("trash", "restore", second / "d/gone")
+    sync("trash", "restore", second / "d/edited", "--to", second / "d/edited.old")
+    sync("trash", "restore", second / "d/link")
     for root in (second, first):
-        commands.reconcile(root)
+        sync.reconcile(root)
     assert content(first) == content(second) == {
         "d": "folder",
         "d/edited": b"version 2 of it",
@@ -35,72 +35,72 @@ def test_what_a_sync_took_away_is_listed_and_restored_and_syncs_like_a_users_fil
         "d/gone": b"was deleted",
         "d/link": "-> gone",
     }  # fmt: skip
-    assert commands("trash", "ls", second, "--json") == []
-    commands.at_rest(*roots)
+    assert sync("trash", "ls", second, "--json") == []
+    sync.at_rest(*roots)
 
 
-def test_restoring_overwrites_nothing_and_says_what_to_do(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_restoring_overwrites_nothing_and_says_what_to_do(sync: Sync, roots: tuple[Path, Path]) -> None:
     _, second = roots
-    deleted_and_replaced(commands, roots)
-    commands("trash", "restore", second / "d/edited", expect=2)
-    assert "restoring never overwrites" in commands.err
-    assert "--to" in commands.err
-    commands("trash", "restore", second / "d/nothing", expect=10)
-    commands("trash", "restore", second / "d", expect=10)
-    assert "2 versions" in commands.err or "3 versions" in commands.err
-    commands("trash", "restore", second, expect=2)
-    commands("trash", "restore", "/nowhere", expect=10)
-    (line,) = [line for line in commands("trash", "ls", second, "--json") if line["path"] == "d/gone"]
-    commands("trash", "restore", second, "--entry", line["id"], "--to", second / "new/place/back")
+    deleted_and_replaced(sync, roots)
+    sync("trash", "restore", second / "d/edited", expect=2)
+    assert "restoring never overwrites" in sync.err
+    assert "--to" in sync.err
+    sync("trash", "restore", second / "d/nothing", expect=10)
+    sync("trash", "restore", second / "d", expect=10)
+    assert "2 versions" in sync.err or "3 versions" in sync.err
+    sync("trash", "restore", second, expect=2)
+    sync("trash", "restore", "/nowhere", expect=10)
+    (line,) = [line for line in sync("trash", "ls", second, "--json") if line["path"] == "d/gone"]
+    sync("trash", "restore", second, "--entry", line["id"], "--to", second / "new/place/back")
     assert (second / "new/place/back").read_bytes() == b"was deleted"
-    commands("trash", "ls", second)
-    assert "d/edited" in commands.out
+    sync("trash", "ls", second)
+    assert "d/edited" in sync.out
 
 
 def test_emptying_takes_what_is_old_enough_and_settled(
-    commands: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    sync: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, second = roots
-    deleted_and_replaced(commands, roots)
-    commands("trash", "empty", second, "--older-than", "1h")
-    assert len(commands("trash", "ls", second, "--json")) == 3
+    deleted_and_replaced(sync, roots)
+    sync("trash", "empty", second, "--older-than", "1h")
+    assert len(sync("trash", "ls", second, "--json")) == 3
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 120)  # the minute in which somebody may still write to them
-    commands("trash", "empty", second)
-    assert "deleted 3 versions" in commands.err
-    assert commands("trash", "ls", second, "--json") == []
+    sync("trash", "empty", second)
+    assert "deleted 3 versions" in sync.err
+    assert sync("trash", "ls", second, "--json") == []
     assert os.listdir(second / ".blocksync/trash") == []
     assert content(second) == {"d": "folder", "d/edited": b"version 2 of it"}
 
 
 def test_retention_is_a_roots_own_and_ends_in_a_cycle(
-    commands: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    sync: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = roots
-    deleted_and_replaced(commands, roots)
-    commands("link", second, commands.url, "--token-file", commands.token_file, "--keep-trash", "7d")
+    deleted_and_replaced(sync, roots)
+    sync("link", second, sync.url, "--token-file", sync.token_file, "--keep-trash", "7d")
     now, day = time.time(), 24 * 3600
     for days, left in ((1, 3), (6, 3), (8, 0)):
         monkeypatch.setattr(time, "time", lambda days=days: now + days * day)
-        commands.reconcile(second)
-        assert len(commands("trash", "ls", second, "--json")) == left
-    commands("link", first, commands.url, "--token-file", commands.token_file, "--keep-trash", "7", expect=2)
+        sync.reconcile(second)
+        assert len(sync("trash", "ls", second, "--json")) == left
+    sync("link", first, sync.url, "--token-file", sync.token_file, "--keep-trash", "7", expect=2)
 
 
 def test_emptying_beside_a_cycle_leaves_what_the_cycle_may_work_on(
-    commands: Sync, roots: tuple[Path, Path], tmp_path: Path
+    sync: Sync, roots: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """A cycle holds the lock: pending entries are its business."""
     from syncer.state.statedb import StateDB  # noqa: PLC0415 - only here
 
     _, second = roots
-    deleted_and_replaced(commands, roots)
-    pending = [line for line in commands("trash", "ls", second, "--json") if not line["settled"]]
+    deleted_and_replaced(sync, roots)
+    pending = [line for line in sync("trash", "ls", second, "--json") if not line["settled"]]
     (state,) = [
         folder
         for folder in (tmp_path / "state/blocksync/roots").iterdir()
         if (folder / "root.json").read_text().find(f'"{second}"') > 0
     ]
     with StateDB.open(str(state)):
-        commands("trash", "empty", second)
-    assert len(commands("trash", "ls", second, "--json")) == len(pending)
+        sync("trash", "empty", second)
+    assert len(sync("trash", "ls", second, "--json")) == len(pending)

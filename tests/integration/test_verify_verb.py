@@ -32,29 +32,29 @@ def filled(sync: Sync, roots: tuple[Path, Path]) -> None:
         sync.reconcile(root)
 
 
-def test_what_is_in_order_is_said_to_be(commands: Sync, roots: tuple[Path, Path]) -> None:
-    filled(commands, roots)
+def test_what_is_in_order_is_said_to_be(sync: Sync, roots: tuple[Path, Path]) -> None:
+    filled(sync, roots)
     before = content(roots[0])
     for root in roots:
-        found, summary = verified(commands, root)
+        found, summary = verified(sync, root)
         assert (found, summary["files"], summary["bytes_read"]) == ([], 5, 0)
-        found, summary = verified(commands, root, "--deep")
+        found, summary = verified(sync, root, "--deep")
         assert found == []
         assert (summary["files"], summary["bytes_read"], summary["hashmaps"]) == (3, 5 * BLOCK + 17 + 5, 3)
-    commands("verify", roots[0], "--deep")
-    assert "3 files" in commands.out
+    sync("verify", roots[0], "--deep")
+    assert "3 files" in sync.out
     assert content(roots[0]) == before
 
 
-def test_what_is_not_synced_yet_is_a_difference_and_no_damage(commands: Sync, roots: tuple[Path, Path]) -> None:
+def test_what_is_not_synced_yet_is_a_difference_and_no_damage(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
-    filled(commands, roots)
+    filled(sync, roots)
     (second / "other").write_bytes(b"changed there")
-    commands.reconcile(second)
+    sync.reconcile(second)
     (first / "new").write_bytes(b"new")
     (first / "empty").unlink()
     for options in ((), ("--deep",)):
-        found, summary = verified(commands, first, *options, expect=3)
+        found, summary = verified(sync, first, *options, expect=3)
         assert found == [
             ("difference", "remote", "empty"),
             ("difference", "remote", "new"),
@@ -63,21 +63,21 @@ def test_what_is_not_synced_yet_is_a_difference_and_no_damage(commands: Sync, ro
         assert (summary["difference"], summary["damage"]) == (3, 0)
 
 
-def test_bytes_that_rotted_are_damage_with_their_range(commands: Sync, tmp_path: Path) -> None:
+def test_bytes_that_rotted_are_damage_with_their_range(sync: Sync, tmp_path: Path) -> None:
     """A write that puts the times back stands for a disk that forgets: no look at the evidence finds it."""
-    roots = commands.folder("first"), commands.folder("second")
-    filled(commands, roots)
-    commands.reconcile(roots[0])
+    roots = sync.folder("first"), sync.folder("second")
+    filled(sync, roots)
+    sync.reconcile(roots[0])
     image = roots[0] / "d/image"
-    _rot(commands, image, 2 * BLOCK + 5)
-    assert verified(commands, roots[0])[0] == []
-    commands("verify", roots[0], "--deep", "--json", expect=15)
-    lines = commands("verify", roots[0], "--deep", "--json", expect=15)
+    _rot(sync, image, 2 * BLOCK + 5)
+    assert verified(sync, roots[0])[0] == []
+    sync("verify", roots[0], "--deep", "--json", expect=15)
+    lines = sync("verify", roots[0], "--deep", "--json", expect=15)
     (finding,) = [line for line in lines if line["type"] == "finding"]
     assert (finding["verdict"], finding["side"], finding["path"]) == ("damage", "local", "d/image")
     assert finding["ranges"] == [[2 * BLOCK, 3 * BLOCK]]
-    commands("verify", roots[0], "--deep", expect=15)
-    assert f"bytes {2 * BLOCK} to {3 * BLOCK - 1}" in commands.out
+    sync("verify", roots[0], "--deep", expect=15)
+    assert f"bytes {2 * BLOCK} to {3 * BLOCK - 1}" in sync.out
 
 
 def _rot(sync: Sync, path: Path, at: int) -> None:
@@ -106,43 +106,43 @@ def _rot(sync: Sync, path: Path, at: int) -> None:
         database.record([replace(base.rows[nid], local=tag)])
 
 
-def test_a_rotten_file_is_healed_as_the_guide_to_recovery_says(commands: Sync) -> None:
-    roots = commands.folder("first"), commands.folder("second")
-    filled(commands, roots)
+def test_a_rotten_file_is_healed_as_the_guide_to_recovery_says(sync: Sync) -> None:
+    roots = sync.folder("first"), sync.folder("second")
+    filled(sync, roots)
     good = (roots[1] / "d/image").read_bytes()
     image = roots[0] / "d/image"
-    _rot(commands, image, 7)
-    commands.reconcile(roots[0])
-    commands.reconcile(roots[1])
+    _rot(sync, image, 7)
+    sync.reconcile(roots[0])
+    sync.reconcile(roots[1])
     assert (roots[1] / "d/image").read_bytes() == good  # the rot is not pushed
-    commands("link", roots[0], commands.url, "--relink", "--token-file", commands.token_file)
-    commands.reconcile(roots[0], expect=4)
+    sync("link", roots[0], sync.url, "--relink", "--token-file", sync.token_file)
+    sync.reconcile(roots[0], expect=4)
     assert image.read_bytes() == good
-    commands("resolve", image, "--take", "remote")
-    commands.reconcile(roots[0])
-    commands.reconcile(roots[1])
+    sync("resolve", image, "--take", "remote")
+    sync.reconcile(roots[0])
+    sync.reconcile(roots[1])
     assert content(roots[0]) == content(roots[1])
-    assert verified(commands, roots[0], "--deep")[0] == []
+    assert verified(sync, roots[0], "--deep")[0] == []
 
 
-def test_several_roots_end_with_the_worst(commands: Sync) -> None:
-    roots = commands.folder("first"), commands.folder("second")
-    filled(commands, roots)
+def test_several_roots_end_with_the_worst(sync: Sync) -> None:
+    roots = sync.folder("first"), sync.folder("second")
+    filled(sync, roots)
     (roots[1] / "new").write_bytes(b"")
     assert run(["verify"]) == 3
-    _rot(commands, roots[0] / "d/image", 0)
+    _rot(sync, roots[0] / "d/image", 0)
     assert run(["verify", "--deep"]) == 15
 
 
-def test_a_server_that_lies_is_named(commands: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_lies_is_named(sync: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from syncer.errors import CorruptionError  # noqa: PLC0415
     from syncer.remote.pithos.client import PithosClient  # noqa: PLC0415
 
-    filled(commands, roots)
+    filled(sync, roots)
 
     async def lie(self: PithosClient, path: bytes, tag: object) -> None:
         raise CorruptionError(f"the hashmap of {path!r} does not have the object's hash")
 
     monkeypatch.setattr(PithosClient, "block_list", lie)
-    found, _ = verified(commands, roots[0], "--deep", expect=15)
+    found, _ = verified(sync, roots[0], "--deep", expect=15)
     assert ("damage", "remote", "d/image") in found

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from syncer.cli.registry.roots import Registry
-from tests.integration.syncing import BLOCKSYNC, Sync, content, server
+from tests.integration.syncing import BLOCKSYNC, Sync, content, server, set_home
 from tests.integration.watching import Watching, root_of, watching
 
 AT_REST = ("idle",)
@@ -90,8 +90,7 @@ def test_a_killed_daemon_leaves_nothing_behind_that_stops_the_next(sync: Sync, p
 def test_a_server_that_is_away_is_told_and_used_when_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    set_home(tmp_path, monkeypatch)
     store = tmp_path / "store"
     with server(store) as address:
         sync = Sync(tmp_path, address, store / "token", capsys)
