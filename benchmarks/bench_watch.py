@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,8 @@ from benchmarks.harness import Result
 from blockfs.blocks.blocklist import BlockList
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.opening import open_local, policy_now
-from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, RelPath, RemoteTag
+from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, Node, Position, RelPath, RemoteTag
+from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.engine.observe import container_identity
@@ -36,9 +37,9 @@ from syncer.engine.partial.partial_look import Scoping, look_at_part
 from syncer.engine.root_state import RootState
 from syncer.local.folder.scan import scan
 from syncer.ports.localvalues import Hints, content_of
-from syncer.ports.remote import Cursor
 from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import open_pithos
+from syncer.remote.serials import SERIALS
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 from syncer.watch.inotify_source import InotifySource
@@ -320,8 +321,8 @@ async def pretend_synced(linked: LinkedRoot) -> None:
         books = RootState(database)
         local = open_local(linked, policy_now(), books)
         listing = await remote.list_objects()
-        books.set_container(container_identity(listing.info, listing.max_version))
-        books.set_cursor(listing.cursor)
+        books.set_container(container_identity(listing.info, listing.position))
+        books.set_cursor(listing.position)
         descriptor = os.open(linked.path, os.O_RDONLY | os.O_DIRECTORY)
         stats = sorted(scan(descriptor).stats, key=lambda stat: stat.path)
         os.close(descriptor)
@@ -385,10 +386,20 @@ def changed_file(place: int) -> str:
 class _Answered(CloudClient):
     """A server that has answered already."""
 
+    ages = SERIALS
+
     def __init__(self, found: Changes) -> None:
         self._found = found
 
-    async def changes(self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False) -> Changes | None:
+    async def changes(
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
+    ) -> Changes | None:
         """See CloudClient."""
         return self._found
 

@@ -100,7 +100,7 @@ def finish(root: Path, state: Path, books: RootState) -> None:
     """What a complete cycle leaves beside the rows."""
     books.set_container(_identity())
     books.set_rules(IgnoreRules().dump())
-    books.set_cursor(MemoryContainer(block_size=BLOCK).cursor)
+    books.set_cursor(MemoryContainer(block_size=BLOCK).cursor.position)
 
     async def conclude() -> None:
         local = _open(root, state, books)
@@ -112,7 +112,7 @@ def finish(root: Path, state: Path, books: RootState) -> None:
 
 def _identity() -> ContainerIdentity:
     box = MemoryContainer(block_size=BLOCK)
-    return ContainerIdentity(uuid=box.identity, version=box.last_version, block_size=BLOCK, block_hash="sha256")
+    return ContainerIdentity(uuid=box.identity, seen=box.cursor.position, block_size=BLOCK, block_hash="sha256")
 
 
 def _open(root: Path, state: Path, books: RootState) -> LocalDirectory:

@@ -7,9 +7,9 @@ to what is the same thing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, NewType, TypeAlias
+from typing import Final, NewType, Protocol, TypeAlias
 
 import msgspec
 
@@ -184,6 +184,9 @@ class LocalTag(msgspec.Struct, frozen=True, kw_only=True):
 class RemoteTag(msgspec.Struct, frozen=True, kw_only=True):
     """Which version of which remote object was seen; every mutating request carries it as its condition.
 
+    Equal tags are the same version. What else `version` and `etag` mean is the remote's affair, and that of the codecs
+    and of `core.subtrees`: which of two is the later one its `Ages` tell, what the content is a `RemoteStat` says.
+
     Attributes:
         uuid: Survives moves and new versions. Empty if the server does not tell.
         version: The server's global serial of this version.
@@ -198,6 +201,41 @@ class RemoteTag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Tag: TypeAlias = LocalTag | RemoteTag
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment in the history of a remote. Kept and given back as it is; which of two is the later one `Ages` tell.
+
+    Attributes:
+        raw: As the remote wrote it.
+    """
+
+    raw: bytes
+
+
+class Ages(Protocol):
+    """How the versions of a remote, and the moments of its history, follow each other. Pure; the remote provides it."""
+
+    def is_later(self, one: RemoteTag | Position, than: RemoteTag | Position) -> bool:
+        """Whether `one` was made after `than`. False where that can't be told.
+
+        But it must be right for two versions of one object that this device saw one after the other: a wrong "no" would
+        delete both of them (`identify`).
+        """
+        ...
+
+    def name(self, one: RemoteTag | Position) -> str:
+        """What a person calls it, e.g. "version 12"."""
+        ...
+
+
+def latest(tags: Iterable[RemoteTag], ages: Ages) -> RemoteTag | None:
+    """One that no other is later than; None if there is none at all."""
+    found: RemoteTag | None = None
+    for tag in tags:
+        if found is None or ages.is_later(tag, found):
+            found = tag
+    return found
 
 
 class FileStat(msgspec.Struct, frozen=True, kw_only=True):

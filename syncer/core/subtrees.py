@@ -20,8 +20,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from syncer.core.model import Nid, RelPath
+from syncer.core.model import Nid, RelPath, RemoteTag
 from syncer.core.paths import ancestors
 
 _TAG: Final = b"blocksync-subtree-1\0"
@@ -66,10 +67,13 @@ class SubtreeMove(msgspec.Struct, frozen=True, kw_only=True):
         """The last of the serials."""
         return self.first + 2 * self.guard.count - 1
 
-    @property
-    def root_version(self) -> int:
-        """Of the root under its new name."""
-        return version_of(self.first, 0)
+    def root_tag(self, before: RemoteTag) -> RemoteTag:
+        """The root's version under its new name."""
+        return replace(before, version=version_of(self.first, 0))
+
+    def gave(self, tag: RemoteTag) -> bool:
+        """Whether a version may be one that it gave out."""
+        return self.first <= tag.version <= self.last
 
 
 def version_of(first: int, rank: int) -> int:

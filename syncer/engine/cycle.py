@@ -7,7 +7,7 @@ recorded before the error goes on, and what is not even that is found again by t
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,24 +20,29 @@ from syncer.blocks.recent import Recent
 from syncer.core.base import BaseIndex
 from syncer.core.model import (
     Action,
+    Ages,
+    BaseRow,
     Content,
     Create,
     Kind,
     Move,
     Nid,
     Plan,
+    Position,
     RelPath,
     RemoteStat,
+    RemoteTag,
     SetMeta,
     Side,
     Update,
+    latest,
 )
 from syncer.core.planner.identify import Blind, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import Forgotten, Ledger
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
-from syncer.core.planner.safety import ContainerIdentity, check_container, check_listing, guard
+from syncer.core.planner.safety import ContainerIdentity, check_age, check_container, guard
 from syncer.core.rows import Origin
 from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
@@ -56,9 +61,8 @@ from syncer.engine.schedule import run_actions
 from syncer.ports.blocks import BlockSource
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import Hints, Observation
-from syncer.ports.remote import Cursor
 from syncer.ports.state import State
-from syncer.remote.client import Changes, CloudClient, KeySign, RefusedName
+from syncer.remote.client import Changes, CloudClient, KeySign, Listing, RefusedName
 from syncer.remote.parallel import for_each, one_error
 from syncer.remote.source import RemoteSource
 
@@ -74,11 +78,11 @@ def _all_of_it(plan: Plan) -> Plan:
     return plan
 
 
-AttendKey = Callable[[CloudClient, KeySign], Awaitable[Sequence[int]]]
-"""Is told what a look at the server told of the share's key; returns serials of what it wrote (`share.lankey`)."""
+AttendKey = Callable[[CloudClient, KeySign], Awaitable[Sequence[RemoteTag]]]
+"""Is told what a look at the server told of the share's key; returns the versions that it wrote (`share.lankey`)."""
 
 
-async def no_key(remote: CloudClient, sign: KeySign) -> Sequence[int]:  # noqa: ARG001 - see AttendKey
+async def no_key(remote: CloudClient, sign: KeySign) -> Sequence[RemoteTag]:  # noqa: ARG001 - see AttendKey
     """The root takes no part in the LAN."""
     return ()
 
@@ -120,7 +124,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         refused: Objects that can't be synced.
         unread: Objects of which not all could be read.
         seen: The local side.
-        cursor: The remote side's state, if the server names one.
+        position: The moment that the remote side was seen at.
         container: What the container was recognised by.
         beside: Nodes that were not looked at, because they are as the base says.
         directories: Local directories that were looked at; None: all.
@@ -134,13 +138,18 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     refused: Sequence[RefusedName]
     unread: Sequence[Failure]
     seen: Observation
-    cursor: Cursor | None
+    position: Position
     container: ContainerIdentity
     beside: int = 0
     directories: Sequence[RelPath] | None = None
     untracked: tuple[Nid, ...] = ()
     whole: Whole = msgspec.field(default_factory=lambda: Whole(subtrees={}))
     lan_key: KeySign = KeySign()
+
+    def newest(self, ages: Ages) -> RemoteTag | None:
+        """The latest version that was seen or is known."""
+        known = [row.remote for row in self.base.rows.values() if row.remote is not None]
+        return latest([*(stat.tag for stat in self.objects), *known], ages)
 
 
 class Cycle:
@@ -167,7 +176,7 @@ class Cycle:
         self._options = options
         hints = options.hints
         self._scoping = None if hints is None else Scoping(local=local, state=state, hints=hints)
-        self._versions: list[int] = []  # of the rows that were recorded
+        self._versions: list[RemoteTag] = []  # of the rows that were recorded
         self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
 
     async def run(self) -> Report:
@@ -204,7 +213,7 @@ class Cycle:
             seen, fold = look.seen, look.seen.folding.key
             blind = Blind(unknown=frozenset(seen.unknown), sealed=seen.sealed, holding=seen.holding)
             local = identify_local(seen.stats, blind, look.base, fresh, fold)
-            remote = identify_remote(look.objects, look.base, fresh)
+            remote = identify_remote(look.objects, look.base, fresh, self._remote.ages)
             policy = replace(self._options.policy, fold_local=fold)
             return make_plan(look.base, local, remote, policy, fresh, beside=look.beside)
 
@@ -239,13 +248,13 @@ class Cycle:
             gone = {content for content in before if content is not None} - {
                 node.content for node in plan.target.values()
             }
-        cursor = look.cursor if self._scoping is not None else None
-        if cursor is not None and not undone:
-            cursor = await behind_own_writes(self._remote, cursor, [*self._versions, *own])
-        await self._local.concluded(() if cursor is None else look.directories, gone, undone=undone)
-        if cursor is not None:
-            if not undone and cursor != self._state.cursor():
-                await trio.to_thread.run_sync(self._state.set_cursor, cursor)
+        position = look.position if self._scoping is not None else None
+        if position is not None and not undone:
+            position = await behind_own_writes(self._remote, position, [*self._versions, *own])
+        await self._local.concluded(() if position is None else look.directories, gone, undone=undone)
+        if position is not None:
+            if not undone and position != self._state.cursor():
+                await trio.to_thread.run_sync(self._state.set_cursor, position)
             if look.seen.rules.concerned_by(plan.local):
                 # What is in the base and what is ignored may be other things now.
                 await self._distrust_parts()
@@ -258,7 +267,7 @@ class Cycle:
             found = await look_at_part(scoping, self._remote, check=self._check)
         if found is None:
             return None
-        check_listing(found.scoped.base.rows.values(), found.changes.objects, found.changes.cursor.version)
+        self._check(found.changes, found.scoped.base.rows.values())
         # What changed may have a link's text that a list of changes, like a listing, does not tell.
         objects, unread = await resolve_changed(self._remote, found.scoped.remote, found.scoped.base)
         return Look(
@@ -267,16 +276,13 @@ class Cycle:
             unread=unread,
             refused=found.changes.refused,
             seen=found.seen,
-            cursor=found.changes.cursor,
-            container=container_identity(found.changes.info, found.changes.cursor.version),
+            position=found.changes.position,
+            container=container_identity(found.changes.info, found.changes.position),
             beside=found.scoped.beside,
             directories=found.directories,
             whole=found.whole,
             lan_key=KeySign(tag=found.changes.lan_key, gone=found.changes.lan_key_gone),
         )
-
-    def _check(self, changes: Changes) -> None:
-        self._check_container(container_identity(changes.info, changes.cursor.version))
 
     async def _whole(self) -> Look:
         """Both sides, all of them."""
@@ -291,8 +297,7 @@ class Cycle:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(observe)  # while the server is asked: neither look needs the other
                 listing = await self._remote.list_objects()
-                self._check_container(container_identity(listing.info, listing.max_version))
-                check_listing(known.rows.values(), listing.objects, listing.max_version)
+                self._check(listing, known.rows.values())
                 if self._ahead is not None:
                     self._ahead.decide(is_first=not (known.rows or listing.objects or listing.refused))
         (seen,) = observed
@@ -305,8 +310,8 @@ class Cycle:
             unread=unread,
             refused=listing.refused,
             seen=seen,
-            cursor=listing.cursor,
-            container=container_identity(listing.info, listing.max_version),
+            position=listing.position,
+            container=container_identity(listing.info, listing.position),
             untracked=untracked,
             lan_key=KeySign(tag=listing.lan_key, gone=listing.lan_key is None),
         )
@@ -320,13 +325,18 @@ class Cycle:
             await trio.to_thread.run_sync(self._state.set_rules, look.seen.rules.dump())
 
     async def _keep_container(self, found: ContainerIdentity) -> None:
-        if found != self._state.container() and not self._options.dry_run:
+        known, is_later = self._state.container(), self._remote.ages.is_later
+        is_known = known is not None and replace(found, seen=known.seen) == known
+        if not self._options.dry_run and (known is None or not is_known or is_later(found.seen, known.seen)):
             await trio.to_thread.run_sync(self._state.set_container, found)
 
-    def _check_container(self, found: ContainerIdentity) -> None:
+    def _check(self, found: Listing | Changes, rows: Iterable[BaseRow] = ()) -> None:
+        """Is it the container that was linked, and as it was when these rows were agreed on, or later?"""
         linked = self._state.container()
         if linked is not None:
-            check_container(linked, found)
+            check_container(linked, container_identity(found.info, found.position))
+        seen = None if linked is None else linked.seen
+        check_age(seen, rows, found.objects, found.position, self._remote.ages)
 
     def _tell(self, plan: Plan, look: Look) -> None:
         """Report everything that is left alone, before anything is done."""
@@ -352,8 +362,7 @@ class Cycle:
         ledger = Ledger(look.base, plan)
         files = LocalFiles(ledger, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, look.seen.clock_ns, step)
-        seen = [stat.tag for stat in look.objects] + [row.remote for row in look.base.rows.values() if row.remote]
-        unseen = Unseen(self._state, step, max((tag.version for tag in seen), default=0))
+        unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
@@ -462,15 +471,16 @@ class Cycle:
         """Versions of others that our writes replaced unseen (plain Pithos only) become conflict copies."""
         failed: set[int] = set()
         for write, version in unseen.found:
+            name = self._remote.ages.name(version.tag)
             try:
                 copy = await keep_beside(self._remote, version)
             except ONE_NODE as error:
                 failed.add(write.number)
-                reason = f"version {version.tag.version} was replaced unseen and is not kept yet: {error}"
+                reason = f"{name} was replaced unseen and is not kept yet: {error}"
                 self._isolated(Failure(path=version.path, reason=reason))
             else:
                 self.report.conflicts += 1
-                self._listener.noted(copy, f"keeps version {version.tag.version}, which our write replaced unseen")
+                self._listener.noted(copy, f"keeps {name}, which our write replaced unseen")
         for write in {write.number: write for write, _ in unseen.found if write.number not in failed}.values():
             unseen.settle(write)
 

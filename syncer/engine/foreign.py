@@ -7,6 +7,7 @@ has a name of its own. What a cycle leaves in the book, because it was ended, th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Final
 
 import trio
@@ -16,12 +17,16 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import Create, Kind, Mkdir, RelPath, RemoteTag, Update
 from syncer.core.paths import split
-from syncer.core.planner.overwrites import ForeignVersion, Overwrite, copy_path
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite, change_of, copy_path, rename_of
 from syncer.errors import PreconditionFailedError
 from syncer.ports.state import State
 from syncer.remote.client import CloudClient, MoveOrder
 
 _NAMES: Final = 16  # tries; a second one is rare: a name holds the time of the version and six digits of its hash
+
+
+def _nothing() -> None:
+    """Nothing was seen."""
 
 
 class Unseen:
@@ -32,17 +37,20 @@ class Unseen:
         found: What writes replaced unseen, with the booking of each.
     """
 
-    def __init__(self, book: State, step: Callable[[str], None], newest: int = 0) -> None:
+    def __init__(
+        self, book: State, step: Callable[[str], None], newest: Callable[[], RemoteTag | None] = _nothing
+    ) -> None:
         """Take the book of a cycle.
 
         Args:
             book: Where bookings are kept.
             step: Fault points.
-            newest: Serial of the youngest version that the cycle saw: what a free name had before is older.
+            newest: Tells the latest version that the cycle saw: what a free name had before is no later one. Asked only
+                where writes are booked.
         """
         self._book = book
         self._step = step
-        self._newest = newest
+        self._newest = cache(newest)
         self.left = list(book.overwrites())
         self.found: list[tuple[Overwrite, ForeignVersion]] = []
         self._last = max((write.number for write in self.left), default=0)
@@ -60,20 +68,11 @@ class Unseen:
                 size_bytes, etag = action.content.size_bytes, action.content.object_hash.hex()
             elif action.target is not None:
                 size_bytes, etag = len(action.target), block_id(action.target).hex()
-        known = self._newest if expect is None else expect.version
-        return Overwrite(path=path, kind=kind, size_bytes=size_bytes, etag=etag, known=known, replaced=expect)
+        return change_of(path, kind, size_bytes, etag, expect, self._newest())
 
     def rename(self, kind: Kind, order: MoveOrder) -> Overwrite:
         """A rename onto a free name."""
-        tag = order.expect
-        return Overwrite(
-            path=order.target,
-            kind=kind,
-            size_bytes=tag.size_bytes,
-            etag=tag.etag,
-            known=self._newest,
-            uuid=tag.uuid,
-        )
+        return rename_of(order.target, kind, order.expect, self._newest())
 
     async def about_to(self, writes: Sequence[Overwrite]) -> list[Overwrite]:
         """Book writes that are sent next; durable when it returns. Several callers share a transaction."""
@@ -115,9 +114,7 @@ class Unseen:
 
 def rewrite(path: RelPath, blocks: BlockList, expect: RemoteTag) -> Overwrite:
     """The same file once more, by another list of its blocks."""
-    etag = blocks.object_hash.hex()
-    kind, size_bytes, known = Kind.FILE, blocks.size_bytes, expect.version
-    return Overwrite(path=path, kind=kind, size_bytes=size_bytes, etag=etag, known=known, replaced=expect)
+    return change_of(path, Kind.FILE, blocks.size_bytes, blocks.object_hash.hex(), expect)
 
 
 async def keep_beside(remote: CloudClient, version: ForeignVersion) -> RelPath:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from blockfs.blocks.hashing import block_id
 from blockfs.runtime.exitcodes import ExitCode
 from syncer.core.base import BaseIndex
-from syncer.core.model import FileStat, Kind, RemoteStat
+from syncer.core.model import FileStat, Kind, Position, RemoteStat
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Failure
 from syncer.errors import ConflictOnRemoteError, CorruptionError
@@ -25,12 +25,10 @@ _TARGET_BYTES: Final = 4096  # no link's text is longer; it is one block on ever
 _RESOLVERS: Final = 8  # HEAD requests at once, only on servers whose listings carry no metadata
 
 
-def container_identity(info: RemoteInfo, version: int) -> ContainerIdentity:
+def container_identity(info: RemoteInfo, seen: Position) -> ContainerIdentity:
     """What a container is recognised by."""
     grid = info.grid
-    return ContainerIdentity(
-        uuid=info.identity, version=version, block_size=grid.block_size, block_hash=grid.block_hash
-    )
+    return ContainerIdentity(uuid=info.identity, seen=seen, block_size=grid.block_size, block_hash=grid.block_hash)
 
 
 async def resolve_changed(

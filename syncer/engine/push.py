@@ -8,7 +8,6 @@ from functools import partial
 from typing import Final
 
 import trio
-from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
@@ -337,7 +336,7 @@ class RemoteWorker:
             raise
         self._subtrees[action.nid] = subtree.after(move)
         self._step("remote moved")
-        tag = replace(remote_tag(self._ledger, action.nid), version=move.root_version)
+        tag = move.root_tag(remote_tag(self._ledger, action.nid))
         below = Retagged(nid=action.nid, first=move.first, count=move.guard.count)
         return [*self._ledger.applied(action, tag), below]
 

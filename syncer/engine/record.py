@@ -11,7 +11,7 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from syncer.core.model import BaseRow, Kind
+from syncer.core.model import BaseRow, Kind, RemoteTag
 from syncer.core.planner.outcome import BaseChange
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import settled
@@ -25,7 +25,7 @@ class Recorder:
     """Collects base changes and writes them. One per cycle.
 
     Attributes:
-        versions: Serials on the server of the rows that were written.
+        versions: On the server, of the rows that were written.
     """
 
     def __init__(self, state: State, local: LocalRoot, clock_ns: int, step: Callable[[str], None]) -> None:
@@ -34,7 +34,7 @@ class Recorder:
         self._local = local
         self._clock_ns = clock_ns
         self._step = step
-        self.versions: list[int] = []
+        self.versions: list[RemoteTag] = []
         self._waiting: list[BaseChange] = []
         self._since = 0.0
         self._writing = trio.Lock()
@@ -69,7 +69,7 @@ class Recorder:
             self._step("before record")
             await trio.to_thread.run_sync(self._state.record, group)
             self._step("recorded")
-            self.versions += [one.remote.version for one in group if isinstance(one, BaseRow) and one.remote]
+            self.versions += [one.remote for one in group if isinstance(one, BaseRow) and one.remote]
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:

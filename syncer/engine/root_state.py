@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
+from syncer.core.model import BaseRow, Content, LocalTag, Nid, Position, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange
@@ -21,10 +21,9 @@ from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import Origin
 from syncer.core.subtrees import Retagged
 from syncer.engine.report import Report
-from syncer.ports.remote import Cursor
 from syncer.ports.state import Memory
 from syncer.state.rows import RowReader
-from syncer.state.schema import KnownContent, Problem
+from syncer.state.schema import KnownContent, Problem, decode_container, encode_container
 from syncer.state.statedb import StateDB
 
 _CONTAINER: Final = "container"
@@ -132,11 +131,11 @@ class RootState:
     def container(self) -> ContainerIdentity | None:
         """The container as last seen."""
         raw = self._database.meta_get(_CONTAINER)
-        return None if raw is None else msgspec.json.decode(raw, type=ContainerIdentity)
+        return None if raw is None else decode_container(raw)
 
     def set_container(self, found: ContainerIdentity) -> None:
         """Remember the container."""
-        self._database.meta_set({_CONTAINER: msgspec.json.encode(found)})
+        self._database.meta_set({_CONTAINER: encode_container(found)})
 
     # --- cycles that look at a part (engine/partial/partial_look.py)
 
@@ -144,14 +143,14 @@ class RootState:
         """The base rows one by one."""
         return self._database.rows()
 
-    def cursor(self) -> Cursor | None:
+    def cursor(self) -> Position | None:
         """Where the server's changes were last known completely."""
         raw = None if self._anew else self._database.meta_get(_CURSOR)
-        return None if raw is None else msgspec.json.decode(raw, type=Cursor)
+        return None if raw is None else Position(raw=raw)
 
-    def set_cursor(self, cursor: Cursor | None) -> None:
+    def set_cursor(self, cursor: Position | None) -> None:
         """Remember it."""
-        self._database.meta_set({_CURSOR: None if cursor is None else msgspec.json.encode(cursor)})
+        self._database.meta_set({_CURSOR: None if cursor is None else cursor.raw})
 
     def rules(self) -> bytes | None:
         """The ignore rules at the last look at everything (`IgnoreRules.dump`)."""

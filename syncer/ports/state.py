@@ -7,13 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Literal, Protocol, TypeAlias
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import Content, LocalTag
+from syncer.core.model import Content, LocalTag, Position
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import BaseRows, Origin
-from syncer.ports.remote import Cursor
 
 Memory: TypeAlias = Literal["checkpoint", "directory-digests"]
 """What a local root keeps for its next look: where a volume's journal goes on, what a folder's directories were."""
@@ -54,11 +53,11 @@ class State(Protocol):
         """Remember it."""
         ...
 
-    def cursor(self) -> Cursor | None:
+    def cursor(self) -> Position | None:
         """Where the server's changes were last known completely."""
         ...
 
-    def set_cursor(self, cursor: Cursor | None) -> None:
+    def set_cursor(self, cursor: Position | None) -> None:
         """Remember it."""
         ...
 

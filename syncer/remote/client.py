@@ -21,11 +21,12 @@ import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId, ObjectHash
-from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Ages, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.partial.listing_diff import Known
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError
-from syncer.ports.remote import Cursor, RemoteInfo
+from syncer.ports.remote import RemoteInfo
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -89,21 +90,6 @@ class RefusedName(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int = 0
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """Now, in a container's history.
-
-    Attributes:
-        evidence: Another one whenever something has changed; compare for equality only. On plain Pithos two changes
-            within a second may look like one.
-        cursor: For `CloudClient.changes`; None on a server without that extension.
-        settled: Every later change will show in `evidence`. False on plain Pithos for two seconds after a change.
-    """
-
-    evidence: object
-    cursor: Cursor | None
-    settled: bool = True
-
-
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A complete, error-free listing of the container: the evidence that a missing object is deleted.
 
@@ -113,46 +99,42 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
             below it is not here (`core.identify_remote` adds those as `implicit`, without a tag). Of the reserved names
             only those below `.blocksync/park/` are.
         refused: Objects whose names or kinds we don't take, with reasons.
-        max_version: Serial of the container's last change, deletions included: a lower one than before means that the
-            server was restored from a backup. 0 where the server does not tell (plain Pithos; its highest row proves
-            nothing, it sinks when that object is deleted): there, look for a known uuid with a lower version.
-        cursor: Where `changes`, or `compare`, goes on from here; None on a server that tells nothing of the kind.
+        position: The moment, that of the last change of the container at least, deletions included: where `changes`
+            goes on. An earlier one than before means that the server was restored from a backup.
         lan_key: The object with the share's key; None: there is none.
     """
 
     info: RemoteInfo
+    position: Position
     objects: list[RemoteStat]
     refused: list[RefusedName] = msgspec.field(default_factory=list)
-    max_version: int = 0
-    cursor: Cursor | None = None
     lan_key: RemoteTag | None = None
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that changed in a container since a cursor, as it is now. Complete, or there is none.
+    """Everything that changed in a container since a moment, as it is now. Complete, or there is none.
 
     Attributes:
         info: The container.
-        cursor: Where the next question begins; that of the question if nothing changed.
+        position: Where the next question begins; that of the question if nothing changed.
         objects: What exists and is new or changed (our own writes, too), sorted by path. Reserved names are left out as
             in a `Listing`.
         deleted: Names that no longer exist, as bytes; may hold anything.
         refused: Changed objects whose names or kinds we don't take, with reasons.
-        object_count: Objects in the whole container, whatever they are; None where that is not told (`compare`).
-        bytes_used: Sum of their sizes; None as above.
         moves: Subtrees that were moved as one, in order; only if that was asked for. What was moved with them is not
             among the others, unless it changed again.
+        complete: Every version after the question that still exists is told: silence about one proves that it is gone.
+            Not so where a listing was held against the base.
         lan_key: The object with the share's key, if it may be another one by now.
         lan_key_gone: There is no such object any more, or a listing did not have it.
     """
 
     info: RemoteInfo
-    cursor: Cursor
+    position: Position
     objects: list[RemoteStat]
     deleted: list[bytes]
     refused: list[RefusedName]
-    object_count: int | None = None
-    bytes_used: int | None = None
+    complete: bool = True
     moves: list[SubtreeMove] = msgspec.field(default_factory=list)
     lan_key: RemoteTag | None = None
     lan_key_gone: bool = False
@@ -220,18 +202,6 @@ class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
     expect: RemoteTag
 
 
-class Sieve(Protocol):
-    """Holds a listing against what is known already (`listing_diff.Sieve`). For one listing, by one thread."""
-
-    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
-        """Some of the objects, each once; returns those that are not known."""
-        ...
-
-    def missing(self) -> list[RelPath]:
-        """What is known and was never among the objects."""
-        ...
-
-
 class PutOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One of several objects to be made: see `CloudClient.put_small`.
 
@@ -270,6 +240,7 @@ class CloudClient(Protocol):
     """
 
     counters: Counters
+    ages: Ages
 
     async def container_info(self) -> RemoteInfo:
         """What the container is. Remembered after the first call.
@@ -283,10 +254,6 @@ class CloudClient(Protocol):
         """Make the container; one that exists is fine."""
         ...
 
-    async def moment(self) -> Moment:
-        """How far the container is, for who waits for its next change: one cheap request."""
-        ...
-
     async def list_objects(self) -> Listing:
         """The complete listing, or an error: never a part of it.
 
@@ -296,33 +263,40 @@ class CloudClient(Protocol):
         ...
 
     async def changes(
-        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
-        """What changed since a cursor; if nothing did, wait for the first change.
+        """What changed since a moment.
 
         Args:
-            since: From a `Listing` or from earlier `Changes`.
+            since: From a `Listing`, from earlier `Changes` or from `wait`.
+            known: What to hold a listing against, where the server tells no changes. It is asked in a thread.
             moves: Tell subtrees that were moved as one in that way, where the server can.
-            without: Ascending ranges of versions: what has one of them as its newest version is not told, where the
-                server can that. Where it can't, the answer is None.
-            wait_s: How long to wait. Cancelling ends the wait at once, here and on the server. Waits take no connection
-                from the other requests.
+            brief: Evidence that is rarely wrong may count as "nothing changed". False: then rather list.
+            own: What has one of these versions as its newest one need not be told: the base has them.
 
         Returns:
-            None when that can't be told: the server has no such answers (`Capabilities.waits` is not "told"), or the
-            cursor is of another container or of a past that a restored backup undid. Then list the container.
+            None when that can't be told: `since` is of another container or of a past that a restored backup undid,
+            there is nothing to hold a listing against or it is torn, the server can't leave out what is our own. Then
+            list the container.
         """
         ...
 
-    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
-        """What differs from what is known: a complete listing, of which no more is kept; or an error.
+    async def wait(self, seen: Position | None) -> Position:
+        """Return when something may have changed since a moment; our own writes count, too.
 
-        For servers without the extension `changes`. With the evidence of an earlier `Listing` or earlier `Changes`,
-        and if nothing has changed since, no listing is made and no difference told.
+        Cancelling ends the wait at once, here and on the server. It takes no connection from the other requests.
 
         Args:
-            known: Makes a new sieve for each attempt. It is asked in a thread.
-            since: Where what is known comes from.
+            seen: What this returned before. None: return at once.
+
+        Returns:
+            The moment up to which it has looked.
         """
         ...
 

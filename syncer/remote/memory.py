@@ -12,18 +12,21 @@ from typing import Final
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
-from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
+from syncer.core.model import Ages, Content, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag, meta_of
+from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.ports.remote import Cursor, RemoteInfo
+from syncer.ports.remote import RemoteInfo
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
@@ -33,17 +36,17 @@ from syncer.remote.client import (
     KnownBase,
     Listing,
     MissingBlocks,
-    Moment,
     MoveOrder,
     OlderList,
     PutOrder,
     PutResult,
     RefusedName,
-    Sieve,
 )
 from syncer.remote.parallel import each_alone
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.container import ContainerInfo
+from syncer.remote.polling import poll
+from syncer.remote.serials import SERIALS, Cursor, cursor_of
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
 """Called with the method's name and its path (b"" for the container's). May wait, change the container, or raise."""
@@ -127,15 +130,10 @@ class MemoryContainer:
         return None if found is None else found.tag
 
     @property
-    def cursor(self) -> Cursor | None:
-        """Now, as a cursor."""
-        if EXTENSION_CHANGES not in self.extensions or self.identity is None:
-            return None
-        return Cursor(identity=self.identity, version=self.last_version, modified_us=self.last_version)
-
-    @property
-    def plain_cursor(self) -> Cursor:
-        """The same for `compare`."""
+    def cursor(self) -> Cursor:
+        """Now."""
+        if EXTENSION_CHANGES in self.extensions and self.identity is not None:
+            return Cursor(identity=self.identity, version=self.last_version, modified_us=self.last_version)
         version = self.last_version if self.identity is not None else 0
         return Cursor(identity="", version=version, modified_us=0, evidence=(str(self.last_version),))
 
@@ -207,6 +205,7 @@ class MemoryClient:
     def __init__(self, container: MemoryContainer, *, before: Hook = no_hook, after: Hook = no_hook) -> None:
         self.container = container
         self.counters = Counters()
+        self.ages: Ages = SERIALS
         self.before = before
         self.after = after
 
@@ -224,14 +223,6 @@ class MemoryClient:
         await self.after("create_container", _NOTHING)
         return self._info()
 
-    async def moment(self) -> Moment:
-        """See CloudClient."""
-        await self._enter("moment")
-        self._info()
-        found = Moment(evidence=self.container.last_version, cursor=self.container.cursor)
-        await self.after("moment", _NOTHING)
-        return found
-
     async def list_objects(self) -> Listing:
         """See CloudClient."""
         await self._enter("list_objects")
@@ -244,24 +235,60 @@ class MemoryClient:
                 if not is_hidden(path)
             ],
             refused=list(box.refused),
-            max_version=box.last_version if box.identity is not None else 0,
-            cursor=box.cursor or box.plain_cursor,
+            position=box.cursor.position,
             lan_key=box.lan_key,
         )
         await self.after("list_objects", _NOTHING)
         return listing
 
-    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
+    async def changes(
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
+    ) -> Changes | None:
         """See CloudClient."""
-        if since == self.container.plain_cursor:
+        at = cursor_of(since)
+        if at.identity:
+            return await self._told(at, moves=moves, own=own)
+        if known is None or own:
+            return None
+        try:
+            return await self._compared(known, at if brief else replace(at, evidence=()))
+        except UnscopableError:
+            return None
+
+    async def wait(self, seen: Position | None) -> Position:
+        """See CloudClient."""
+
+        async def look() -> Cursor:
             await self._enter("moment")
-            return Changes(info=self._info(), cursor=since, objects=[], deleted=[], refused=[])
-        listing, sieve = await self.list_objects(), known()
-        assert listing.cursor is not None
+            self._info()
+            return self.container.cursor
+
+        at = None if seen is None else cursor_of(seen)
+        if at is None or not at.identity:
+            return await poll(look, seen)
+        while (found := await self._told(at, waits=True)) is not None:
+            if found.objects or found.deleted or found.refused:
+                return found.position
+            at = cursor_of(found.position)
+        return (await look()).position
+
+    async def _compared(self, known: Known, since: Cursor) -> Changes:
+        """What differs from what is known."""
+        if since == self.container.cursor:
+            await self._enter("moment")
+            return Changes(info=self._info(), position=since.position, objects=[], deleted=[], refused=[])
+        listing, sieve = await self.list_objects(), Sieve(known)
         objects = sieve.sift(listing.objects)
         return Changes(
             info=listing.info,
-            cursor=listing.cursor,
+            position=listing.position,
+            complete=False,
             objects=objects,
             deleted=list(sieve.missing()),
             refused=listing.refused,
@@ -269,31 +296,29 @@ class MemoryClient:
             lan_key_gone=listing.lan_key is None,
         )
 
-    async def changes(
-        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+    async def _told(
+        self, since: Cursor, *, moves: bool = False, own: Sequence[RemoteTag] = (), waits: bool = False
     ) -> Changes | None:
-        """See CloudClient."""
+        """What changed."""
         await self._enter("changes")
         self._info()
         box = self.container
-        if without and EXTENSION_WITHOUT not in box.extensions:
+        if own and EXTENSION_WITHOUT not in box.extensions:
             return None
-        if box.cursor is None or since.identity != box.identity or since.version > box.last_version:
+        if not box.cursor.identity or since.identity != box.identity or since.version > box.last_version:
             return None
-        if since.version == box.last_version and wait_s > 0:
-            with trio.move_on_after(wait_s):
-                await box.changed.park()
-        now = box.cursor
-        assert now is not None
+        while waits and since.version == box.last_version:
+            await box.changed.park()
         whole = [move for move in box.moves if moves and move.first > since.version]
+        ours = {tag.version for tag in own}
 
         def told(version: int) -> bool:
-            left_out = any(version in one for one in (*without, *(range(move.first, move.last + 1) for move in whole)))
-            return version > since.version and not left_out
+            moved = any(version in range(move.first, move.last + 1) for move in whole)
+            return version > since.version and not moved and version not in ours
 
         found = Changes(
             info=self._info(),
-            cursor=now,
+            position=box.cursor.position,
             moves=whole,
             objects=[
                 box.stat(path, version, listed=True)
@@ -302,8 +327,6 @@ class MemoryClient:
             ],
             deleted=[path for path, version in box.deleted.items() if told(version)],
             refused=[],
-            object_count=len(box.objects) + len(box.refused),
-            bytes_used=sum(version.blocks.size_bytes for version in box.objects.values()),
             lan_key=box.lan_key if box.lan_key is not None and told(box.lan_key.version) else None,
             lan_key_gone=LAN_KEY in box.deleted and told(box.deleted[RelPath(LAN_KEY)]),
         )

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Ages, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
-from syncer.ports.remote import Cursor, RemoteInfo
+from syncer.ports.remote import RemoteInfo
 from syncer.remote.client import (
     Changes,
     CloudClient,
@@ -28,13 +29,11 @@ from syncer.remote.client import (
     KnownBase,
     Listing,
     MissingBlocks,
-    Moment,
     MoveOrder,
     OlderList,
     PutOrder,
     PutResult,
     RefusedName,
-    Sieve,
 )
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpSettings
@@ -46,24 +45,24 @@ class _Names:
     """Names in the folder, and in the container."""
 
     def __init__(self, prefix: RelPath) -> None:
-        self._below = rel_path(prefix) + b"/"
+        self.below = rel_path(prefix) + b"/"
 
     def out(self, path: RelPath) -> RelPath:
         """The path in the container."""
         if is_reserved(path):
             raise UnsafeNameError(path, "it is reserved for blocksync")
-        return RelPath(self._below + rel_path(path))
+        return RelPath(self.below + rel_path(path))
 
     def into(self, path: bytes) -> RelPath | None:
         """The path in the folder; None for what is elsewhere, or is not to be told."""
-        if not path.startswith(self._below):
+        if not path.startswith(self.below):
             return None
-        inside = RelPath(path[len(self._below) :])
+        inside = RelPath(path[len(self.below) :])
         return None if not inside or is_hidden(inside) else inside
 
     def touch(self, path: bytes) -> bool:
         """Whether what happens to a path of the container may be seen in the folder."""
-        return path.startswith(self._below) or self._below.startswith(path + b"/")
+        return path.startswith(self.below) or self.below.startswith(path + b"/")
 
     def stats(self, stats: Iterable[RemoteStat]) -> list[RemoteStat]:
         """What is in the folder, by its paths there."""
@@ -71,17 +70,17 @@ class _Names:
 
     def lan_key(self, stats: Iterable[RemoteStat]) -> RemoteTag | None:
         """The folder's key among objects of the container."""
-        name = self._below + LAN_KEY
+        name = self.below + LAN_KEY
         return next((stat.tag for stat in stats if stat.path == name), None)
 
     def refused(self, refused: Iterable[RefusedName]) -> list[RefusedName]:
         """What of refused names is in the folder."""
-        below = self._below.decode()
+        below = self.below.decode()
         return [replace(one, name=self.without(one.name)) for one in refused if one.name.startswith(below)]
 
     def without(self, name: str) -> str:
         """A name of the container without the folder's, if it has that."""
-        return name.removeprefix(self._below.decode())
+        return name.removeprefix(self.below.decode())
 
 
 class PrefixClient:
@@ -90,6 +89,7 @@ class PrefixClient:
     def __init__(self, inner: CloudClient, prefix: RelPath) -> None:
         self._inner = inner
         self._names = _Names(prefix)
+        self.ages: Ages = inner.ages
         self.counters: Counters = inner.counters
 
     def _put(self, result: PutResult) -> PutResult:
@@ -107,10 +107,6 @@ class PrefixClient:
         """See CloudClient."""
         return await self._inner.create_container()
 
-    async def moment(self) -> Moment:
-        """See CloudClient: of the container."""
-        return await self._inner.moment()
-
     async def list_objects(self) -> Listing:
         """See CloudClient."""
         found = await self._inner.list_objects()
@@ -122,16 +118,30 @@ class PrefixClient:
         )
 
     async def changes(
-        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
-        """See CloudClient. The wait ends with any change of the container; then there may be none to tell."""
-        found = await self._inner.changes(since, wait_s, moves=moves, without=without)
+        """See CloudClient."""
+        inside = None if known is None else replace(known, below=self._names.below)
+        found = await self._inner.changes(since, inside, moves=moves, brief=brief, own=own)
         if found is not None and any(self._crosses(move) for move in found.moves):
-            found = await self._inner.changes(since, without=without)  # what came in or went out is told one by one
-        if found is None:
-            return None
-        gone = self._names.out(RelPath(LAN_KEY)) in found.deleted
-        return self._changes(found, self._names.lan_key(found.objects), gone=gone)
+            # What came in or went out is told one by one.
+            found = await self._inner.changes(since, inside, brief=brief, own=own)
+        return None if found is None else self._changes(found)
+
+    async def wait(self, seen: Position | None) -> Position:
+        """See CloudClient. The wait of the container ends with any change of it: of which none may be here."""
+        while True:
+            now = await self._inner.wait(seen)
+            found = None if seen is None else await self.changes(seen)
+            if found is None or found.objects or found.deleted or found.refused:
+                return now
+            seen = now
 
     def _crosses(self, move: SubtreeMove) -> bool:
         """Whether a move is neither within the folder nor beside it."""
@@ -140,19 +150,8 @@ class PrefixClient:
         near = [self._names.touch(name) for name in names]
         return any(near) and not all(inside)
 
-    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
-        """See CloudClient."""
-        views: list[_View] = []
-
-        def view() -> _View:
-            views.append(_View(self._names, known()))
-            return views[-1]
-
-        found = await self._inner.compare(view, since)
-        lan_key = views[-1].lan_key if views else None
-        return self._changes(found, lan_key, gone=bool(views) and lan_key is None)
-
-    def _changes(self, found: Changes, lan_key: RemoteTag | None, *, gone: bool) -> Changes:
+    def _changes(self, found: Changes) -> Changes:
+        lan_key, key_name = self._names.lan_key(found.objects), self._names.out(RelPath(LAN_KEY))
         deleted = [inside for name in found.deleted if (inside := self._names.into(name)) is not None]
         return replace(
             found,
@@ -161,7 +160,7 @@ class PrefixClient:
             refused=self._names.refused(found.refused),
             moves=[self._move(move) for move in found.moves if self._names.into(move.source.encode()) is not None],
             lan_key=lan_key,
-            lan_key_gone=gone,
+            lan_key_gone=key_name in found.deleted if found.complete else lan_key is None,
         )
 
     def _move(self, move: SubtreeMove) -> SubtreeMove:
@@ -274,25 +273,6 @@ class PrefixClient:
         """See CloudClient."""
         outside = replace(version, path=self._names.out(version.path))
         await self._inner.keep_version(outside, self._names.out(target))
-
-
-class _View:
-    """A sieve of the folder's names as one of the container's."""
-
-    def __init__(self, names: _Names, sieve: Sieve) -> None:
-        self._names = names
-        self._sieve = sieve
-        self.lan_key: RemoteTag | None = None
-
-    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
-        """See Sieve."""
-        self.lan_key = self.lan_key or self._names.lan_key(objects)
-        inside = self._sieve.sift(self._names.stats(objects))
-        return [replace(stat, path=self._names.out(stat.path)) for stat in inside]
-
-    def missing(self) -> list[RelPath]:
-        """See Sieve."""
-        return [self._names.out(path) for path in self._sieve.missing()]
 
 
 def open_remote(

@@ -13,8 +13,9 @@ from typing import Final
 import msgspec
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
-from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, RelPath, RemoteTag, meta_of
+from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, Position, RelPath, RemoteTag, meta_of
 from syncer.core.planner.overwrites import Overwrite
+from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.xattrs import pack, unpack
 
 FORMAT: Final = 1
@@ -367,6 +368,45 @@ def decode_overwrite(number: int, raw: bytes) -> Overwrite:
         uuid=uuid.decode(),
         number=number,
     )
+
+
+# --- the container
+
+
+class _Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a position is kept."""
+
+    version: int
+
+
+class _Container(msgspec.Struct, frozen=True, kw_only=True):
+    """A `ContainerIdentity` in JSON.
+
+    Attributes:
+        uuid: See there.
+        version: Number of the moment of the latest look: all that is kept of it; 0 if it has none.
+        block_size: See there.
+        block_hash: See there.
+    """
+
+    uuid: str | None
+    version: int
+    block_size: int
+    block_hash: str
+
+
+def encode_container(found: ContainerIdentity) -> bytes:
+    """What a container is recognised by."""
+    version = msgspec.json.decode(found.seen.raw, type=_Moment).version
+    stored = _Container(uuid=found.uuid, version=version, block_size=found.block_size, block_hash=found.block_hash)
+    return msgspec.json.encode(stored)
+
+
+def decode_container(raw: bytes) -> ContainerIdentity:
+    """Reverse of `encode_container`; msgspec.DecodeError if it is none."""
+    stored = msgspec.json.decode(raw, type=_Container)
+    seen = Position(raw=msgspec.json.encode(_Moment(version=stored.version)))
+    return ContainerIdentity(uuid=stored.uuid, seen=seen, block_size=stored.block_size, block_hash=stored.block_hash)
 
 
 # --- contents, problems

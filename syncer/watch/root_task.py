@@ -17,6 +17,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.failures import said
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
+from syncer.core.model import Position
 from syncer.engine.report import Report
 from syncer.errors import (
     AuthError,
@@ -35,6 +36,9 @@ from syncer.watch.source import DirtySource, SourceLostError
 from syncer.watch.work import ALL, RootPorts, Work
 
 log = Log()
+
+_FOLLOWING: Final = {"told": "changes", "polling": "polling", "files": "files"}
+"""How changes on the server are noticed, in the words of `status`."""
 
 _EXPECTED: Final = (SyncerError, BlockfsError, OSError)
 _LOOKING_SHARE: Final = 0.002
@@ -193,10 +197,12 @@ class RootTask:
             self._pacer.rescan_s = BLIND_RESCAN_S if source.problem else RESCAN_S
 
     async def _watch_remote(self, remote: CloudClient) -> None:
-        feed, failures = self.ports.feed(remote), 0
+        seen: Position | None = None  # of ours: what a cycle writes is told, too, and the next one finds the echo
+        failures = 0
         while True:
             try:
-                await feed.wait()
+                seen = await remote.wait(seen)
+                waits = (await remote.container_info()).can.waits
             except _EXPECTED as error:
                 failures += 1
                 self._remote_problem = str(error)
@@ -206,7 +212,7 @@ class RootTask:
             if failures:
                 failures, self._remote_problem = 0, None
                 self._pacer.expedite(trio.current_time())
-            self.live = structs.replace(self.live, following=feed.kind)
+            self.live = structs.replace(self.live, following=_FOLLOWING[waits])
             self._work |= Work(remote=True)
             self._pacer.noticed(trio.current_time())
             self._wake()

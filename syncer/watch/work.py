@@ -40,24 +40,6 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 ALL: Final = Work(local=EVERYTHING, remote=True)
 
 
-class RemoteFeed(Protocol):
-    """Tells of changes on the server.
-
-    Attributes:
-        kind: For `status`: "changes" or "polling".
-    """
-
-    kind: str
-
-    async def wait(self) -> None:
-        """Return when something changed, or may have. The first time at once: nobody looked until now.
-
-        Raises:
-            SyncerError: The server can't be asked.
-        """
-        ...
-
-
 class RootPorts(Protocol):
     """One linked root as the daemon needs it. Made by the command line.
 
@@ -77,10 +59,6 @@ class RootPorts(Protocol):
 
     def connect(self) -> CloudClient:
         """A client for as long as the root is watched."""
-        ...
-
-    def feed(self, remote: CloudClient) -> RemoteFeed:
-        """What tells of the server's changes."""
         ...
 
     async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import nullcontext
 
 import pytest
 import trio
 import trio.testing
 from msgspec.structs import replace
 
-from syncer.core.model import Kind, RelPath, RemoteStat
-from syncer.ports.remote import Cursor
+from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, Position, RemoteStat, RemoteTag
+from syncer.core.partial.listing_diff import Known
+from syncer.protocol.extensions.changes import MAX_RANGES
 from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import PithosClient
+from syncer.remote.serials import Cursor, cursor_of
 from tests.contract.remotes import (
     BLOCK,
     META,
     FakeRemote,
+    FolderRemote,
     MemoryRemote,
     Remote,
     ServeRemote,
@@ -26,6 +30,7 @@ from tests.contract.remotes import (
     run,
     store,
 )
+from tests.kit.rows import MemoryRows
 
 FOREVER_S = 250.0  # the test ends long before, or fails
 
@@ -35,14 +40,12 @@ def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote
     return anew(remotes[request.param])
 
 
-async def cursor_now(client: CloudClient) -> Cursor:
-    found = (await client.list_objects()).cursor
-    assert found is not None
-    return found
+async def now_of(client: CloudClient) -> Position:
+    return (await client.list_objects()).position
 
 
-async def changes_since(client: CloudClient, since: Cursor, wait_s: float = 0.0) -> Changes:
-    found = await client.changes(since, wait_s)
+async def changes_since(client: CloudClient, since: Position) -> Changes:
+    found = await client.changes(since)
     assert found is not None
     return found
 
@@ -51,9 +54,9 @@ def test_changes_are_what_the_listing_would_show(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         for name in ("kept", "edited", "moved", "deleted", "made and deleted"):
             await store(client, name, name.encode())
-        since = await cursor_now(client)
+        since = await now_of(client)
         nothing = await changes_since(client, since)
-        assert (nothing.objects, nothing.deleted, nothing.cursor) == ([], [], since)
+        assert (nothing.objects, nothing.deleted, nothing.position) == ([], [], since)
         await store(client, "edited", b"2" * 3 * BLOCK, replace=await must_head(client, "edited"))
         await client.move(path("moved"), path("folder/moved"), (await must_head(client, "moved")).tag)
         for name in ("deleted", "made and deleted"):
@@ -64,16 +67,14 @@ def test_changes_are_what_the_listing_would_show(remote: Remote) -> None:
         changed = {path(name) for name in ("edited", "folder", "folder/moved", "made and deleted")}
         assert found.objects == [stat for stat in listing.objects if stat.path in changed]
         assert sorted(found.deleted) == [b"deleted", b"moved"]
-        assert found.cursor == listing.cursor
-        assert found.object_count == len(listing.objects)
-        assert found.bytes_used == sum(stat.tag.size_bytes for stat in listing.objects)
+        assert found.position == listing.position
 
     run(remote, scenario)
 
 
 def test_changes_since_the_beginning_are_everything(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        beginning = await cursor_now(client)
+        beginning = await now_of(client)
         await store(client, "b", b"1")
         await store(client, "a", b"2")
         listing = await client.list_objects()
@@ -84,38 +85,54 @@ def test_changes_since_the_beginning_are_everything(remote: Remote) -> None:
 
 def test_a_wait_ends_with_the_first_change(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        since = await cursor_now(client)
+        since = await client.wait(None)
+        assert since == await now_of(client)
         other = remote.client()
-        found: list[Changes] = []
+        found: list[Position] = []
 
         async def wait() -> None:
-            found.append(await changes_since(client, since, FOREVER_S))
+            found.append(await client.wait(since))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(wait)
             await store(other, "news", b"!")
-        assert [stat.path for stat in found[0].objects] == [b"news"]
+        assert found == [await now_of(client)]
+        assert [stat.path for stat in (await changes_since(client, since)).objects] == [b"news"]
         await other.close()
 
     run(remote, scenario)
 
 
-def test_a_wait_that_sees_nothing_ends_in_time(remote: Remote) -> None:
+def test_who_waits_in_a_folder_is_not_woken_by_what_is_beside_it(remotes: dict[str, Remote]) -> None:
+    remote = remotes["serve-folder"]
+    remote.new_container()
+    assert isinstance(remote, FolderRemote)
+
     async def scenario(client: CloudClient) -> None:
-        since = await cursor_now(client)
-        found = await changes_since(client, since, 0.01)
-        assert (found.objects, found.deleted, found.cursor) == ([], [], since)
+        since = await client.wait(None)
+        outside = remote.inner.client()
+        with trio.CancelScope() as waiting:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(client.wait, since)
+                await store(outside, "beside", b"1")
+                # The wait of the container ends, and what has changed is nothing here: it is waited again.
+                asked = client.counters.requests
+                while client.counters.requests < asked + 2:
+                    await trio.sleep(0)
+                assert len(nursery.child_tasks) == 1
+                waiting.cancel()
+        await outside.close()
 
     run(remote, scenario)
 
 
 def test_many_waits_take_nothing_from_other_requests_and_can_be_cancelled(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        since = await cursor_now(client)
+        since = await now_of(client)
         for _ in range(3):
             async with trio.open_nursery() as nursery:
                 for _ in range(12):
-                    nursery.start_soon(changes_since, client, since, FOREVER_S)
+                    nursery.start_soon(client.wait, since)
                 await trio.testing.wait_all_tasks_blocked()
                 assert await client.head(path("nothing")) is None
                 nursery.cancel_scope.cancel()
@@ -129,14 +146,14 @@ def test_many_waits_take_nothing_from_other_requests_and_can_be_cancelled(remote
 def test_a_cursor_that_is_not_of_this_container_tells_nothing(remote: Remote, what: str) -> None:
     async def scenario(client: CloudClient) -> None:
         await store(client, "file", b"1")
-        since = await cursor_now(client)
+        since = cursor_of(await now_of(client))
         wrong = {
             "identity": replace(since, identity="00000000-0000-4000-8000-00000000dead"),
             "version": replace(since, version=since.version + 1),
             "huge version": replace(since, version=(1 << 63) - 1),
         }[what]
-        assert await client.changes(wrong) is None
-        assert await client.changes(wrong, FOREVER_S) is None
+        assert await client.changes(wrong.position) is None
+        assert await client.wait(wrong.position) == since.position
 
     run(remote, scenario)
 
@@ -146,10 +163,10 @@ def test_a_serial_that_was_given_out_twice_is_noticed(serve: ServeRemote) -> Non
 
     async def scenario(client: CloudClient) -> None:
         await store(client, "file", b"1")
-        since = await cursor_now(client)
+        since = cursor_of(await now_of(client))
         await store(client, "other", b"2")
-        assert await client.changes(replace(since, modified_us=since.modified_us - 1)) is None
-        assert await client.changes(since) is not None
+        assert await client.changes(replace(since, modified_us=since.modified_us - 1).position) is None
+        assert await client.changes(since.position) is not None
 
     run(serve, scenario)
 
@@ -158,8 +175,7 @@ def test_a_plain_pithos_has_no_changes(remotes: dict[str, Remote]) -> None:
     remotes["fake"].new_container()
 
     async def scenario(client: CloudClient) -> None:
-        assert (await client.moment()).cursor is None
-        assert await client.changes(Cursor(identity="", version=0, modified_us=0), FOREVER_S) is None
+        assert await client.changes(await now_of(client)) is None
 
     run(remotes["fake"], scenario)
 
@@ -171,7 +187,7 @@ def test_a_cursor_of_a_server_with_changes_means_nothing_to_one_without(remotes:
     async def scenario(client: CloudClient) -> None:
         await store(client, "there", b"1")
         for one in (client, remotes["fake"].client()):  # one that knows the server, one that does not yet
-            assert await one.changes(Cursor(identity="5" * 32, version=1, modified_us=1)) is None
+            assert await one.changes(Cursor(identity="5" * 32, version=1, modified_us=1).position) is None
             await one.close()
 
     run(remotes["fake"], scenario)
@@ -182,9 +198,8 @@ def test_who_has_a_cursor_asks_nothing_else(serve: ServeRemote) -> None:
 
     async def scenario(client: CloudClient) -> None:
         known = await client.list_objects()
-        assert known.cursor is not None
         later = serve.client()
-        told = await changes_since(later, known.cursor)
+        told = await changes_since(later, known.position)
         assert later.counters.requests == 1
         assert told.info == known.info == await later.container_info()
         assert later.counters.requests == 1
@@ -197,13 +212,13 @@ def test_refused_names_are_told(serve: ServeRemote) -> None:
     """Our server takes names that a local disk does not."""
 
     async def scenario(client: CloudClient) -> None:
-        since = await cursor_now(client)
+        since = await now_of(client)
         long = "x" * 256
         assert isinstance(client, PithosClient)
         await client._session.send(client._session.make.put_body(long, Kind.FILE, b"12345", META, {}))
         found = await changes_since(client, since)
         assert [(name.name, name.size_bytes) for name in found.refused] == [(long, 5)]
-        assert (found.objects, found.object_count, found.bytes_used) == ([], 1, 5)
+        assert found.objects == []
 
     run(serve, scenario)
 
@@ -211,20 +226,18 @@ def test_refused_names_are_told(serve: ServeRemote) -> None:
 # --- without the extension: a listing against what is known
 
 
-class Known:
-    """A sieve that knows a listing, and counts what it is asked."""
-
-    def __init__(self, stats: Iterable[RemoteStat]) -> None:
-        self.left = {stat.path: stat for stat in stats}
-        self.asked = 0
-
-    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
-        self.asked += len(objects)
-        found = [(stat, self.left.pop(stat.path, None)) for stat in objects]
-        return [stat for stat, known in found if known is None or known.tag != stat.tag]
-
-    def missing(self) -> list[RelPath]:
-        return sorted(self.left)
+def known(stats: Iterable[RemoteStat]) -> Known:
+    """A base that has these; none of them is in a directory."""
+    rows = [
+        BaseRow(
+            nid=Nid(number),
+            node=Node(parent=ROOT, name=bytes(stat.path), kind=stat.kind),
+            local=None,
+            remote=stat.tag,
+        )
+        for number, stat in enumerate(stats, 1)
+    ]
+    return Known(rows=lambda: nullcontext(MemoryRows({row.nid: row for row in rows})))
 
 
 @pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
@@ -236,28 +249,29 @@ def any_remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Re
     return found
 
 
-def test_compare_tells_what_differs(any_remote: Remote) -> None:
+def test_without_it_a_listing_is_held_against_what_is_known(any_remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         for name in ("kept", "edited", "moved", "deleted"):
             await store(client, name, name.encode())
         before = await client.list_objects()
-        assert before.cursor is not None
         await store(client, "edited", b"other", await must_head(client, "edited"))
         moved, gone = await must_head(client, "moved"), await must_head(client, "deleted")
         await client.move(path("moved"), path("away"), moved.tag)
         await client.delete(path("deleted"), gone.tag)
         await store(client, "new", b"new")
         now = await client.list_objects()
-        found = await client.compare(lambda: Known(before.objects), before.cursor)
+        found = await client.changes(replace(cursor_of(before.position), identity="").position, known(before.objects))
+        assert found is not None
+        assert not found.complete
         assert found.objects == [stat for stat in now.objects if stat.path != b"kept"]
         assert sorted(found.deleted) == [b"deleted", b"moved"]
-        assert found.cursor == now.cursor
+        assert found.position == now.position
         assert found.info == now.info
 
     run(any_remote, scenario)
 
 
-def test_compare_of_pages_keeps_only_what_differs(remotes: dict[str, Remote]) -> None:
+def test_of_pages_only_what_differs_is_kept(remotes: dict[str, Remote]) -> None:
     fake = remotes["fake"]
     assert isinstance(fake, FakeRemote)
     fake.new_container()
@@ -267,10 +281,10 @@ def test_compare_of_pages_keeps_only_what_differs(remotes: dict[str, Remote]) ->
             await store(client, f"f{number}", b"%d" % number)
         before = await client.list_objects()
         await store(client, "f3x", b"new")
-        known = Known(before.objects)
-        found = await client.compare(lambda: known, Cursor(identity="", version=0, modified_us=0))
+        found = await client.changes(before.position, known(before.objects))
+        assert found is not None
         assert [stat.path for stat in found.objects] == [b"f3x"]
-        assert (found.deleted, known.asked) == ([], 8)
+        assert found.deleted == []
 
     fake.server.listing_limit = 2
     try:
@@ -286,16 +300,19 @@ def test_what_has_not_changed_is_not_listed_again(remotes: dict[str, Remote]) ->
 
     async def scenario(client: CloudClient) -> None:
         await store(client, "file", b"1")
-        since = (await client.list_objects()).cursor
-        assert since is not None
-        assert since.evidence
+        since = await now_of(client)
         requests = client.counters.requests
-        found = await client.compare(lambda: Known([]), since)
-        assert (found.objects, found.deleted, found.cursor) == ([], [], since)
+        found = await client.changes(since, known([]), brief=True)
+        assert found is not None
+        assert (found.objects, found.deleted, found.position) == ([], [], since)
         assert client.counters.requests == requests + 1
+        full = await client.changes(since, known([]))  # now and then the listing itself counts
+        assert full is not None
+        assert [stat.path for stat in full.objects] == [b"file"]
         await store(client, "file", b"2", await must_head(client, "file"))
-        (changed,) = (await client.compare(lambda: Known([]), since)).objects
-        assert changed.path == b"file"
+        found = await client.changes(since, known([]), brief=True)
+        assert found is not None
+        assert [stat.path for stat in found.objects] == [b"file"]
 
     run(fake, scenario)
 
@@ -309,13 +326,13 @@ def test_evidence_of_a_container_that_may_change_within_its_second_counts_for_no
 
     async def scenario(client: CloudClient) -> None:
         await store(client, "file", b"1")
-        assert (await client.moment()).settled
+        assert cursor_of(await now_of(client)).evidence
         fake.server.rests_s = 1
-        assert not (await client.moment()).settled
-        since = (await client.list_objects()).cursor
-        assert since is not None
-        assert not since.evidence
-        assert len((await client.compare(lambda: Known([]), since)).objects) == 1
+        since = await now_of(client)
+        assert not cursor_of(since).evidence
+        found = await client.changes(since, known([]), brief=True)
+        assert found is not None
+        assert len(found.objects) == 1
 
     try:
         run(fake, scenario)
@@ -327,19 +344,40 @@ def test_versions_that_the_client_knows_are_left_out(remote: Remote) -> None:
     """Only if they are the newest of their name: what became of one afterwards is told."""
 
     async def scenario(client: CloudClient) -> None:
-        since = await cursor_now(client)
+        since = await now_of(client)
         tags = [(await store(client, f"own{number}", b"own")).tag for number in range(5)]
         await store(client, "own1", b"theirs", replace=await must_head(client, "own1"))
         await client.delete(path("own2"), tags[2])
         await store(client, "theirs", b"theirs")
-        without = [range(tag.version, tag.version + 1) for tag in tags]
-        found = await client.changes(since, without=without)
+        found = await client.changes(since, own=tags)
         assert found is not None
         assert [stat.path for stat in found.objects] == [b"own1", b"theirs"]
         assert list(found.deleted) == [b"own2"]
-        assert found.cursor == (await changes_since(client, since)).cursor
-        later = await client.changes(found.cursor, without=without)
+        assert found.position == (await changes_since(client, since)).position
+        later = await client.changes(found.position, own=tags)
         assert later is not None
         assert (later.objects, list(later.deleted)) == ([], [])
 
     run(remote, scenario)
+
+
+def test_versions_that_are_too_scattered_are_not_left_out(serve: ServeRemote) -> None:
+    """The request would be longer than a server takes."""
+
+    async def scenario(client: CloudClient) -> None:
+        since = await now_of(client)
+        tags = [RemoteTag(uuid="", version=2 * number, etag="", size_bytes=0) for number in range(1, MAX_RANGES + 2)]
+        assert await client.changes(since, own=tags[1:]) is not None
+        assert await client.changes(since, own=tags) is None
+
+    run(serve, scenario)
+
+
+def test_a_torn_base_is_nothing_to_hold_a_listing_against(any_remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        lost = BaseRow(nid=Nid(7), node=Node(parent=Nid(6), name=b"x", kind=Kind.FILE), local=None, remote=None)
+        torn = Known(rows=lambda: nullcontext(MemoryRows({lost.nid: lost})))
+        since = Cursor(identity="", version=0, modified_us=0).position
+        assert await client.changes(since, torn) is None
+
+    run(any_remote, scenario)

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import BaseRow, Content, LocalTag, Nid
+from syncer.core.model import BaseRow, Content, LocalTag, Nid, Position
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange, Forgotten
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import Origin
 from syncer.core.subtrees import Retagged, version_of
-from syncer.ports.remote import Cursor
 from syncer.ports.state import Memory
 from tests.kit.rows import MemoryRows
 
@@ -40,7 +39,7 @@ class MemoryState:
     identity: ContainerIdentity | None = None
     booked: dict[int, Overwrite] = field(default_factory=dict)
     records: int = 0
-    kept_cursor: Cursor | None = None
+    kept_cursor: Position | None = None
     kept_rules: bytes | None = None
     kept: dict[Memory, bytes] = field(default_factory=dict)
 
@@ -92,10 +91,10 @@ class MemoryState:
     def set_container(self, found: ContainerIdentity) -> None:
         self.identity = found
 
-    def cursor(self) -> Cursor | None:
+    def cursor(self) -> Position | None:
         return self.kept_cursor
 
-    def set_cursor(self, cursor: Cursor | None) -> None:
+    def set_cursor(self, cursor: Position | None) -> None:
         self.fault("set_cursor")
         self.kept_cursor = cursor
 

@@ -396,8 +396,8 @@ MUTANTS = (
     Mutant(
         "the-cursor-of-a-failed-cycle-counts",
         "cycle",
-        "            if not undone and cursor != self._state.cursor():\n",
-        "            if cursor != self._state.cursor():\n",
+        "            if not undone and position != self._state.cursor():\n",
+        "            if position != self._state.cursor():\n",
     ),
     Mutant(
         "rows-lose-the-directory-above",
@@ -419,8 +419,8 @@ MUTANTS = (
     Mutant(
         "a-listing-from-before-our-writes-is-believed",
         "safety",
-        "        if version < newest:\n",
-        "        if False:\n",
+        "    for mark in (seen, latest(known, ages)):\n",
+        "    for mark in (seen,):\n",
         in_parts=True,
         first=2_200,
     ),

@@ -90,8 +90,8 @@ NAMED: Final = (
     Named(
         "the-oldest-of-moved-over-rows-counts",
         "core.planner.identify",
-        "vanished[identity] = max(",
-        "vanished[identity] = min(",
+        "        first, second = self.base.rows[one], self.base.rows[other]\n",
+        "        second, first = self.base.rows[one], self.base.rows[other]\n",
         "core/test_identify.py::test_of_two_rows_with_the_identity_of_what_was_moved_over_the_later_one_counts",
     ),
     Named(

@@ -38,6 +38,7 @@ from syncer.core.planner import identify as identify_module
 from syncer.core.planner import outcome as ledger_module
 from syncer.core.planner import plan as plan_module
 from syncer.core.planner.merge import Policy
+from syncer.remote.serials import SERIALS
 from tests.simulation import invariants
 from tests.simulation.invariants import require
 from tests.simulation.neighbours import Neighbours
@@ -304,7 +305,7 @@ class Scenario:
             self.untracked = untracked
         blind = identify_module.Blind(unknown=unknown, holding=holding)
         local = identify_module.identify_local(here, blind, base, self.fresh, self.fold)
-        remote = identify_module.identify_remote(there, base, self.fresh)
+        remote = identify_module.identify_remote(there, base, self.fresh, SERIALS)
         return base, local, remote
 
     def hides(self, path: bytes) -> bool:

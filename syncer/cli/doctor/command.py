@@ -302,8 +302,7 @@ def _container(linked: LinkedRoot, info: RemoteInfo) -> Check:
         known = None
     if known is not None:
         try:
-            # Which version it is at only a listing tells.
-            check_container(known, container_identity(info, known.version))
+            check_container(known, container_identity(info, known.seen))
         except RootIdentityError as error:
             return _fail("server", str(error), "is the URL still right? `link --relink` merges with another container")
     return Check(subject="server", level=Level.OK, text=f"reachable, the token is valid; {info.text}")

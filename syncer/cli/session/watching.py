@@ -23,12 +23,11 @@ from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.dirt import EVERYTHING
-from syncer.watch.feeds import ServerFeed
 from syncer.watch.inotify_source import InotifySource
 from syncer.watch.portable_source import PortableSource
 from syncer.watch.source import DirtySource
 from syncer.watch.volume_source import VolumeSource, has_writers
-from syncer.watch.work import RemoteFeed, Work
+from syncer.watch.work import Work
 
 log = Log()
 
@@ -60,10 +59,6 @@ class Ports:
         """See RootPorts."""
         record = self._linked.record
         return open_remote(record.url, self._linked.token(), settings=record.settings)
-
-    def feed(self, remote: CloudClient) -> RemoteFeed:
-        """See RootPorts."""
-        return ServerFeed(remote)
 
     async def open_files(self) -> Work:
         """See RootPorts. Who writes to a folder can't be asked: it is looked at, by the evidence of its entries."""

@@ -26,10 +26,23 @@ import msgspec
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
-from syncer.core.model import ROOT, BaseRow, FileStat, Kind, LocalTag, Nid, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import (
+    ROOT,
+    Ages,
+    BaseRow,
+    FileStat,
+    Kind,
+    LocalTag,
+    Nid,
+    Position,
+    RelPath,
+    RemoteStat,
+    RemoteTag,
+)
 from syncer.core.paths import join, split
 from syncer.core.planner.identify import evidence
 from syncer.core.rows import BaseRows
+from syncer.core.subtrees import SubtreeMove
 
 Calm: TypeAlias = Callable[[BaseRow, FileStat], bool]
 """Whether a directory of the base, seen in another place, is as it was with all below it, and its old place empty."""
@@ -60,17 +73,19 @@ class Scoped(msgspec.Struct, frozen=True, kw_only=True):
 class Scope:
     """Grows with each report of a change; `finish` closes it. Used once."""
 
-    def __init__(self, rows: BaseRows, calm: Calm | None = None, *, folds: bool = True) -> None:
+    def __init__(self, rows: BaseRows, ages: Ages, calm: Calm | None = None, *, folds: bool = True) -> None:
         """Begin with nothing.
 
         Args:
             rows: The base.
+            ages: Of the server that it was agreed on with.
             calm: Given the number of a directory and where it is now: is all below it as it was, and nothing in its
                 old place? None: nothing moves as a whole.
             folds: Some names may be taken for one another.
         """
         self._folds = folds
         self._all = rows
+        self._ages = ages
         self._calm = calm
         self._left: list[BaseRow] = []  # not in the listing of their directory: gone, or seen elsewhere
         self._moved_here: set[Nid] = set()  # as a whole, on the local side
@@ -85,8 +100,8 @@ class Scope:
         self._uuids: set[str] = set()
         self._deleted: set[RelPath] = set()
         self._told: set[RemoteTag] = set()
-        self._told_by_moves: list[range] = []
-        self._since: int | None = None
+        self._moves: list[SubtreeMove] = []
+        self._since: Position | None = None
 
     # --- the local side
 
@@ -181,14 +196,16 @@ class Scope:
 
     # --- the remote side
 
-    def changed(self, objects: Iterable[RemoteStat], deleted: Iterable[RelPath], *, since: int | None = None) -> None:
+    def changed(
+        self, objects: Iterable[RemoteStat], deleted: Iterable[RelPath], *, since: Position | None = None
+    ) -> None:
         """Take what was written on the server, and the names that are gone.
 
         Args:
             objects: What exists and was written.
             deleted: Names that don't exist any more.
-            since: Every version above this one that exists is among `objects`, or of a move (`confirmed`). None: that
-                is not known.
+            since: Every version later than this moment that exists is among `objects`, or of a move (`confirmed`).
+                None: that is not known.
         """
         self._since = since
         written: list[Nid] = []
@@ -222,17 +239,22 @@ class Scope:
         if unfound and since is not None:
             self._require_places(written, since)
 
-    def _known_as(self, uuid: str, nid: Nid | None, since: int | None) -> list[Nid]:
+    def _known_as(self, uuid: str, nid: Nid | None, since: Position | None) -> list[Nid]:
         """Take the base nodes of an object; returns directories that we wrote since, and somebody after us."""
         written: list[Nid] = []
         for other in self._all.with_uuid(uuid) if uuid else ():
             if other.nid != nid:
                 self._disturbed(other)
-            if _is_directory_since(other, since):
+            if self._is_directory_since(other, since):
                 written.append(other.nid)
         return written
 
-    def _require_places(self, written: Iterable[Nid], since: int) -> None:
+    def _is_directory_since(self, row: BaseRow, since: Position | None) -> bool:
+        if row.node.kind is not Kind.DIRECTORY or row.remote is None:
+            return False
+        return since is None or self._ages.is_later(row.remote, since)
+
+    def _require_places(self, written: Iterable[Nid], since: Position) -> None:
         """What an unknown deleted name was must not be below a directory that we have made anew in another place.
 
         A directory that was deleted there and moved here is made again, and its row has the new place at once; or it
@@ -241,7 +263,9 @@ class Scope:
         """
         for nid in written:
             for row in self._all.children(nid):
-                if row.remote is not None and (row.remote.version <= since or row.remote not in self._told):
+                if row.remote is None:
+                    continue
+                if row.remote not in self._told or not self._ages.is_later(row.remote, since):
                     raise UnscopableError(row.node.name)
 
     def moved(self, row: BaseRow, target: RelPath, tag: RemoteTag) -> None:
@@ -260,9 +284,9 @@ class Scope:
         self._children(node.parent)
         self._around(target)
 
-    def confirmed(self, versions: range) -> None:
-        """Take the serials of a move that the server told: what has one of them by the base is there."""
-        self._told_by_moves.append(versions)
+    def confirmed(self, move: SubtreeMove) -> None:
+        """Take a move that the server told: what has one of its versions by the base is there."""
+        self._moves.append(move)
 
     def _is_only_written(self, row: BaseRow, stat: RemoteStat) -> bool:
         """Whether a file of the base has a new version there, and its place is not told of here."""
@@ -361,9 +385,9 @@ class Scope:
         Its name may not tell: the row of a directory that was moved on the server lags behind while its move can't be
         done here. Then what is below it has another path there than in the base, and that one is never told as deleted.
         """
-        if self._since is None or tag.version <= self._since or tag in self._told:
+        if self._since is None or tag in self._told or not self._ages.is_later(tag, self._since):
             return False
-        return not any(tag.version in versions for versions in self._told_by_moves)
+        return not any(move.gave(tag) for move in self._moves)
 
     def _is_gone(self, nid: Nid, known: dict[Nid, bool]) -> bool:
         trail: list[Nid] = []
@@ -420,10 +444,6 @@ def is_unchanged(row: BaseRow, stat: FileStat) -> bool:
         return True
     ours, known = stat.meta, row.node.meta
     return ours.mode == known.mode and ours.special in (None, known.special)
-
-
-def _is_directory_since(row: BaseRow, since: int | None) -> bool:
-    return row.node.kind is Kind.DIRECTORY and row.remote is not None and row.remote.version > (since or 0)
 
 
 def _is_same(row: BaseRow, stat: FileStat) -> bool:

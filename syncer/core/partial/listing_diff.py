@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
+import msgspec
+
 from syncer.core.model import ROOT, Nid, RelPath, RemoteStat
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.paths import split
@@ -37,22 +39,41 @@ class Numbers:
         self._bits[at] |= 1 << (number & 7)
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What a listing is held against.
+
+    Attributes:
+        rows: Opens the base; it must not change until the end.
+        below: The listing is of more: only what is below this folder is in the base, by its path from there on. With a
+            slash at the end, or empty.
+    """
+
+    rows: Callable[[], AbstractContextManager[BaseRows]]
+    below: bytes = b""
+
+
 class Sieve:
     """Sifts one listing."""
 
-    def __init__(self, rows: Callable[[], AbstractContextManager[BaseRows]]) -> None:
-        """Take what opens the base; it must not change until the end."""
-        self._rows = rows
+    def __init__(self, known: Known) -> None:
+        self._rows = known.rows
+        self._below = known.below
         self._agreeing = Numbers()
         self._differing: set[RelPath] = set()
         self._directories: dict[RelPath, Nid | None] = {}
 
     def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
-        """Some of the objects; returns those that are not as the base says."""
+        """Some of the objects; returns those that are not as the base says.
+
+        Raises:
+            UnscopableError: The base is torn.
+        """
         differing: list[RemoteStat] = []
         with self._rows() as rows:
             for stat in objects:
-                above, name = split(stat.path)
+                if not stat.path.startswith(self._below):
+                    continue
+                above, name = split(RelPath(stat.path[len(self._below) :]))
                 parent = self._number(rows, above)
                 nid = None if parent is None else rows.agreeing(parent, name, stat.tag)
                 if nid is None:
@@ -74,8 +95,8 @@ class Sieve:
                 path = rows.path(row)
                 if path is None:
                     raise UnscopableError(row.nid)
-                if path not in self._differing:
-                    found.append(path)
+                if (full := RelPath(self._below + path)) not in self._differing:
+                    found.append(full)
         return found
 
     def _number(self, rows: BaseRows, path: RelPath) -> Nid | None:

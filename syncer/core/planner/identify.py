@@ -25,6 +25,7 @@ from syncer.core.model import (
     NO_META,
     PARK,
     ROOT,
+    Ages,
     BaseRow,
     Content,
     FileStat,
@@ -95,12 +96,12 @@ def identify_local(
     return replace(found, holding=frozenset(nid for nid in nids if nid is not None and nid in found.tree))
 
 
-def identify_remote(observations: Iterable[RemoteStat], base: BaseIndex, fresh: Fresh) -> Identified:
+def identify_remote(observations: Iterable[RemoteStat], base: BaseIndex, fresh: Fresh, ages: Ages) -> Identified:
     """Name what was listed on the server: a complete listing, or nothing at all.
 
     Directories that no marker object stands for, but below which something lies, are added (`implicit`).
     """
-    return _Identify[RemoteStat](observations, base, fresh, _REMOTE).run(frozenset())
+    return _Identify[RemoteStat](observations, base, fresh, _RemoteSide(ages)).run(frozenset())
 
 
 def evidence(kind: Kind, tag: Tag) -> Tag:
@@ -134,8 +135,8 @@ class _Reader(Protocol[_Seen_contra]):
     def identity_of_row(self, row: BaseRow) -> object:
         """The same of a base row; None if it has none on this side."""
 
-    def age(self, row: BaseRow) -> int:
-        """Of rows with one identity the later one has the higher number."""
+    def is_later(self, row: BaseRow, than: BaseRow) -> bool:
+        """Of two rows with one identity: whether the first is of a later version."""
 
     def by_identity(self, base: BaseIndex, stat: _Seen_contra) -> tuple[Nid, ...]:
         """Base rows with the identity of `stat`."""
@@ -155,8 +156,8 @@ class _LocalSide:
     def identity_of_row(self, row: BaseRow) -> object:
         return row.local.inode if row.local is not None else None
 
-    def age(self, row: BaseRow) -> int:
-        return row.local.ctime_ns if row.local is not None else 0
+    def is_later(self, row: BaseRow, than: BaseRow) -> bool:
+        return row.local is not None and row.local.ctime_ns > (0 if than.local is None else than.local.ctime_ns)
 
     def by_identity(self, base: BaseIndex, stat: FileStat) -> tuple[Nid, ...]:
         return base.by_inode.get(stat.tag.inode, ())
@@ -170,14 +171,17 @@ class _RemoteSide:
 
     is_store = True
 
+    def __init__(self, ages: Ages) -> None:
+        self._ages = ages
+
     def identity(self, stat: RemoteStat) -> object:
         return stat.tag.uuid
 
     def identity_of_row(self, row: BaseRow) -> object:
         return row.remote.uuid if row.remote is not None else None
 
-    def age(self, row: BaseRow) -> int:
-        return row.remote.version if row.remote is not None else 0
+    def is_later(self, row: BaseRow, than: BaseRow) -> bool:
+        return row.remote is not None and (than.remote is None or self._ages.is_later(row.remote, than.remote))
 
     def by_identity(self, base: BaseIndex, stat: RemoteStat) -> tuple[Nid, ...]:
         return base.by_uuid.get(stat.tag.uuid, ())
@@ -211,7 +215,6 @@ def _with_agreed_bits(meta: Meta, row: BaseRow | None) -> Meta:
 
 
 _LOCAL: Final[_Reader[FileStat]] = _LocalSide()
-_REMOTE: Final[_Reader[RemoteStat]] = _RemoteSide()
 
 
 class _Identify(Generic[_Stat]):
@@ -351,7 +354,7 @@ class _Identify(Generic[_Stat]):
             identity = self.side.identity_of_row(self.base.rows[nid])
             if identity:
                 known = vanished.setdefault(identity, nid)
-                vanished[identity] = max(known, nid, key=lambda each: (self.side.age(self.base.rows[each]), each))
+                vanished[identity] = self._later(known, nid)
         if not vanished:
             return
         for path, nid in self.nids.items():
@@ -361,12 +364,19 @@ class _Identify(Generic[_Stat]):
                 self.taken.discard(nid)
                 self._take(path, moved)
 
+    def _later(self, one: Nid, other: Nid) -> Nid:
+        """Which row is the later one; of equally old ones, which number."""
+        first, second = self.base.rows[one], self.base.rows[other]
+        if self.side.is_later(first, second):
+            return one
+        return other if self.side.is_later(second, first) else max(one, other)
+
     def _is_over(self, stat: _Stat, moved: Nid, nid: Nid) -> bool:
         row, over = self.base.rows[moved], self.base.rows[nid]
         if row.node.kind is not stat.kind:
             return False
         if self.side.identity_of_row(over) == self.side.identity(stat):
-            return self.side.age(row) > self.side.age(over)
+            return self.side.is_later(row, over)
         return stat.content is not None and row.node.content == stat.content == over.node.content
 
     def _unmatched(self) -> Iterator[tuple[RelPath, _Stat]]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.conflict import conflict_name
@@ -50,6 +51,24 @@ class Overwrite(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a version is, or may be, what this write made."""
         same = found.kind is self.kind and _payload(found.tag) == (self.size_bytes, self.etag)
         return same and self.uuid in {"", found.tag.uuid}
+
+
+def change_of(
+    path: RelPath, kind: Kind, size_bytes: int, etag: str, expect: RemoteTag | None, newest: RemoteTag | None = None
+) -> Overwrite:
+    """A write that replaces `expect`, or has a free name; what such a name had before is no later than `newest`."""
+    known = _serial(newest if expect is None else expect)
+    return Overwrite(path=path, kind=kind, size_bytes=size_bytes, etag=etag, known=known, replaced=expect)
+
+
+def rename_of(path: RelPath, kind: Kind, tag: RemoteTag, newest: RemoteTag | None) -> Overwrite:
+    """A rename onto a free name; see `change_of`."""
+    moved = change_of(path, kind, tag.size_bytes, tag.etag, None, newest)
+    return replace(moved, uuid=tag.uuid)
+
+
+def _serial(tag: RemoteTag | None) -> int:
+    return 0 if tag is None else tag.version
 
 
 class ForeignVersion(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.core.model import BaseRow, Deletions, Plan, RemoteStat
+from syncer.core.model import Ages, BaseRow, Deletions, Plan, Position, RemoteStat, latest
 from syncer.errors import RootIdentityError, SafetyStopError
 
 _OLDER: Final = "an older backup?"
@@ -42,13 +42,13 @@ class ContainerIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         uuid: `X-Container-Identity`; None on a server that does not tell (plain Pithos).
-        version: Highest version serial seen. It never goes down, unless an old backup was restored.
+        seen: Moment of the latest look. It never goes back, unless an old backup was restored.
         block_size: Bytes per block; content names are meaningless across sizes.
         block_hash: Name of the block hash.
     """
 
     uuid: str | None
-    version: int
+    seen: Position
     block_size: int
     block_hash: str
 
@@ -72,10 +72,10 @@ def _describe(root: RootIdentity) -> str:
 
 
 def check_container(linked: ContainerIdentity, found: ContainerIdentity) -> None:
-    """Refuse to compare with a container that is not the linked one, or is older than what was seen of it.
+    """Refuse to compare with a container that is not the linked one. That it is no older one, `check_age` says.
 
     Raises:
-        RootIdentityError: Another identity, block size or block hash, or the versions went back.
+        RootIdentityError: Another identity, block size or block hash.
     """
     if linked.uuid is not None and found.uuid != linked.uuid:
         raise RootIdentityError("the container", f"identity {linked.uuid}", f"{found.uuid or 'none'}")
@@ -85,39 +85,42 @@ def check_container(linked: ContainerIdentity, found: ContainerIdentity) -> None
             f"{linked.block_hash} blocks of {linked.block_size} bytes",
             f"{found.block_hash} blocks of {found.block_size} bytes",
         )
-    if found.version < linked.version:
-        raise RootIdentityError(
-            "the container", f"version {linked.version} or later", f"version {found.version}: {_OLDER}"
-        )
 
 
-def check_listing(rows: Iterable[BaseRow], objects: Iterable[RemoteStat], version: int) -> None:
-    """Refuse what the server tells if it is older than what is already known of its objects.
+def check_age(
+    seen: Position | None,
+    rows: Iterable[BaseRow],
+    objects: Iterable[RemoteStat],
+    told: Position,
+    ages: Ages,
+) -> None:
+    """Refuse what the server tells if it is older than what is already known of it.
 
     A replica that lags, or a restored backup, would make our own writes look like deletions by somebody else. What was
-    seen of the container (`check_container`) does not know what was written since; the base rows do.
+    seen of the container does not know what was written since; the base rows do. And where a server names no moments
+    (plain Pithos), an object that is known by a later version gives the age away.
 
     Args:
+        seen: Moment of the latest look before; None: there was none.
         rows: Base rows; all, or those in the scope of a cycle.
         objects: What the server tells, or some of it.
-        version: Serial of the container's last change; 0 where the server does not tell (plain Pithos): there an object
-            that is known by a later version gives the age away.
+        told: The moment that it tells of.
+        ages: Of that server.
 
     Raises:
         RootIdentityError: It is older.
     """
     known = [row.remote for row in rows if row.remote is not None]
-    if version:
-        newest = max((tag.version for tag in known), default=0)
-        if version < newest:
-            raise RootIdentityError("the container", f"version {newest} or later", f"version {version}: {_OLDER}")
-        return
-    versions = {tag.uuid: tag.version for tag in known if tag.uuid}
+    for mark in (seen, latest(known, ages)):
+        if mark is not None and ages.is_later(mark, told):
+            raise RootIdentityError("the container", f"{ages.name(mark)} or later", f"{ages.name(told)}: {_OLDER}")
+    versions = {tag.uuid: tag for tag in known if tag.uuid}
     for stat in objects:
-        if stat.tag.version < (newest := versions.get(stat.tag.uuid, 0)):
+        newest = versions.get(stat.tag.uuid)
+        if newest is not None and ages.is_later(newest, stat.tag):
             name = stat.path.decode("utf-8", "backslashreplace")
-            expected = f"version {newest} of {name} or later"
-            raise RootIdentityError("the container", expected, f"version {stat.tag.version}: {_OLDER}")
+            expected = f"{ages.name(newest)} of {name} or later"
+            raise RootIdentityError("the container", expected, f"{ages.name(stat.tag)}: {_OLDER}")
 
 
 def guard(plan: Plan, consent: str | None = None, root: str = "ROOT") -> None:

@@ -16,15 +16,14 @@ import trio
 from msgspec.structs import replace
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
-from syncer.core.model import Kind, RelPath
+from syncer.core.model import Ages, Kind, Position, RelPath
 from syncer.core.partial.affected import Scope, Scoped, UnscopableError
-from syncer.core.partial.listing_diff import Sieve
+from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import split
 from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.ports.local import LocalRoot, PartLook
 from syncer.ports.localvalues import Hints, Observation
-from syncer.ports.remote import Cursor
 from syncer.ports.state import State
 from syncer.remote.client import Changes, CloudClient
 from syncer.remote.parallel import one_error
@@ -88,14 +87,14 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     if changes is None:
         return None
     check(changes)
-    found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
+    found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor, remote.ages)
     if found is None and changes.moves:
         # Moves that can't be seen as such are asked for one object at a time.
         changes = await _changes(scoping, remote, cursor, moves=False)
         if changes is None:
             return None
         check(changes)
-        found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor)
+        found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor, remote.ages)
     if found is None:
         return None
     scoped = found.scoped
@@ -106,12 +105,12 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     return Part(scoped=scoped, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
 
 
-async def _told(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Changes | None:
+async def _told(scoping: Scoping, remote: CloudClient, since: Position) -> Changes | None:
     """What changed on the server; the local side is asked meanwhile. None if either can't tell."""
     told: list[Changes | None] = []
 
     async def ask() -> None:
-        told.append(await _changes(scoping, remote, cursor, moves=True))
+        told.append(await _changes(scoping, remote, since, moves=True))
 
     with one_error():
         async with trio.open_nursery() as nursery:
@@ -122,28 +121,21 @@ async def _told(scoping: Scoping, remote: CloudClient, cursor: Cursor) -> Change
     return told[0]
 
 
-async def _changes(scoping: Scoping, remote: CloudClient, cursor: Cursor, *, moves: bool) -> Changes | None:
-    """What changed on the server; None if it refuses the cursor, or the base is torn."""
-    if cursor.identity:
-        return await remote.changes(cursor, moves=moves)
-    if not scoping.hints.brief:
-        # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing itself counts.
-        cursor = replace(cursor, evidence=())
-    try:
-        return await remote.compare(lambda: Sieve(scoping.state.rows), cursor)
-    except UnscopableError:
-        return None
+async def _changes(scoping: Scoping, remote: CloudClient, since: Position, *, moves: bool) -> Changes | None:
+    """What changed on the server; None if it can't tell."""
+    known = Known(rows=scoping.state.rows)
+    return await remote.changes(since, known, moves=moves, brief=scoping.hints.brief)
 
 
-def _scope(scoping: Scoping, changes: Changes, since: Cursor) -> _Found | None:
+def _scope(scoping: Scoping, changes: Changes, since: Position, ages: Ages) -> _Found | None:
     """Everything that may have changed; None if that can't be told."""
     try:
-        return _scope_or_raise(scoping, changes, since)
+        return _scope_or_raise(scoping, changes, since, ages)
     except UnscopableError:
         return None
 
 
-def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found:
+def _scope_or_raise(scoping: Scoping, changes: Changes, since: Position, ages: Ages) -> _Found:
     raw = scoping.state.rules()  # those that the base was made with
     rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
     if changes.moves and not rules.is_empty:
@@ -156,7 +148,7 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
         dirt, entries = look.where()
         arrivals = Arrivals(known, changes)
         calm = Calm(look, known, changes, arrivals)
-        scope = Scope(known, calm, folds=look.folds)
+        scope = Scope(known, ages, calm, folds=look.folds)
         arrivals.take_into(scope)
         dirt, entries = arrivals.without_echoes(look, scope, dirt, entries)
         looked = _look_through(look, scope, dirt, entries)
@@ -166,7 +158,7 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Cursor) -> _Found
             if row is not None and row.node.kind is Kind.DIRECTORY and look.is_directory(name):
                 look.listing(name)
         # A listing held against the base tells nothing of what is in it; nor does a list that refused an object.
-        told = since.version if since.identity and not changes.refused else None
+        told = since if changes.complete and not changes.refused else None
         scope.changed(rules.tracked(changes.objects), deleted, since=told)
         scoped = scope.finish()
         subtrees = subtrees_of(known, scoped.whole, arrivals.subtrees, changes.info.can.moves_trees)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
 from syncer.core.partial.affected import Scope, UnscopableError, is_unchanged
@@ -68,7 +67,7 @@ class Arrivals:
         """
         for source, target, move in self._moves:
             before, after = scope.find(source), scope.find(target)
-            scope.confirmed(range(move.first, move.last + 1))
+            scope.confirmed(move)
             if before is not None and after is None:
                 self._arrived(scope, before, source, target, move)
             elif before is not None or after is None or not self._rows.subtree(after).is_after(move, root=True):
@@ -88,7 +87,7 @@ class Arrivals:
         self.subtrees[nid] = subtree.after(move)
         self._arriving.append((source, target))
         self.looked.append(target)
-        scope.moved(row, target, replace(row.remote, version=move.root_version))
+        scope.moved(row, target, move.root_tag(row.remote))
 
     def without_echoes(
         self, look: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]

@@ -120,7 +120,7 @@ class LanKeyKeeper:
             self._file.write(sharekey.encode_kept(forgotten))
         return kept.passphrase
 
-    async def attend(self, remote: CloudClient, sign: KeySign) -> list[int]:
+    async def attend(self, remote: CloudClient, sign: KeySign) -> list[RemoteTag]:
         """In a cycle that may write: take over what changed, make a key where there is none, rotate one that is due.
 
         Args:
@@ -137,7 +137,7 @@ class LanKeyKeeper:
             return []  # a newer program's is left alone; `status` says so
         if kept.passphrase:
             return []
-        written: list[int] = []
+        written: list[RemoteTag] = []
         counters = remote.counters
         blocks = counters.blocks_sent, counters.blocks_received
         try:
@@ -151,7 +151,7 @@ class LanKeyKeeper:
                 await trio.to_thread.run_sync(self._file.swap, raw, sharekey.encode_kept(found))
         return written
 
-    async def _attended(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
+    async def _attended(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
         """See `attend`."""
         try:
             found = await self._looked(remote, kept, sign, written)
@@ -166,7 +166,7 @@ class LanKeyKeeper:
             return await self._rotated_in_passing(remote, found, written)
         return found
 
-    async def _rotated_in_passing(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:
+    async def _rotated_in_passing(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Rotate a key that is due. Who may not goes on with the one that there is, until another device does."""
         try:
             return await self._rotated(remote, kept, written)
@@ -192,7 +192,7 @@ class LanKeyKeeper:
         await trio.to_thread.run_sync(self._file.write, sharekey.encode_kept(found))
         return found
 
-    async def _looked(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[int]) -> Kept:
+    async def _looked(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
         """What is known after this cycle's signs."""
         again = sharekey.may_try(kept, self._clock())
         if sign.tag is not None and _version(sign.tag) != kept.version:
@@ -229,7 +229,7 @@ class LanKeyKeeper:
             return BadKey(reason="is no file")
         return sharekey.decode(await remote.read_block(_PATH, tag, blocks, 0))
 
-    async def _made(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:
+    async def _made(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Make the first key, if nobody else does at this moment."""
         for _ in range(_TRIES):
             made = sharekey.first_key(self._random(KEY_BYTES), self._clock())
@@ -241,7 +241,7 @@ class LanKeyKeeper:
                     return found
         return kept
 
-    async def _rotated(self, remote: CloudClient, kept: Kept, written: list[int]) -> Kept:
+    async def _rotated(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Replace the key that `kept` knows, unless somebody else just did."""
         for _ in range(_TRIES):
             stat = await remote.head(_PATH)
@@ -265,10 +265,10 @@ class LanKeyKeeper:
             raise FormatTooNewError("the share's key on the server", found.format, sharekey.FORMAT)
 
     async def _put(
-        self, remote: CloudClient, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[int]
+        self, remote: CloudClient, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[RemoteTag]
     ) -> Kept:
         result = await remote.put_small(_PATH, Kind.FILE, sharekey.encode(made), _META, expect)
-        written.append(result.tag.version)
+        written.append(result.tag)
         return sharekey.accepted(kept, made, _version(result.tag), self._clock())
 
 

@@ -11,16 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from syncer.core.model import Kind, Meta, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Ages, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
-from syncer.ports.remote import Cursor, RemoteInfo
-from syncer.protocol.extensions.changes import ChangesPage
+from syncer.ports.remote import RemoteInfo
+from syncer.protocol.extensions.changes import MAX_RANGES, ChangesPage
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
 from syncer.remote.client import (
@@ -30,12 +33,10 @@ from syncer.remote.client import (
     KnownBase,
     Listing,
     MissingBlocks,
-    Moment,
     MoveOrder,
     OlderList,
     PutOrder,
     PutResult,
-    Sieve,
 )
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Transport
@@ -48,10 +49,15 @@ from syncer.remote.pithos.replies import Stamp, lan_key_in, sort_out
 from syncer.remote.pithos.requests import Requests
 from syncer.remote.pithos.session import Session
 from syncer.remote.pithos.write import Writer
+from syncer.remote.polling import poll
+from syncer.remote.serials import SERIALS, Cursor, cursor_of, ranges_of
 from syncer.remote.url import RemoteUrl, parse_url
 
 _LISTING_TRIES: Final = 5
 """How often a listing is begun anew because the container changed under it, or has more objects than it names."""
+
+WAIT_S: Final = 50.0
+"""Of one waiting request. Proxies commonly cut connections that are silent for a minute."""
 
 
 class PithosClient:
@@ -59,6 +65,7 @@ class PithosClient:
 
     def __init__(self, url: RemoteUrl, transport: Transport, retry: Retry, counters: Counters, workers: int) -> None:
         self.counters = counters
+        self.ages: Ages = SERIALS
         self._session = Session(Requests(url), transport, retry, counters, workers)
         self._reader = Reader(self._session)
         self._writer = Writer(self._session)
@@ -73,11 +80,6 @@ class PithosClient:
         await self._session.ask(self._session.make.create_container(), 201, 202)
         return (await self._session.fresh_info()).told
 
-    async def moment(self) -> Moment:
-        """See CloudClient."""
-        stamp = (await self._session.look_at_container())[1]
-        return Moment(evidence=stamp, cursor=stamp.cursor, settled=stamp.settled)
-
     async def list_objects(self) -> Listing:
         """See CloudClient. Pages are no snapshot: a rename between two of them would look like a deletion.
 
@@ -89,22 +91,25 @@ class PithosClient:
             info=info.told,
             objects=sorted(found.objects, key=lambda stat: stat.path),
             refused=found.refused,
-            max_version=stamp.version,
-            cursor=stamp.place,
+            position=stamp.place.position,
             lan_key=lan_key_in(found.hidden),
         )
 
-    async def compare(self, known: Callable[[], Sieve], since: Cursor) -> Changes:
-        """See CloudClient. What has changed since the evidence was taken is in it, and in nothing else of a HEAD."""
+    async def _compared(self, known: Known, since: Cursor) -> Changes:
+        """What differs from what is known: a complete listing, of which no more is kept.
+
+        What has changed since the evidence was taken is in it, and in nothing else of a HEAD.
+        """
         if since.evidence:
             info, stamp = await self._session.look_at_container()
             if stamp.place == since:
-                return Changes(info=info.told, cursor=since, objects=[], deleted=[], refused=[])
-        info, stamp, pages = await self._listed(lambda: Pages(known()))
+                return Changes(info=info.told, position=since.position, objects=[], deleted=[], refused=[])
+        info, stamp, pages = await self._listed(lambda: Pages(Sieve(known)))
         assert pages.sieve is not None
         return Changes(
             info=info.told,
-            cursor=stamp.place,
+            position=stamp.place.position,
+            complete=False,
             objects=sorted(pages.found.objects, key=lambda stat: stat.path),
             deleted=list(await trio.to_thread.run_sync(pages.sieve.missing)),
             refused=pages.found.refused,
@@ -153,12 +158,53 @@ class PithosClient:
         return not info.atomic or not self._session.make.url.prefix
 
     async def changes(
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
+    ) -> Changes | None:
+        """See CloudClient. A server whose moments have an identity tells changes; else a listing is compared."""
+        at, without = cursor_of(since), ranges_of(own)
+        if at.identity:
+            return None if len(without) > MAX_RANGES else await self._told(at, moves=moves, without=without)
+        if known is None or own:
+            return None
+        try:
+            # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing counts.
+            return await self._compared(known, at if brief else replace(at, evidence=()))
+        except UnscopableError:
+            return None
+
+    async def wait(self, seen: Position | None) -> Position:
+        """See CloudClient."""
+
+        async def look() -> Cursor:
+            return (await self._session.look_at_container())[1].place
+
+        at = None if seen is None else cursor_of(seen)
+        if at is None or not at.identity:
+            return await poll(look, seen)
+        while (found := await self._told(at, WAIT_S)) is not None:
+            if found.objects or found.deleted or found.refused:
+                return found.position
+            at = cursor_of(found.position)
+        return (await look()).position  # of another life of the container: what a cycle makes of that is its business
+
+    async def _told(
         self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
     ) -> Changes | None:
-        """See CloudClient. Later pages may correct earlier ones: together they are the state of the last one."""
-        info = self._session.known_info
-        if info is None and not since.identity:  # else it comes from a server with `changes`: the reply tells the rest
-            info = await self._session.info()
+        """What the server says has changed. Later pages may correct earlier ones: together they are the last's state.
+
+        Args:
+            since: Where the question begins.
+            wait_s: How long the server may wait for the first change.
+            moves: Tell subtrees that were moved as one as such.
+            without: Ascending ranges of versions that are not told.
+        """
+        info = self._session.known_info  # else the cursor comes from a server with `changes`: the reply tells the rest
         needed = {wire.EXTENSION_CHANGES, *([wire.EXTENSION_WITHOUT] if without else [])}
         if info is not None and not needed <= info.extensions:
             return None
@@ -173,7 +219,7 @@ class PithosClient:
                 return None
             if page.more and moves:
                 # What a page tells of the objects of a subtree could be from before a move that the next one tells.
-                return await self.changes(since, without=without)
+                return await self._told(since, without=without)
             for row in page.objects:
                 deleted.pop(row.name, None)
                 rows[row.name] = row
@@ -186,12 +232,10 @@ class PithosClient:
         found = await trio.to_thread.run_sync(sort_out, rows.values())
         return Changes(
             info=(await self._session.info()).told,
-            cursor=at,
+            position=at.position,
             objects=sorted(found.objects, key=lambda stat: stat.path),
             deleted=[name.encode("utf-8", "surrogatepass") for name in deleted],
             refused=found.refused,
-            object_count=page.object_count,
-            bytes_used=page.bytes_used,
             moves=list(page.moves),
             lan_key=lan_key_in(found.hidden),
             lan_key_gone=LAN_KEY.decode() in deleted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from syncer.remote.client import Sieve
+from syncer.core.partial.listing_diff import Sieve
 from syncer.remote.http.transport import Reply
 from syncer.remote.pithos.replies import Judge, RowStats, sort_out
 

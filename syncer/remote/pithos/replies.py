@@ -28,7 +28,6 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
-from syncer.ports.remote import Cursor
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import BulkError, Result, decode_results
 from syncer.protocol.extensions.bulk_read import BulkReadError, decode_contents
@@ -45,6 +44,7 @@ from syncer.remote.client import OlderList, RefusedName
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
 from syncer.remote.pithos.conditions import describe
 from syncer.remote.pithos.container import ContainerInfo
+from syncer.remote.serials import Cursor
 from syncer.remote.url import parse_url
 
 MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text can be made locally
@@ -107,7 +107,7 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Cursor:
-        """The same moment for `changes` or, on a server without it, for `compare`."""
+        """The same moment for `changes`, or to hold against later ones."""
         evidence = self.evidence if self.settled else ()
         return self.cursor or Cursor(identity="", version=self.version, modified_us=0, evidence=evidence)
 

@@ -17,7 +17,6 @@ from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import is_reserved, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
-from syncer.ports.remote import Cursor
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import Operation, encode_operations
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
@@ -29,6 +28,7 @@ from syncer.protocol.pithos.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS, name_from_path
 from syncer.remote.http.transport import Request
+from syncer.remote.serials import Cursor
 from syncer.remote.url import RemoteUrl
 
 MAX_LISTING_BYTES: Final = 64 << 20  # 10,000 rows of ~450 bytes; names up to 6 KiB of JSON each still fit

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
-from syncer.core.subtrees import Guard, SubtreeMove, guard_of
+from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, inside
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.names import object_name_problem
@@ -85,7 +85,8 @@ def move(change: Change, source: Place, destination: Place, guard: Guard) -> Mov
             objects.move(change, old, new, TransferOrder(has_room=True))
     assert change.numbers.serial == done.last
     change.put_move(container.container_id, done)
-    return Moved(move=done, state=objects.state_of(done.root_version, change.existing_version(done.root_version)))
+    root = version_of(done.first, 0)
+    return Moved(move=done, state=objects.state_of(root, change.existing_version(root)))
 
 
 def _objects(view: Reading, container_id: int, root: str) -> Iterator[_Found]:

@@ -21,16 +21,18 @@ from syncer.core.model import (
     RemoteTag,
 )
 from syncer.core.partial.affected import Calm, Scope, Scoped, UnscopableError, is_unchanged
-from syncer.core.partial.listing_diff import Sieve
+from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import split
 from syncer.core.planner.merge import Policy
 from syncer.core.subtrees import touches
 from syncer.core.xattrs import Xattrs
+from syncer.remote.serials import SERIALS, Cursor
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
 from tests.unit.syncer.core.trees import base_of, essence, file, folder, folder_stat, local_tag, plan_of, wide_tree
 
+SINCE = Cursor(identity="life", version=10, modified_us=0).position
 POLICY = Policy(host="pc", utc="T")
 SEEDS = effort.count("parts of a tree")
 # What is too large to travel is no difference, so a part is not told of it, and a plan of the whole may say less.
@@ -83,7 +85,7 @@ def scoped(
     changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
     deleted = tags.keys() - {stat.path for stat in objects}
     calm = calm_in(scenario, stats, frozenset({*deleted, *(stat.path for stat in changed)})) if whole_moves else None
-    scope = Scope(MemoryRows(scenario.rows), calm, folds=False)
+    scope = Scope(MemoryRows(scenario.rows), SERIALS, calm, folds=False)
     looked = set()
     folders = {stat.path for stat in stats if stat.kind is Kind.DIRECTORY} | {RelPath(b"")}
     for path in sorted(dirty):
@@ -100,7 +102,7 @@ def scoped(
                 continue
             looked.add(at)
             pending += [(below, True) for below in scope.listed(at, entries.get(at, {}).values(), whole=whole)]
-    sieve = Sieve(lambda: nullcontext(MemoryRows(scenario.rows)))
+    sieve = Sieve(Known(rows=lambda: nullcontext(MemoryRows(scenario.rows))))
     assert sorted(sieve.sift(objects), key=lambda stat: stat.path) == sorted(changed, key=lambda stat: stat.path)
     assert set(sieve.missing()) == deleted
     scope.changed(changed, deleted)
@@ -149,7 +151,7 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
     rows = wide_tree(folders=50, files=20)
     base = BaseIndex(rows.values())
     reader = MemoryRows(rows)
-    scope = Scope(reader)
+    scope = Scope(reader, SERIALS)
     inside = [path for path in base.paths.values() if path.startswith(b"d7/")]
     by_path = {path: rows[nids[0]] for path, nids in base.by_path.items()}
     entries = [
@@ -168,7 +170,7 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
 def test_a_named_change_needs_its_own_row_and_those_of_the_directories_above() -> None:
     rows = wide_tree(folders=50, files=20)
     base, reader = BaseIndex(rows.values()), MemoryRows(rows)
-    scope = Scope(reader)
+    scope = Scope(reader, SERIALS)
     row = rows[base.by_path[RelPath(b"d7/f3")][0]]
     assert row.local is not None
     tag = replace(row.local, ctime_ns=99)
@@ -191,10 +193,10 @@ def test_what_the_server_has_anew_needs_its_own_row_and_those_of_the_directories
     row = rows[nid]
     assert row.remote is not None
     newer = replace(row.remote, version=row.remote.version + 1000)
-    scope = Scope(MemoryRows(rows), folds=folds)
+    scope = Scope(MemoryRows(rows), SERIALS, folds=folds)
     scope.changed([RemoteStat(path=RelPath(b"d0/f5"), kind=Kind.FILE, meta=row.node.meta, tag=newer)], [])
     assert len(scope.finish().base) == 2
-    scope = Scope(MemoryRows(rows), folds=folds)
+    scope = Scope(MemoryRows(rows), SERIALS, folds=folds)
     new = RemoteTag(uuid="new", version=5000, etag="", size_bytes=0)
     scope.changed([RemoteStat(path=RelPath(b"d0/new"), kind=Kind.FILE, meta=Meta(), tag=new)], [])
     assert len(scope.finish().base) == needed - (not folds)
@@ -204,7 +206,7 @@ def test_a_torn_base_is_not_scoped() -> None:
     rows = wide_tree(folders=1, files=1)
     first = next(row for row in rows.values() if row.node.kind is Kind.FILE)
     twin = replace(first, nid=Nid(5000))
-    scope = Scope(MemoryRows({**rows, twin.nid: twin}))
+    scope = Scope(MemoryRows({**rows, twin.nid: twin}), SERIALS)
     with pytest.raises(UnscopableError):
         scope.find(RelPath(b"d0/f0"))
 
@@ -212,7 +214,7 @@ def test_a_torn_base_is_not_scoped() -> None:
 def test_a_folder_whose_files_all_changed_on_the_server_is_read_once() -> None:
     rows = wide_tree(folders=2, files=50)
     base, reader = BaseIndex(rows.values()), MemoryRows(rows)
-    scope = Scope(reader)
+    scope = Scope(reader, SERIALS)
     objects = []
     for nid, row in rows.items():
         assert row.remote is not None
@@ -248,11 +250,11 @@ def moved_directory(rows: dict[Nid, BaseRow]) -> RemoteStat:
 def test_a_version_that_should_have_been_told_and_was_not_is_gone() -> None:
     """Its name may not tell: it was below a directory that was moved there, and could not be moved here yet."""
     rows = directory_and_file(row_of_file=20, row_of_directory=5)
-    scope = Scope(MemoryRows(rows))
-    scope.changed([moved_directory(rows)], [RelPath(b"d")], since=10)
+    scope = Scope(MemoryRows(rows), SERIALS)
+    scope.changed([moved_directory(rows)], [RelPath(b"d")], since=SINCE)
     assert [stat.path for stat in scope.finish().remote] == [b"e"]
     # Without that knowledge it would be taken for where the base has it.
-    scope = Scope(MemoryRows(rows))
+    scope = Scope(MemoryRows(rows), SERIALS)
     scope.changed([moved_directory(rows)], [RelPath(b"d")])
     assert sorted(stat.path for stat in scope.finish().remote) == [b"d/f", b"e"]
 
@@ -264,12 +266,12 @@ def test_below_a_directory_that_we_made_anew_an_unknown_deleted_name_may_be_anyt
     assert tag is not None
     echo = RemoteStat(path=RelPath(b"d"), kind=Kind.DIRECTORY, meta=Meta(mode=0o755), tag=tag)
     with pytest.raises(UnscopableError):
-        Scope(MemoryRows(rows)).changed([echo], [RelPath(b"old/f")], since=10)
-    Scope(MemoryRows(rows)).changed([echo], [], since=10)
+        Scope(MemoryRows(rows), SERIALS).changed([echo], [RelPath(b"old/f")], since=SINCE)
+    Scope(MemoryRows(rows), SERIALS).changed([echo], [], since=SINCE)
     moved_again = replace(echo, path=RelPath(b"elsewhere"), tag=replace(tag, version=20))
     with pytest.raises(UnscopableError):
-        Scope(MemoryRows(rows)).changed([moved_again], [RelPath(b"old/f")], since=10)
-    Scope(MemoryRows(rows)).changed([moved_again], [], since=10)
+        Scope(MemoryRows(rows), SERIALS).changed([moved_again], [RelPath(b"old/f")], since=SINCE)
+    Scope(MemoryRows(rows), SERIALS).changed([moved_again], [], since=SINCE)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from syncer.core.model import FileStat, Nid, Note, NoteKind, Plan, RelPath, Remo
 from syncer.core.planner.identify import identify_local, identify_remote
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan
+from syncer.remote.serials import SERIALS
 from tests.unit.syncer.core.trees import (
     POLICY,
     Nodes,
@@ -30,7 +31,7 @@ def seen(local: list[FileStat], unknown: set[bytes], remote: list[RemoteStat], b
     numbers = fresh()
     index = base_of(base)
     here = identify_local(local, {RelPath(path) for path in unknown}, index, numbers)
-    return make_plan(index, here, identify_remote(remote, index, numbers), POLICY, numbers)
+    return make_plan(index, here, identify_remote(remote, index, numbers, SERIALS), POLICY, numbers)
 
 
 def kinds(notes: tuple[Note, ...]) -> set[NoteKind]:
@@ -173,5 +174,5 @@ def test_a_symlink_whose_target_was_not_fetched_waits() -> None:
     row = remote_file("l", 1, uuid=1, version=2)
     stat = RemoteStat(path=row.path, kind=base[1].kind, meta=None, content=None, target=None, tag=row.tag)
     numbers, index = fresh(), base_of(base)
-    there = identify_remote([stat], index, numbers)
+    there = identify_remote([stat], index, numbers, SERIALS)
     assert there.frozen.keys() == {Nid(1)}

@@ -20,6 +20,7 @@ from syncer.core.model import (
 )
 from syncer.core.paths import path_in
 from syncer.core.planner.identify import Blind, evidence, identify_local, identify_remote, synced_meta
+from syncer.remote.serials import SERIALS
 from tests.unit.syncer.core.trees import (
     Nodes,
     base_of,
@@ -44,7 +45,7 @@ def local(base: Nodes, *stats: FileStat) -> dict[str, int]:
 
 
 def remote(base: Nodes, *stats: RemoteStat) -> dict[str, int]:
-    return by_path(identify_remote(stats, base_of(base), fresh()))
+    return by_path(identify_remote(stats, base_of(base), fresh(), SERIALS))
 
 
 def by_path(state: Identified) -> dict[str, int]:
@@ -82,7 +83,7 @@ def test_what_is_moved_back_to_where_a_crash_left_a_row_is_the_node_of_the_later
     row = base_of({1: file("a", 1)}).rows[Nid(1)]
     base = BaseIndex([row, moved_over(2, local_ctime=5, version=7)])
     assert by_path(identify_local([file_stat("a", 1, ino=1)], set(), base, fresh())) == {"a": 2}
-    assert by_path(identify_remote([remote_file("a", 1, uuid=1, version=8)], base, fresh())) == {"a": 2}
+    assert by_path(identify_remote([remote_file("a", 1, uuid=1, version=8)], base, fresh(), SERIALS)) == {"a": 2}
 
 
 def test_what_is_moved_over_an_equal_file_keeps_its_identity() -> None:
@@ -170,12 +171,14 @@ def test_of_two_rows_with_the_identity_of_what_was_moved_over_the_later_one_coun
     rows = base_of({1: file("a", 1), 2: file("b", 1), 3: file("o", 1)}).rows
     moved = [replace(rows[Nid(nid)], remote=remote_tag(50, version=version)) for nid, version in ((1, 5), (2, 9))]
     for order in (moved, moved[::-1]):
-        state = identify_remote([remote_file("o", 1, uuid=50, version=12)], BaseIndex([*order, rows[Nid(3)]]), fresh())
+        state = identify_remote(
+            [remote_file("o", 1, uuid=50, version=12)], BaseIndex([*order, rows[Nid(3)]]), fresh(), SERIALS
+        )
         assert by_path(state) == {"o": 2}
 
 
 def test_a_directory_without_a_marker_is_added() -> None:
-    state = identify_remote([remote_file("x/y/f", 1, uuid=9)], BaseIndex(), fresh())
+    state = identify_remote([remote_file("x/y/f", 1, uuid=9)], BaseIndex(), fresh(), SERIALS)
     assert by_path(state) == {"x": 1000, "x/y": 1001, "x/y/f": 1002}
     assert state.implicit == {1000, 1001}
 
@@ -185,7 +188,9 @@ def test_a_directory_that_lost_its_marker_is_still_itself() -> None:
 
 
 def test_a_name_may_be_that_of_an_object_and_of_a_directory_without_a_marker() -> None:
-    state = identify_remote([remote_file("d", 5, uuid=50), remote_file("d/f", 2, uuid=3)], base_of(BASE), fresh())
+    state = identify_remote(
+        [remote_file("d", 5, uuid=50), remote_file("d/f", 2, uuid=3)], base_of(BASE), fresh(), SERIALS
+    )
     assert state.tree[Nid(2)].slot == state.tree[Nid(1000)].slot == (ROOT, b"d")
     assert state.tree[Nid(3)].slot == (Nid(2), b"f")
     assert state.implicit == {Nid(2)}
@@ -195,7 +200,9 @@ def test_a_name_may_be_that_of_an_object_and_of_a_directory_without_a_marker() -
 
 def test_objects_below_objects_are_directories_all_the_way_down() -> None:
     names = ("z", "z/f", "z/f/g", "z!", "z/f/g/h/i")
-    state = identify_remote([remote_file(name, 5, uuid=50 + at) for at, name in enumerate(names)], BaseIndex(), fresh())
+    state = identify_remote(
+        [remote_file(name, 5, uuid=50 + at) for at, name in enumerate(names)], BaseIndex(), fresh(), SERIALS
+    )
     files = [path_in(state.tree, nid) for nid, node in state.tree.items() if node.kind is Kind.FILE]
     folders = [path_in(state.tree, nid) for nid in state.implicit]
     assert sorted(files) == sorted(name.encode() for name in names)
@@ -216,15 +223,15 @@ def test_what_lies_below_no_directory_here_is_left_alone_and_not_taken_for_delet
 
 
 def test_metadata_that_a_listing_lacks_is_the_bases_while_the_version_is() -> None:
-    known = identify_remote([remote_file("a", 1, uuid=1)], base_of(BASE), fresh())
+    known = identify_remote([remote_file("a", 1, uuid=1)], base_of(BASE), fresh(), SERIALS)
     assert known.tree[Nid(1)].meta == BASE[1].meta
-    newer = identify_remote([remote_file("a", 1, uuid=1, version=2)], base_of(BASE), fresh())
+    newer = identify_remote([remote_file("a", 1, uuid=1, version=2)], base_of(BASE), fresh(), SERIALS)
     assert newer.tree[Nid(1)].meta == Meta()
 
 
 def test_a_link_text_that_a_listing_lacks_is_the_bases_while_the_version_is() -> None:
     stat = RemoteStat(path=RelPath(b"l"), kind=Kind.SYMLINK, meta=None, tag=remote_tag(1))
-    assert identify_remote([stat], base_of({1: link("l", "t")}), fresh()).tree[Nid(1)].target == b"t"
+    assert identify_remote([stat], base_of({1: link("l", "t")}), fresh(), SERIALS).tree[Nid(1)].target == b"t"
 
 
 def test_the_order_of_observations_does_not_matter() -> None:
@@ -234,7 +241,9 @@ def test_the_order_of_observations_does_not_matter() -> None:
         remote_file("d/f", 2, uuid=3),
         remote_file("n", 4, uuid=8),
     ]
-    assert identify_remote(stats, base_of(BASE), fresh()) == identify_remote(stats[::-1], base_of(BASE), fresh())
+    assert identify_remote(stats, base_of(BASE), fresh(), SERIALS) == identify_remote(
+        stats[::-1], base_of(BASE), fresh(), SERIALS
+    )
 
 
 def test_a_directorys_times_are_neither_metadata_nor_evidence() -> None:

@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import pytest
 
-from syncer.core.model import BaseRow, Deletions, Nid, Side
+from syncer.core.model import BaseRow, Deletions, Nid, Position, Side
 from syncer.core.planner.safety import (
     ContainerIdentity,
     RootIdentity,
+    check_age,
     check_container,
-    check_listing,
     check_root,
     guard,
     objection,
 )
 from syncer.errors import RootIdentityError, SafetyStopError
+from syncer.remote.serials import SERIALS, Cursor
 from tests.unit.syncer.core.trees import Nodes, file, folder, plan, remote_file, remote_tag
 
 ROOT = RootIdentity(marker="m", ino=7, volume=False)
-CONTAINER = ContainerIdentity(uuid="u", version=10, block_size=65536, block_hash="sha256")
 
 
 def deletions(deleted: int, before: int, after: int | None = None) -> Deletions:
@@ -101,10 +101,12 @@ def test_another_root_is_refused(found: RootIdentity | None) -> None:
     assert caught.value.exit_code == 18
 
 
-def container(
-    uuid: str | None = "u", version: int = 10, block_size: int = 65536, block_hash: str = "sha256"
-) -> ContainerIdentity:
-    return ContainerIdentity(uuid=uuid, version=version, block_size=block_size, block_hash=block_hash)
+def at(version: int) -> Position:
+    return Cursor(identity="", version=version, modified_us=0).position
+
+
+def container(uuid: str | None = "u", block_size: int = 65536, block_hash: str = "sha256") -> ContainerIdentity:
+    return ContainerIdentity(uuid=uuid, seen=at(10), block_size=block_size, block_hash=block_hash)
 
 
 @pytest.mark.parametrize(
@@ -112,20 +114,25 @@ def container(
     [
         container("other"),
         container(None),
-        container(version=9),
         container(block_size=4096),
         container(block_hash="md5"),
     ],
 )
-def test_another_or_older_container_is_refused(found: ContainerIdentity) -> None:
+def test_another_container_is_refused(found: ContainerIdentity) -> None:
     with pytest.raises(RootIdentityError):
-        check_container(CONTAINER, found)
+        check_container(container(), found)
 
 
-def test_the_same_or_a_newer_container_passes() -> None:
-    check_container(CONTAINER, container())
-    check_container(CONTAINER, container(version=11))
+def test_the_same_container_passes() -> None:
+    check_container(container(), container())
     check_container(container(None), container("now-it-tells"))
+
+
+def test_an_older_copy_of_the_container_is_refused() -> None:
+    for told in (10, 11):
+        check_age(at(10), [], [], at(told), SERIALS)
+    with pytest.raises(RootIdentityError, match="version 10 or later, found version 9"):
+        check_age(at(10), [], [], at(9), SERIALS)
 
 
 def row(uuid: int, version: int) -> BaseRow:
@@ -135,14 +142,15 @@ def row(uuid: int, version: int) -> BaseRow:
 def test_a_listing_from_before_our_own_writes_is_refused() -> None:
     """What was written since the container was last looked at is in no `ContainerIdentity` yet."""
     rows = [row(1, 3), row(2, 7)]
-    check_listing(rows, [], 7)
+    check_age(None, rows, [], at(7), SERIALS)
     with pytest.raises(RootIdentityError, match="version 7 or later"):
-        check_listing(rows, [], 6)
+        check_age(None, rows, [], at(6), SERIALS)
 
 
 def test_where_the_server_tells_no_version_a_known_object_gives_the_age_away() -> None:
     rows = [row(1, 3), row(2, 7)]
-    check_listing(rows, [remote_file("f2", 1, uuid=2, version=7), remote_file("new", 1, uuid=3, version=1)], 0)
-    check_listing(rows, [], 0)
+    told = [remote_file("f2", 1, uuid=2, version=7), remote_file("new", 1, uuid=3, version=1)]
+    check_age(None, rows, told, at(0), SERIALS)
+    check_age(None, rows, [], at(0), SERIALS)
     with pytest.raises(RootIdentityError, match="version 7 of f2 or later"):
-        check_listing(rows, [remote_file("f2", 1, uuid=2, version=6)], 0)
+        check_age(None, rows, [remote_file("f2", 1, uuid=2, version=6)], at(0), SERIALS)

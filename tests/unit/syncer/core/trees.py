@@ -29,6 +29,7 @@ from syncer.core.paths import PARK_FOLDER, path_in, paths_of
 from syncer.core.planner.identify import evidence, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan
+from syncer.remote.serials import SERIALS
 
 Nodes = dict[int, Node]
 POLICY = Policy(host="pc", utc="T")
@@ -144,7 +145,7 @@ def remote_folder(path: str, *, uuid: int) -> RemoteStat:
 def plan_of(base: BaseIndex, local: Sequence[FileStat], remote: Sequence[object], beside: int) -> Plan:
     numbers = fresh(NEW)
     here = identify_local(local, frozenset(), base, numbers)
-    there = identify_remote(remote, base, numbers)  # type: ignore[arg-type] # remote stats
+    there = identify_remote(remote, base, numbers, SERIALS)  # type: ignore[arg-type] # remote stats
     return make_plan(base, here, there, POLICY, numbers, beside=beside)
 
 

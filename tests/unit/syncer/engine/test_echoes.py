@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from syncer.core.model import RelPath
+from syncer.core.model import Position, RelPath, RemoteTag
+from syncer.core.partial.listing_diff import Known
 from syncer.engine.partial import echoes
-from syncer.engine.partial.echoes import ranges_of
 from syncer.errors import RemoteUnavailableError
-from syncer.ports.remote import Cursor
-from syncer.protocol.extensions.changes import MAX_RANGES
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_WITHOUT
 from syncer.remote.client import Changes
 from syncer.remote.memory import MemoryClient
@@ -38,9 +33,15 @@ class Told(MemoryClient):
         self.rows = []
 
     async def changes(
-        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
-        found = await super().changes(since, wait_s, moves=moves, without=without)
+        found = await super().changes(since, known, moves=moves, brief=brief, own=own)
         if found is not None:
             self.rows.append(len(found.objects) + len(found.deleted))
         return found
@@ -110,32 +111,16 @@ def test_a_server_of_the_release_before_is_not_asked(pair: tuple[Device, Device]
     assert told(first) == [0]
 
 
-@given(st.lists(st.integers(1, 60)))
-def test_ranges_hold_exactly_the_versions(versions: list[int]) -> None:
-    found = ranges_of(versions)
-    assert [version for one in found for version in one] == sorted(set(versions))
-    assert all(one.stop < two.start for one, two in pairwise(found))
-
-
-def test_versions_that_are_too_scattered_are_not_asked_about(
-    pair: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, _ = pair
-    monkeypatch.setattr(echoes, "ranges_of", lambda versions: [range(n, n + 1) for n in sorted(versions)])
-    assert len(range(FILES)) > MAX_RANGES
-    assert told(first) == [0]
-
-
 def test_histories_with_all_kinds_of_trouble_hold_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ring R2, with the question asked after every cycle that wrote anything."""
     monkeypatch.setattr(echoes, "LEAST", 1)
     asked = 0
     real = echoes.behind_own_writes
 
-    async def counting(remote: MemoryClient, cursor: Cursor, recorded: list[int]) -> Cursor:
+    async def counting(remote: MemoryClient, since: Position, recorded: list[RemoteTag]) -> Position:
         nonlocal asked
-        found = await real(remote, cursor, recorded)
-        asked += found != cursor
+        found = await real(remote, since, recorded)
+        asked += found != since
         return found
 
     monkeypatch.setattr("syncer.engine.cycle.behind_own_writes", counting)

@@ -20,10 +20,10 @@ from syncer.engine.partial.partial_look import Scoping, _scope
 from syncer.errors import LocalChangedError
 from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
-from syncer.ports.remote import Cursor
 from syncer.ports.state import Memory
 from syncer.remote.client import Changes
 from syncer.remote.pithos.container import ContainerInfo
+from syncer.remote.serials import SERIALS, Cursor
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import Limits, Scenario
@@ -170,13 +170,14 @@ def scoped(volume: Volume, found: Journal, scenario: Scenario) -> Scoped:
     objects = scenario.remote.observe_remote()
     changes = Changes(
         info=ContainerInfo(identity=None, block_size=1, block_hash="sha256", atomic=True).told,
-        cursor=Cursor(identity="", version=0, modified_us=0),
+        complete=False,
+        position=Cursor(identity="", version=0, modified_us=0).position,
         objects=[stat for stat in objects if tags.get(stat.path) != stat.tag],
         deleted=[bytes(path) for path in tags.keys() - {stat.path for stat in objects}],
         refused=[],
     )
     state = State(volume.rows)
-    found_part = _scope(Scoping(local=Root(found), state=state), changes, changes.cursor)  # type: ignore[arg-type] # parts of them
+    found_part = _scope(Scoping(local=Root(found), state=state), changes, changes.position, SERIALS)  # type: ignore[arg-type] # parts of them
     return found_part.scoped
 
 

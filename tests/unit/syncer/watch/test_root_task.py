@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import cast
 
 import trio
-from msgspec.structs import replace
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from syncer.core.model import NO_META, Kind, RelPath
+from syncer.core.model import Position, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.errors import LockedError, RemoteUnavailableError, RootIdentityError, SafetyStopError
-from syncer.remote.client import CloudClient, Moment
+from syncer.remote.client import CloudClient
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
-from syncer.watch.feeds import MAX_POLL_S, WAIT_S, ServerFeed
 from syncer.watch.pacing import BLIND_RESCAN_S, MAX_QUIET_S, MIN_QUIET_S, RESCAN_S
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.source import SourceLostError
@@ -67,18 +64,18 @@ class FakeSource:
         self._event.set()
 
 
-class FakeFeed:
-    """Waits until a test says something."""
-
-    kind = "fake"
+class FakeRemote(MemoryClient):
+    """Whoever waits does so until a test says something."""
 
     def __init__(self) -> None:
+        super().__init__(MemoryContainer())
         self.send, self._receive = trio.open_memory_channel[Exception | None](100)
 
-    async def wait(self) -> None:
+    async def wait(self, seen: Position | None) -> Position:
         found = await self._receive.receive()
         if found is not None:
             raise found
+        return self.container.cursor.position
 
 
 class FakePorts:
@@ -90,7 +87,7 @@ class FakePorts:
     def __init__(self) -> None:
         self.open_files_interval_s: float | None = None
         self.sources: list[FakeSource] = [FakeSource()]
-        self.fed = FakeFeed()
+        self.fed = FakeRemote()
         self.cycles: list[tuple[float, Work]] = []
         self.outcomes: deque[Exception | Report] = deque()
         self.seconds = 0.0
@@ -106,9 +103,6 @@ class FakePorts:
         return self.sources[-1]
 
     def connect(self) -> CloudClient:
-        return MemoryClient(MemoryContainer())
-
-    def feed(self, remote: CloudClient) -> FakeFeed:
         return self.fed
 
     async def open_files(self) -> Work:
@@ -422,78 +416,3 @@ def test_a_person_need_not_wait() -> None:
         assert [work.local.everything for work in stage.works] == [True, False, True]
 
     staged(scenario)
-
-
-def test_polling_slows_down_while_nothing_happens_and_tells_of_changes_only() -> None:
-    asked: list[float] = []
-
-    async def look(operation: str, _path: RelPath) -> None:
-        if operation == "moment":
-            asked.append(trio.current_time())
-
-    async def main() -> None:
-        container = MemoryContainer(extensions=frozenset())
-        feed = ServerFeed(MemoryClient(container, before=look))
-        await feed.wait()  # nobody has looked before
-        with trio.move_on_after(3600):
-            await feed.wait()
-        pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
-        assert pauses == sorted(pauses)
-        assert pauses[-1] == MAX_POLL_S
-        container.last_version += 1
-        await feed.wait()
-        assert feed.kind == "polling"
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-
-
-def test_a_change_is_told_when_the_next_one_would_show() -> None:
-    """Breaks when who lists within the second of a change takes it for the last of that second."""
-    settled = False
-    looks: list[tuple[float, bool]] = []
-
-    class Coarse(MemoryClient):
-        async def moment(self) -> Moment:
-            looks.append((trio.current_time(), settled))
-            return replace(await super().moment(), settled=settled)
-
-    async def main() -> None:
-        nonlocal settled
-        container = MemoryContainer(extensions=frozenset())
-        feed = ServerFeed(Coarse(container))
-        await feed.wait()  # it never rested: told all the same
-        unsettled = len(looks)
-        assert unsettled > 1
-        settled = True
-        await feed.wait()  # it rests: told once more
-        with trio.move_on_after(3600):
-            await feed.wait()
-            raise AssertionError("nothing happened")
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
-
-
-def test_a_server_that_can_is_waited_for_and_not_polled() -> None:
-    async def main() -> None:
-        container = MemoryContainer()
-        client = MemoryClient(container)
-        feed = ServerFeed(client)
-        await feed.wait()
-        with trio.move_on_after(3600):
-            await feed.wait()
-        assert client.counters.requests < 3600 / WAIT_S + 5
-        told = trio.Event()
-
-        async def listen() -> None:
-            await feed.wait()
-            told.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(listen)
-            await trio.testing.wait_all_tasks_blocked()
-            assert not told.is_set()
-            await MemoryClient(container).put_small(HERE, Kind.DIRECTORY, b"", NO_META, None)
-            await told.wait()
-        assert feed.kind == "changes"
-
-    trio.run(main, clock=MockClock(autojump_threshold=0.01))
