@@ -8,38 +8,53 @@ from __future__ import annotations
 
 import errno as _errno
 import os
+from typing import Final
+
+from blockfs.exitcodes import ExitCode
 
 
-class BlockfsError(Exception):
+class ExpectedError(Exception):
+    """Root of all expected failures of this program.
+
+    Attributes:
+        exit_code: What a command that meets this ends with: an `ExitCode`, or as another process told it.
+    """
+
+    exit_code: int = ExitCode.UNEXPECTED
+
+
+class BlockfsError(ExpectedError):
     """Root of all expected failures of blockfs.
 
     Attributes:
-        exit_code: What the command line ends with, an `ExitCode` value (kept as int: errors sit below runtime).
         errno: What a filesystem call that meets this error returns.
     """
 
-    exit_code: int = 1
     errno: int = _errno.EIO
+
+
+EXPECTED: Final = (BlockfsError, OSError)
+"""What may go wrong without a fault of the program. Anything else is a broken invariant: `blockfs.engine.fatal`."""
 
 
 class UsageError(BlockfsError):
     """An argument's value is not acceptable: says which, what was expected, and what to do."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
     errno = _errno.EINVAL
 
 
 class NotFoundError(BlockfsError):
     """A volume, mount or file that a command names does not exist."""
 
-    exit_code = 10
+    exit_code = ExitCode.NOT_FOUND
     errno = _errno.ENOENT
 
 
 class LockedError(BlockfsError):
     """Another process holds the volume."""
 
-    exit_code = 11
+    exit_code = ExitCode.LOCKED
     errno = _errno.EBUSY
 
     def __init__(self, what: str, holder_pid: int | None, *, mounted_at: str | None = None) -> None:
@@ -55,14 +70,14 @@ class LockedError(BlockfsError):
 class ReadOnlyError(BlockfsError):
     """The volume is mounted read-only."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
     errno = _errno.EROFS
 
 
 class FormatTooNewError(BlockfsError):
     """The volume was made by a newer blocksync."""
 
-    exit_code = 14
+    exit_code = ExitCode.FORMAT_TOO_NEW
 
     def __init__(self, path: str, found: int, supported: int) -> None:
         self.path = path
@@ -76,7 +91,7 @@ class FormatTooNewError(BlockfsError):
 class CorruptionError(BlockfsError):
     """Stored data or metadata are not what they must be. Nothing is overwritten when this is raised."""
 
-    exit_code = 15
+    exit_code = ExitCode.CORRUPTION
 
 
 class CorruptBlockError(CorruptionError):
@@ -91,7 +106,7 @@ class CorruptBlockError(CorruptionError):
 class MissingBlockError(BlockfsError):
     """A block that a file refers to is not in the block directory (the seam for on-demand files)."""
 
-    exit_code = 15
+    exit_code = ExitCode.CORRUPTION
 
     def __init__(self, block_id: bytes) -> None:
         self.block_id = block_id
@@ -101,7 +116,7 @@ class MissingBlockError(BlockfsError):
 class NoSpaceError(BlockfsError):
     """The host filesystem is full; the quota, where it is a `QuotaError`."""
 
-    exit_code = 17
+    exit_code = ExitCode.NO_SPACE
     errno = _errno.ENOSPC
 
 
@@ -109,6 +124,10 @@ class QuotaError(NoSpaceError):
     """A quota of the host is used up: the disk may have room, but not for us."""
 
     errno = _errno.EDQUOT
+
+
+FULL: Final = {_errno.ENOSPC: NoSpaceError, _errno.EDQUOT: QuotaError}
+"""Errors of the host that say that there is no room, and what they are called here."""
 
 
 class DatabaseStoppedError(BlockfsError):
@@ -119,19 +138,19 @@ class DatabaseStoppedError(BlockfsError):
 
     errno = _errno.EIO
 
-    exit_code = 19
+    exit_code = ExitCode.CHANGES_LOST
 
 
 class ChangesLostError(BlockfsError):
     """The mount has ended, and something that was written to it did not get to the host's disk."""
 
-    exit_code = 19
+    exit_code = ExitCode.CHANGES_LOST
 
 
 class AbandonedError(BlockfsError):
     """The mount met an error that nobody expected, commits nothing any more, and ends as if it had been killed."""
 
-    exit_code = 19
+    exit_code = ExitCode.CHANGES_LOST
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

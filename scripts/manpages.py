@@ -19,28 +19,8 @@ import click
 from manexamples import EXAMPLES
 
 from blockfs.cli import mounthelper, mountoptions
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from syncer.cli import commands as verbs
-
-EXIT_CODES: Final = {
-    ExitCode.DONE: "done",
-    ExitCode.UNEXPECTED: "unexpected: a bug, or an error of the host that has no code of its own",
-    ExitCode.USAGE: "the command line or a value is not acceptable",
-    ExitCode.PARTLY_DONE: "partly done; each item that could not be done is named",
-    ExitCode.CONFLICT_COPY: "done, and this run made a conflict copy",
-    ExitCode.NOT_FOUND: "no such volume, path or mount",
-    ExitCode.LOCKED: "locked: another process holds the volume or root",
-    ExitCode.AUTH: "not allowed",
-    ExitCode.REMOTE_UNREACHABLE: "the server can't be reached",
-    ExitCode.FORMAT_TOO_NEW: "made by a newer blocksync",
-    ExitCode.CORRUPTION: "corruption, or findings of fsck and scrub",
-    ExitCode.SAFETY_STOP: "safety stop",
-    ExitCode.NO_SPACE: "no space",
-    ExitCode.ROOT_IDENTITY: "the root is not the one that was linked",
-    ExitCode.CHANGES_LOST: "the mount has ended, and changes that were not fsynced are lost",
-    ExitCode.PLAN_CHANGED: "a saved plan does not hold any more: nothing was done",
-    ExitCode.INTERRUPTED: "interrupted",
-}
 
 
 def escaped(text: str) -> str:
@@ -139,7 +119,7 @@ def blocksync() -> Iterator[str]:
         yield from verb(name, importlib.import_module(module).command, context)
     yield ".SH EXIT STATUS"
     for code in ExitCode:
-        yield f".TP\n{code.value}\n{escaped(EXIT_CODES[code])}"
+        yield f".TP\n{code.value}\n{escaped(code.meaning)}"
     yield ".SH FILES"
     yield ".TP\n\\fIVOLUME\\fR/mount.log\nwhat the mount process logs, as JSON lines"
     yield ".TP\n/etc/fuse.conf\nuser_allow_other lets ordinary users use \\-\\-allow\\-other"

@@ -7,25 +7,30 @@ to do.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+from blockfs.errors import BlockfsError, ExpectedError
+from blockfs.exitcodes import ExitCode
 
 
-class SyncerError(Exception):
+class SyncerError(ExpectedError):
     """Root of all expected failures of the syncer.
 
     Attributes:
-        exit_code: What the command line ends with, an `ExitCode` value (kept as int: errors sit below runtime).
         retryable: The same request may succeed later without anybody doing anything.
     """
 
-    exit_code: ClassVar[int] = 1
     retryable: ClassVar[bool] = False
+
+
+EXPECTED: Final = (SyncerError, BlockfsError, OSError)
+"""What may go wrong without a fault of the program. All else is a bug, and ends a command."""
 
 
 class UsageError(SyncerError):
     """An argument's value is not acceptable: says which, what was expected, and what to do."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class UnsafeNameError(SyncerError):
@@ -34,7 +39,7 @@ class UnsafeNameError(SyncerError):
     Such a name is refused at the edge, before anything is created under it; everything else goes on (exit 3).
     """
 
-    exit_code = 3
+    exit_code = ExitCode.PARTLY_DONE
 
     def __init__(self, name: bytes, reason: str) -> None:
         self.name = name
@@ -45,7 +50,7 @@ class UnsafeNameError(SyncerError):
 class UnholdableError(SyncerError):
     """The other side can't hold what is to be put there; that node is left alone (exit 3)."""
 
-    exit_code = 3
+    exit_code = ExitCode.PARTLY_DONE
 
     def __init__(self, path: bytes, reason: str) -> None:
         self.path = path
@@ -56,7 +61,7 @@ class UnholdableError(SyncerError):
 class ConflictOnRemoteError(SyncerError):
     """The remote object is not what the plan was made for: the action is dropped, the next cycle plans anew."""
 
-    exit_code = 3
+    exit_code = ExitCode.PARTLY_DONE
 
     def __init__(self, path: bytes, expected: str, found: str) -> None:
         self.path = path
@@ -75,7 +80,7 @@ class PreconditionFailedError(ConflictOnRemoteError):
 class LocalChangedError(SyncerError):
     """A local file is not what the plan was made for: the action is dropped, the next cycle plans anew."""
 
-    exit_code = 3
+    exit_code = ExitCode.PARTLY_DONE
 
     def __init__(self, path: bytes, reason: str) -> None:
         self.path = path
@@ -86,13 +91,13 @@ class LocalChangedError(SyncerError):
 class NotFoundError(SyncerError):
     """A root, container or object that a command names does not exist."""
 
-    exit_code = 10
+    exit_code = ExitCode.NOT_FOUND
 
 
 class LockedError(SyncerError):
     """Another process is working on this root."""
 
-    exit_code = 11
+    exit_code = ExitCode.LOCKED
 
     def __init__(self, what: str, holder_pid: int | None) -> None:
         self.what = what
@@ -104,7 +109,7 @@ class LockedError(SyncerError):
 class AuthError(SyncerError):
     """The server refused the token (401), or the account may not do this (403)."""
 
-    exit_code = 12
+    exit_code = ExitCode.AUTH
 
 
 class ForbiddenError(AuthError):
@@ -114,7 +119,7 @@ class ForbiddenError(AuthError):
 class NotAllowedError(SyncerError):
     """The host does not let us read or write something of ours: mostly another user's."""
 
-    exit_code = 12
+    exit_code = ExitCode.AUTH
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
@@ -128,7 +133,7 @@ class RemoteUnavailableError(SyncerError):
         retry_after_s: So long the server asks us to wait (Retry-After); 0 if it does not.
     """
 
-    exit_code = 13
+    exit_code = ExitCode.REMOTE_UNREACHABLE
     retryable = True
     retry_after_s: float = 0.0
 
@@ -136,7 +141,7 @@ class RemoteUnavailableError(SyncerError):
 class FormatTooNewError(SyncerError):
     """The state was written by a newer blocksync."""
 
-    exit_code = 14
+    exit_code = ExitCode.FORMAT_TOO_NEW
 
     def __init__(self, path: str, found: int, supported: int) -> None:
         self.path = path
@@ -148,7 +153,7 @@ class FormatTooNewError(SyncerError):
 class CorruptionError(SyncerError):
     """Stored or received data is not what it claims to be. Nothing is overwritten when this is raised."""
 
-    exit_code = 15
+    exit_code = ExitCode.CORRUPTION
 
 
 class CutObjectError(CorruptionError):
@@ -173,7 +178,7 @@ class SafetyStopError(SyncerError):
         reason: Which limit was met, in words.
     """
 
-    exit_code = 16
+    exit_code = ExitCode.SAFETY_STOP
 
     def __init__(self, digest: str, deletions: int, reason: str, root: str = "ROOT") -> None:
         self.digest = digest
@@ -192,7 +197,7 @@ class PlanChangedError(SyncerError):
         stale: Path and reason of each action that would not be done any more.
     """
 
-    exit_code = 20
+    exit_code = ExitCode.PLAN_CHANGED
 
     def __init__(self, stale: list[tuple[str, str]], total: int) -> None:
         self.stale = stale
@@ -206,7 +211,7 @@ class PlanChangedError(SyncerError):
 class NoSpaceError(SyncerError):
     """The local filesystem, the state's map or the server's disk is full."""
 
-    exit_code = 17
+    exit_code = ExitCode.NO_SPACE
 
 
 class OverQuotaError(NoSpaceError):
@@ -222,7 +227,7 @@ class RootIdentityError(SyncerError):
     Nothing is compared in that state, because everything would look deleted.
     """
 
-    exit_code = 18
+    exit_code = ExitCode.ROOT_IDENTITY
 
     def __init__(self, what: str, expected: str, found: str) -> None:
         self.what = what

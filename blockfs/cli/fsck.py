@@ -9,7 +9,7 @@ import click
 from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
 from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
 from blockfs.service import repair as offline_repair
 

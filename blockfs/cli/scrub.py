@@ -18,7 +18,7 @@ from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place
 from blockfs.control.client import ControlClient
 from blockfs.control.protocol import ScrubReply
 from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.units import format_size
 from blockfs.service import maintenance as upkeep

@@ -12,10 +12,10 @@ import click
 from blockfs.cli.parameters import PATH, json_option
 from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError, RequestError
 from blockfs.errors import BlockfsError, NotFoundError
+from blockfs.exitcodes import ExitCode
 from blockfs.mount.abort import end_dying
 from blockfs.mount.holders import Holder, holders_of
 from blockfs.mount.mountpoints import mount_at, unmount
-from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount
 from blockfs.runtime.output import JsonValue, json_line, note, shown
@@ -27,7 +27,7 @@ _PATIENCE_S: Final = 5.0  # for those: many a copy is of something short, a serv
 class HeldElsewhereError(BlockfsError):
     """The mountpoint is gone, but copies of the mount keep its process alive."""
 
-    exit_code = 11
+    exit_code = ExitCode.LOCKED
 
     def __init__(self, mountpoint: bytes, pid: int, holders: list[Holder]) -> None:
         self.holders = holders

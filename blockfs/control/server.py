@@ -18,9 +18,9 @@ from typing import Final, Protocol
 from blockfs.control import protocol
 from blockfs.control.client import SOCKET_NAME
 from blockfs.errors import BlockfsError
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.atomic import space_errors
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import host_code, said
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.logs import Log
 
 MAX_CONNECTIONS: Final = 64  # a few commands and one syncer with its threads; more wait in the listen queue
@@ -229,7 +229,7 @@ def _answered(session: Session, request: protocol.Request) -> protocol.Reply:
     except BlockfsError as error:
         return protocol.ErrorReply(exit_code=error.exit_code, errno=error.errno or errno.EIO, message=str(error))
     except OSError as error:
-        return protocol.ErrorReply(exit_code=host_code(error), errno=error.errno or errno.EIO, message=said(error))
+        return protocol.ErrorReply(exit_code=code_of(error), errno=error.errno or errno.EIO, message=said(error))
     except ValueError as error:
         return protocol.ErrorReply(exit_code=ExitCode.USAGE, errno=errno.EINVAL, message=str(error))
 

@@ -16,14 +16,13 @@ from _thread import RLock  # the class: `threading.RLock` is a function, and can
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
-from blockfs.errors import AbandonedError, BlockfsError
+from blockfs.errors import EXPECTED, AbandonedError
 from blockfs.runtime.logs import Log
 
 log = Log()
 
-_EXPECTED: Final = (BlockfsError, OSError)
 """What the engine may fail with when nothing is wrong with the engine."""
 
 _doing: ContextVar[Doing | None] = ContextVar("doing", default=None)
@@ -112,7 +111,7 @@ class Fatal:
         """What is done inside must not end by an error that nobody expected: a thread that is needed would be gone."""
         try:
             yield
-        except _EXPECTED:
+        except EXPECTED:
             raise
         except BaseException as error:
             self.strike(error, doing)
@@ -133,7 +132,7 @@ class EngineLock(RLock):  # type: ignore[misc] # final in typeshed, not in CPyth
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Let go."""
-        if error is not None and not isinstance(error, _EXPECTED):
+        if error is not None and not isinstance(error, EXPECTED):
             doing = _doing.get()
             if doing is None:
                 self._fatal.strike(error, threading.current_thread().name)

@@ -17,12 +17,11 @@ import trio
 
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import WouldBlock
+from blockfs.errors import EXPECTED, WouldBlock
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.fairness import Fairness
 from blockfs.fuse.requests import REQUESTS, Repeat
 from blockfs.service.counters import Counters
-from blockfs.service.errnos import EXPECTED
 
 BLOCKING_CALLS: Final = 16  # threads that may wait for disks
 BLOCKING_WRITES: Final = 12  # their own, lest held-back writers stop reads

@@ -25,12 +25,12 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.acl import ACCESS
 from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, FilesystemNumbers, RenameFlags
 from blockfs.engine.names.listing import Listing
-from blockfs.errors import BlockfsError, FsError, NoSpaceError, WouldBlock
+from blockfs.errors import EXPECTED, BlockfsError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse.fairness import Fairness
 from blockfs.runtime.linux import supplementary_groups
 from blockfs.runtime.logs import Log
 from blockfs.service.counters import Counters
-from blockfs.service.errnos import EXPECTED, errno_of
+from blockfs.service.errnos import errno_of
 from blockfs.service.maintenance import paths_of
 from blockfs.tree.schema import Kind
 

@@ -10,6 +10,7 @@ import subprocess
 from typing import Final
 
 from blockfs.errors import BlockfsError, MountError, NotFoundError, UsageError
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.linux import MNT_DETACH, umount2
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE, Mount, is_below, read_mounts
@@ -23,7 +24,7 @@ log = Log()
 class MountBusyError(BlockfsError):
     """Something still uses a mount, so that it can't be unmounted."""
 
-    exit_code = 11
+    exit_code = ExitCode.LOCKED
     errno = errno.EBUSY
 
     def __init__(self, mountpoint: bytes) -> None:

@@ -29,14 +29,14 @@ from blockfs.control.server import ControlServer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import BlockfsError, LockedError, MountError
+from blockfs.errors import EXPECTED, BlockfsError, LockedError, MountError
+from blockfs.exitcodes import ExitCode
 from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.writeback import take_pages_below
 from blockfs.mount import mountpoints
 from blockfs.mount.abort import end_dying
 from blockfs.mount.connection_limits import ConnectionLimits
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import host_code, said
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import Log, log_to, open_log
 from blockfs.runtime.mountinfo import mounts_of_volume
@@ -45,7 +45,6 @@ from blockfs.runtime.output import shown
 from blockfs.service.child import killed
 from blockfs.service.collector import Collector
 from blockfs.service.counters import Counters
-from blockfs.service.errnos import EXPECTED
 from blockfs.service.handler import MountHandler
 
 if TYPE_CHECKING:
@@ -169,9 +168,8 @@ def _child(options: MountOptions, manager: ServiceManager, writer: int) -> int:
         _serve(options, manager, ready=ready)
     except EXPECTED as error:
         log.error("mount.failed", reason=said(error))  # noqa: TRY400 - an expected failure has no use for a traceback
-        code = error.exit_code if isinstance(error, BlockfsError) else host_code(error)
-        tell(Outcome(exit_code=code, message=said(error)))
-        return code
+        tell(Outcome(exit_code=code_of(error), message=said(error)))
+        return code_of(error)
     except Exception:
         log.exception("mount.crashed")  # the top of this process: there is nobody else to write it down
         return ExitCode.UNEXPECTED

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
-from typing import Final
 
-from blockfs.errors import NoSpaceError, QuotaError
-
-_NO_SPACE: Final = {errno.ENOSPC: NoSpaceError, errno.EDQUOT: QuotaError}
+from blockfs.errors import FULL
 
 
 @contextlib.contextmanager
@@ -27,8 +23,8 @@ def space_errors(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _NO_SPACE:
-            raise _NO_SPACE[error.errno](f"{what}: {error.strerror}; free some space and repeat") from error
+        if error.errno in FULL:
+            raise FULL[error.errno](f"{what}: {error.strerror}; free some space and repeat") from error
         raise
 
 

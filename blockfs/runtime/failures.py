@@ -1,4 +1,4 @@
-"""What an error says and ends a command with: one place for errors of the host, which know an errno and no sentence."""
+"""What an error ends a command with, and what is said of it: errors of the host know an errno and no sentence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import errno
 import os
 from typing import Final
 
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.errors import FULL, ExpectedError
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import shown
 
-_CODES: Final = {
-    errno.ENOSPC: ExitCode.NO_SPACE,
-    errno.EDQUOT: ExitCode.NO_SPACE,
+HOST: Final = {
+    **dict.fromkeys(FULL, ExitCode.NO_SPACE),
     errno.EROFS: ExitCode.USAGE,  # as of a read-only mount: the place is not acceptable
     errno.EACCES: ExitCode.AUTH,
     errno.EPERM: ExitCode.AUTH,
 }
+"""Errors of the host that have an exit code of their own, by errno."""
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code of what ends a command."""
+    if isinstance(error, ExpectedError):
+        return error.exit_code
+    if isinstance(error, OSError):
+        return HOST.get(error.errno or 0, ExitCode.UNEXPECTED)
+    return ExitCode.UNEXPECTED
 
 
 def said(error: BaseException) -> str:
@@ -24,11 +34,6 @@ def said(error: BaseException) -> str:
         return shown(str(error).encode("utf-8", "surrogateescape"))
     names = [_name(name) for name in (error.filename, error.filename2) if name is not None]
     return f"{' -> '.join(names)}: {error.strerror}" if names else error.strerror
-
-
-def host_code(error: OSError) -> int:
-    """The exit code of an error of the host; 1 where it has none of its own."""
-    return int(_CODES.get(error.errno or 0, ExitCode.UNEXPECTED))
 
 
 def _name(name: object) -> str:

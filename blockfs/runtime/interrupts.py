@@ -12,7 +12,7 @@ import os
 import signal
 from types import FrameType
 
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 
 
 def end_at_once() -> None:

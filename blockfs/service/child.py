@@ -11,8 +11,8 @@ import msgspec
 
 from blockfs.engine.volume import Volume
 from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import host_code, said
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.linux import die_with_parent
 from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
 
@@ -77,7 +77,7 @@ def _ended(work: Callable[[], Result]) -> _Ended:
     except BlockfsError as error:
         return _Ended(exit_code=error.exit_code, message=str(error))
     except OSError as error:
-        return _Ended(exit_code=host_code(error), message=said(error))
+        return _Ended(exit_code=code_of(error), message=said(error))
     except KeyboardInterrupt:
         return _Ended(exit_code=ExitCode.INTERRUPTED, message="interrupted")
     except Exception as error:  # noqa: BLE001 - the top of this process: whatever it is, the parent must tell it

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.portions import pause_of
+from blockfs.errors import EXPECTED
 from blockfs.runtime.logs import Log
 from blockfs.service.changes import ChangeListing
 from blockfs.service.counters import Counters
-from blockfs.service.errnos import EXPECTED
 from blockfs.service.snapshot_changes import SnapshotListing
 
 log = Log()

@@ -6,9 +6,6 @@ import errno
 
 from blockfs.errors import BlockfsError
 
-EXPECTED = (BlockfsError, OSError)
-"""What a filesystem call may fail with. Anything else is a broken invariant: `blockfs.engine.fatal`."""
-
 
 def errno_of(error: BlockfsError | OSError) -> int:
     """The errno that the caller of a filesystem call sees.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from blockfs.control import protocol
 from blockfs.engine.fatal import Doing
-from blockfs.errors import BlockfsError, ReadOnlyError
+from blockfs.errors import EXPECTED, BlockfsError, ReadOnlyError
 from blockfs.runtime.output import shown
 from blockfs.service.answers.registry import ANSWERS, Effect
 from blockfs.service.conversation import Conversation, Mount
-from blockfs.service.errnos import EXPECTED
 
 
 class BugError(BlockfsError):

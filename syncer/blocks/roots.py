@@ -9,7 +9,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
 from syncer.blocks.near import serve
-from syncer.errors import SyncerError
+from syncer.errors import EXPECTED
 from syncer.ports.blocks import Board
 
 
@@ -85,7 +85,7 @@ class Directories:
     def _open(self) -> list[BlockDirectory]:
         opened: list[BlockDirectory] = []
         paths: list[str] = []
-        with suppress(SyncerError, BlockfsError, OSError):
+        with suppress(*EXPECTED):
             paths += self._find()
         for path in paths:
             with suppress(BlockfsError, OSError):

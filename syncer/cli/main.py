@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime import interrupts
-from blockfs.runtime.exitcodes import ExitCode
 from syncer.cli import interpreter
 
 

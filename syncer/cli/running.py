@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import click
 
-from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import said
+from blockfs.errors import ExpectedError
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.output import json_line, note
 from syncer.cli.commands import blocksync
-from syncer.cli.failures import ToldError, code_of
-from syncer.errors import SyncerError
+from syncer.cli.failures import ToldError
 
 
 def run_verb(arguments: Sequence[str]) -> int:
@@ -55,7 +54,7 @@ def _meaning(error: Exception) -> tuple[str, int]:
             return "interrupted", ExitCode.INTERRUPTED
         case click.ClickException():
             return error.format_message(), error.exit_code
-        case BlockfsError() | SyncerError() | OSError():
+        case ExpectedError() | OSError():
             return said(error), code_of(error)
         case _:
             text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"

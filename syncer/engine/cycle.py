@@ -15,6 +15,7 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
+from blockfs.exitcodes import ExitCode
 from syncer.blocks.board import Blocks
 from syncer.blocks.recent import Recent
 from syncer.core.base import BaseIndex
@@ -484,7 +485,7 @@ class Cycle:
         for write in {write.number: write for write, _ in unseen.found if write.number not in failed}.values():
             unseen.settle(write)
 
-    def _failed(self, action: Action, reason: str, exit_code: int = 3) -> None:
+    def _failed(self, action: Action, reason: str, exit_code: int = ExitCode.PARTLY_DONE) -> None:
         side = "on the server" if action.side is Side.REMOTE else "locally"
         self._isolated(Failure(path=action.path, reason=f"{_verb(action)} {side}: {reason}", exit_code=exit_code))
 

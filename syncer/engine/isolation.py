@@ -6,10 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from blockfs.errors import CorruptionError as BlocksCorruptError
+from blockfs.exitcodes import ExitCode
 from syncer.core.model import Action
 from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.engine.record import Recorder
-from syncer.engine.report import Listener, Report
+from syncer.engine.report import Listener, Report, code_of_one
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
@@ -86,7 +87,7 @@ class Isolation:
         obstacle = self._ledger.obstacle(action)
         if obstacle is not None:
             self._ledger.failed(action)
-            self._failed(action, obstacle, 3)
+            self._failed(action, obstacle, ExitCode.PARTLY_DONE)
         return obstacle is None
 
     def _isolate(self, action: Action, error: Exception) -> None:
@@ -97,7 +98,7 @@ class Isolation:
             self._listener.noted(action.path, error.reason)
             return
         self._ledger.failed(action)
-        self._failed(action, _reason(error), _exit_code(error))
+        self._failed(action, _reason(error), code_of_one(error))
 
     async def _book(self, action: Action, changes: Sequence[BaseChange]) -> None:
         self._report.count(action)
@@ -111,7 +112,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return str(error)
-
-
-def _exit_code(error: Exception) -> int:
-    return 15 if isinstance(error, CorruptionError | BlocksCorruptError) else 3

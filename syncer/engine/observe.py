@@ -9,11 +9,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from blockfs.blocks.hashing import block_id
-from blockfs.runtime.exitcodes import ExitCode
 from syncer.core.base import BaseIndex
 from syncer.core.model import FileStat, Kind, Position, RemoteStat
 from syncer.core.planner.safety import ContainerIdentity
-from syncer.engine.report import Failure
+from syncer.engine.report import Failure, code_of_one
 from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.ports.remote import RemoteInfo
 from syncer.protocol.extensions.bulk_read import MAX_OBJECTS
@@ -54,8 +53,8 @@ async def resolve_changed(
             found.append(await remote.resolve(stat))
         except (CorruptionError, ConflictOnRemoteError) as error:
             found.append(stat)
-            code = ExitCode.CORRUPTION if isinstance(error, CorruptionError) else ExitCode.PARTLY_DONE
-            failures.append(Failure(path=stat.path, reason=f"it can't be read: {error}", exit_code=int(code)))
+            reason = f"it can't be read: {error}"
+            failures.append(Failure(path=stat.path, reason=reason, exit_code=code_of_one(error)))
 
     if lacking:
         await for_each(iter(lacking), resolve, min(_RESOLVERS, len(lacking)))

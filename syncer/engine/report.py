@@ -9,7 +9,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of
 from syncer.core.model import (
     Action,
     Create,
@@ -31,8 +32,6 @@ from syncer.ports.localvalues import Problem
 TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_received", "requests")
 """Counters of a client that the summary shows."""
 
-_CORRUPTION: Final = int(ExitCode.CORRUPTION)
-
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was to be synced and is not, in this cycle.
@@ -45,7 +44,12 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     path: bytes
     reason: str
-    exit_code: int = int(ExitCode.PARTLY_DONE)
+    exit_code: int = ExitCode.PARTLY_DONE
+
+
+def code_of_one(error: BaseException) -> int:
+    """What the failure of one node, by this error, would make the run end with."""
+    return ExitCode.CORRUPTION if code_of(error) == ExitCode.CORRUPTION else ExitCode.PARTLY_DONE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,11 +100,9 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0, 3, 4 or 15 (docs/reference/exit-codes.md)."""
-        if any(failure.exit_code == _CORRUPTION for failure in self.failures):
-            return _CORRUPTION
         if self.failures:
-            return int(ExitCode.PARTLY_DONE)
-        return int(ExitCode.CONFLICT_COPY) if self.conflicts else int(ExitCode.DONE)
+            return max(failure.exit_code for failure in self.failures)
+        return ExitCode.CONFLICT_COPY if self.conflicts else ExitCode.DONE
 
     def counts(self) -> dict[str, int | float]:
         """The figures of the summary, in its order and by its keys."""

@@ -9,12 +9,11 @@ import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from blockfs.errors import BlockfsError
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, LocalTag, Meta, RelPath
 from syncer.core.rows import Origin
-from syncer.errors import LocalChangedError, SyncerError
+from syncer.errors import EXPECTED, LocalChangedError
 from syncer.ports.blocks import Receive
 
 MAX_BLOCKS = 1 << 24
@@ -28,7 +27,7 @@ FetchAll = Callable[[Sequence[int], Receive], Awaitable[Mapping[int, Exception]]
 """Gets the only block of each of several files, named by their places in a list, and has each id received once,
 verified. Returns for which of the files that failed, and why, when all the others are received."""
 
-OWN: Final = (SyncerError, BlockfsError, OSError)
+OWN: Final = EXPECTED
 """What may come of one file alone. All else is a fault of the program and ends it."""
 
 Holders = Callable[["Content"], "Sequence[Origin]"]

@@ -53,8 +53,6 @@ class Lifted(msgspec.Struct, frozen=True, kw_only=True):
 class OlderDaemonError(SyncerError):
     """The daemon hung up at a question that releases before this one do not know."""
 
-    exit_code = 1
-
     def __init__(self) -> None:
         super().__init__("the running `blocksync watch` is of an older release; start it anew")
 

@@ -20,6 +20,7 @@ from blockfs.runtime.output import shown
 from syncer.core.model import Position
 from syncer.engine.report import Report
 from syncer.errors import (
+    EXPECTED,
     AuthError,
     LockedError,
     RemoteUnavailableError,
@@ -40,7 +41,6 @@ log = Log()
 _FOLLOWING: Final = {"told": "changes", "polling": "polling", "files": "files"}
 """How changes on the server are noticed, in the words of `status`."""
 
-_EXPECTED: Final = (SyncerError, BlockfsError, OSError)
 _LOOKING_SHARE: Final = 0.002
 """Of the time, for looks at everything that only open files ask for: a root at rest must cost next to nothing."""
 
@@ -122,7 +122,7 @@ class RootTask:
             except* Exception as group:  # noqa: BLE001 - a bug in one root's task must not end the others
                 failures += 1
                 error = first_error(group)
-                if not isinstance(error, _EXPECTED):
+                if not isinstance(error, EXPECTED):
                     self._log.exception("watch.bug", exc_info=error)
                 self._show("retrying", _judge(error)[1])
             if failures:
@@ -203,7 +203,7 @@ class RootTask:
             try:
                 seen = await remote.wait(seen)
                 waits = (await remote.container_info()).can.waits
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 failures += 1
                 self._remote_problem = str(error)
                 self._wake()
@@ -225,7 +225,7 @@ class RootTask:
             pause_s = interval_s
             try:
                 work = await self.ports.open_files()
-            except _EXPECTED as error:
+            except EXPECTED as error:
                 self._log.debug("watch.not_asked", reason=str(error))
                 continue
             if work:
@@ -298,7 +298,7 @@ class RootTask:
             failed = len(report.failures)
             return (Outcome.PARTLY, f"{failed} not synced", report) if failed else (Outcome.DONE, "", report)
         outcome, detail = _judge(error)
-        if not isinstance(error, _EXPECTED):
+        if not isinstance(error, EXPECTED):
             self._log.error("watch.bug", exc_info=error)
         return outcome, detail, None
 

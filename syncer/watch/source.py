@@ -11,6 +11,7 @@ from typing import Protocol
 
 import trio
 
+from blockfs.exitcodes import ExitCode
 from syncer.core.model import RelPath
 from syncer.core.paths import split
 from syncer.errors import SyncerError
@@ -20,7 +21,7 @@ from syncer.watch.dirt import CLEAN, EVERYTHING, MAX_ENTRIES, Dirt
 class SourceLostError(SyncerError):
     """The root can't be watched any more: unmounted, renamed, deleted, or the mount has ended."""
 
-    exit_code = 18
+    exit_code = ExitCode.ROOT_IDENTITY
 
 
 class DirtySource(Protocol):

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from tests.power.disk import RecordedDisk
 from tests.power.faults import FAIL_ONE_FLUSH
 from tests.power.hosts import MIB, btrfs_with_quota, fill, small_ext4

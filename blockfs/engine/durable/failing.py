@@ -21,6 +21,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failures import Failures
 from blockfs.errors import BlockfsError
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import Kind
@@ -37,7 +38,7 @@ class FlushFailedError(HostIoError):
         ino: The file.
     """
 
-    exit_code = 15
+    exit_code = ExitCode.CORRUPTION
 
     def __init__(self, ino: int, message: str, code: int) -> None:
         self.ino = ino

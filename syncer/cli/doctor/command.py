@@ -14,7 +14,7 @@ import trio
 from msgspec.structs import replace
 
 from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import said
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.output import json_line, note, shown
-from syncer.cli.failures import ToldError, code_of
+from syncer.cli.failures import ToldError
 from syncer.cli.registry.roots import BadRecord, Linked, LinkedRoot
-from syncer.errors import SyncerError
-
-EXPECTED: Final = (SyncerError, BlockfsError, OSError)
-"""What may come of one root alone. All else is a fault of the program and ends it."""
+from syncer.errors import EXPECTED
 
 _FIRST_HARD: Final = 10  # exit codes from here on say that a root's work was broken off
 

@@ -9,11 +9,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 import trio
 
-from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import said
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.output import shown
-from syncer.cli.failures import code_of
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.opening import Local, key_keeper, open_local, other_roots, share_keeper
@@ -21,7 +19,7 @@ from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Options, no_key
 from syncer.engine.report import Listener, Report
 from syncer.engine.root_state import RootState
-from syncer.errors import SyncerError
+from syncer.errors import EXPECTED
 from syncer.ports.blocks import BlockSource
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import one_error
@@ -42,7 +40,7 @@ def kept(state: RootState, report: Report, *, counts: Callable[[Exception | None
         with one_error():
             yield
         code = report.exit_code
-    except (SyncerError, BlockfsError, OSError) as failure:
+    except EXPECTED as failure:
         error, code, is_kept = said(failure), code_of(failure), counts(failure)
         raise
     finally:

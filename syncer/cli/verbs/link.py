@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
 from blockfs.control.client import ControlClient
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import host_code
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
@@ -312,7 +312,7 @@ def _mark(path: bytes, uuid: str) -> Folder:
         try:
             private = PrivateFolder(descriptor)
         except OSError as error:
-            if host_code(error) != ExitCode.UNEXPECTED:
+            if code_of(error) != ExitCode.UNEXPECTED:
                 raise
             raise UsageError(
                 f"{shown(path)} can't be a root: no folder can be made in it ({error.strerror})"

@@ -10,11 +10,10 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from blockfs.errors import BlockfsError
-from blockfs.runtime.exitcodes import ExitCode
-from blockfs.runtime.failures import said
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.output import note, shown
-from syncer.cli.failures import ToldError, code_of
+from syncer.cli.failures import ToldError
 from syncer.cli.interpreter import look_rarely
 from syncer.cli.lan.lanlink import peers_for
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
@@ -26,7 +25,7 @@ from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.planner.merge import Policy
 from syncer.engine.report import Report
 from syncer.engine.root_state import RootState
-from syncer.errors import PlanChangedError, SyncerError
+from syncer.errors import EXPECTED, PlanChangedError
 from syncer.ports.localvalues import Hints
 from syncer.remote.parallel import one_error
 from syncer.remote.prefix import open_remote
@@ -98,7 +97,7 @@ def command(
         try:
             limits = linked.record.limits.overridden(limit_up, limit_down)
             codes.append(_reconcile(linked, teller, replace(request, limits=limits)))
-        except (SyncerError, BlockfsError, OSError) as error:
+        except EXPECTED as error:
             if root is not None or plan is not None:
                 raise (ToldError() if as_json else error) from error
             note(f"blocksync: {shown(linked.path)}: {said(error)}")
@@ -111,7 +110,7 @@ def _reconcile(linked: LinkedRoot, teller: Teller, request: _Request) -> int:
     report = Report(dry_run=request.dry_run)
     try:
         report = _run(linked, teller, report, request)
-    except (SyncerError, BlockfsError, OSError) as error:
+    except EXPECTED as error:
         teller.broken_off(error, code_of(error))
         if isinstance(error, PlanChangedError):
             for path, reason in error.stale:

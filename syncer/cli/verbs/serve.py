@@ -11,8 +11,8 @@ import sys
 
 import click
 
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime import logs, output
-from blockfs.runtime.exitcodes import ExitCode
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import note
 from blockfs.runtime.units import parse_size

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from blockfs.errors import BlockfsError
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli.lan.peering import switched_off
@@ -21,7 +21,7 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
 from syncer.core.paths import join
 from syncer.engine.root_state import SHARED, LastCycle, RootState
-from syncer.errors import RootIdentityError, SyncerError
+from syncer.errors import EXPECTED, RootIdentityError
 from syncer.local.folder.identity import open_folder
 from syncer.state.keyfile import KeyFile
 from syncer.state.schema import Problem
@@ -127,11 +127,11 @@ def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
         _look_for(linked)
     except RootIdentityError as error:
         return "away", str(error)
-    except (SyncerError, BlockfsError, OSError) as error:
+    except EXPECTED as error:
         return "degraded", said(error)
     if last is None:
         return "never", "it was never reconciled"
-    if last.exit_code in {0, 4}:
+    if last.exit_code in {ExitCode.DONE, ExitCode.CONFLICT_COPY}:
         return "ok", ""
     return "degraded", last.error or "the last cycle left something undone"
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import click
 
 from blockfs.cli.groups import Verbs
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size, parse_duration
 from syncer.cli.output import columns

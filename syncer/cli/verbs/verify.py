@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import format_size
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry

@@ -16,6 +16,7 @@ import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
+from blockfs.exitcodes import ExitCode
 from syncer.core.model import (
     Action,
     BaseRow,
@@ -89,7 +90,9 @@ class Verified:
     def exit_code(self) -> int:
         """0, 3 or 15."""
         verdicts = {finding.verdict for finding in self.findings}
-        return 15 if Verdict.DAMAGE in verdicts else 3 if verdicts else 0
+        if Verdict.DAMAGE in verdicts:
+            return ExitCode.CORRUPTION
+        return ExitCode.PARTLY_DONE if verdicts else ExitCode.DONE
 
 
 class Watcher(Protocol):

@@ -15,12 +15,11 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.blocks.recent import Recent
 from syncer.core.model import Content, Nid, RelPath
 from syncer.engine.root_state import RootState
-from syncer.errors import CorruptionError, NotFoundError, SyncerError
+from syncer.errors import EXPECTED, CorruptionError, NotFoundError
 from syncer.local.sharedblocks import SharedLists, SharedReader
 from syncer.state.rows import RowReader
 from syncer.state.shareindex import IdIndex, Spot, follow
@@ -64,7 +63,7 @@ class ShareKeeper:
         """Note what is recorded from here on; returns whether the index was current until now."""
         self._books.note_changes()
         with (
-            suppress(SyncerError, BlockfsError, OSError),
+            suppress(*EXPECTED),
             IdIndex.open(self._folder) as index,
             self._books.rows() as rows,
         ):
@@ -80,7 +79,7 @@ class ShareKeeper:
         except CorruptionError as error:
             log.info("share.index_dropped", folder=self._folder, reason=str(error))
             IdIndex.remove(self._folder)
-        except (SyncerError, BlockfsError, OSError) as error:
+        except EXPECTED as error:
             log.info("share.index_behind", folder=self._folder, reason=str(error))
 
     async def _write(self, changed: set[Nid] | None) -> None:
@@ -98,7 +97,7 @@ class ShareKeeper:
             row = rows.row(nid)
         try:
             return self._local.list_of(content, None if row is None else row.local)
-        except (SyncerError, BlockfsError, OSError):
+        except EXPECTED:
             return None  # not offered now; a look at all rows asks again
 
 
@@ -180,7 +179,7 @@ class SharedRoot:
                 state, index = self._opened()
                 with state.rows() as rows:
                     return question(index, rows)
-            except (SyncerError, BlockfsError, OSError) as error:
+            except EXPECTED as error:
                 if not isinstance(error, NotFoundError):
                     log.info("share.not_answering", share=self.share, reason=str(error))
                 self._close()

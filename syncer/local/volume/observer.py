@@ -16,7 +16,7 @@ from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ObjectHash
 from blockfs.control.client import ControlClient, RequestError
 from blockfs.control.protocol import CursorMsg, NodeRow
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules

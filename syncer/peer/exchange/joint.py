@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import BlockId
-from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
-from syncer.errors import SyncerError
+from syncer.errors import EXPECTED
 from syncer.peer.wire.bodies import TOKEN_BYTES
 from syncer.ports.blocks import ShareIndex
 
@@ -133,6 +132,6 @@ class Joint:
 def _asked(look: Callable[[A], T], at: A) -> T | None:
     try:
         return look(at)
-    except (SyncerError, BlockfsError, OSError) as error:
+    except EXPECTED as error:
         log.warning("peers.index_failed", error=str(error))
         return None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.errors import FsError
-from blockfs.runtime.failures import host_code, said
+from blockfs.runtime.failures import code_of, said
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnholdableError, UnsafeNameError
 
 NAMES = st.binary(max_size=40) | st.text(max_size=20) | st.just(Path("/a/b")) | st.none()
@@ -35,8 +35,8 @@ def test_names_stand_before_what_happened_to_them() -> None:
 
 def test_the_host_s_errors_have_the_codes_of_the_reference() -> None:
     codes = {errno.ENOSPC: 17, errno.EDQUOT: 17, errno.EROFS: 2, errno.EACCES: 12, errno.EPERM: 12, errno.EIO: 1}
-    assert {number: host_code(OSError(number, "")) for number in codes} == codes
-    assert host_code(OSError("no number")) == 1
+    assert {number: code_of(OSError(number, "")) for number in codes} == codes
+    assert code_of(OSError("no number")) == 1
 
 
 def test_paths_in_messages_look_as_one_types_them() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.runtime.exitcodes import ExitCode
+from blockfs.exitcodes import ExitCode
 from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.cli.session.many_roots import worst
 from syncer.cli.session.opening import read_token
