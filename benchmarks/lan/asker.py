@@ -24,8 +24,8 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.cli.registry.roots import Registry
 from syncer.cli.session.opening import key_keeper
+from syncer.peer.exchange.circle import ShareCircle
 from syncer.peer.exchange.exchange import Exchange
-from syncer.peer.exchange.room import ShareRoom
 from syncer.peer.links.links import Links
 from syncer.peer.links.opening import opened
 from syncer.peer.session.actions import PeerId
@@ -41,12 +41,12 @@ PATIENCE_S: Final = 30.0
 class Asking:
     """An `Asker` that waits until all is offered."""
 
-    def __init__(self, room: ShareRoom) -> None:
+    def __init__(self, circle: ShareCircle) -> None:
         """Join."""
-        self._room = room
+        self._circle = circle
         self._missing: set[BlockId] = set()
         self._all = trio.Event()
-        room.join(self)
+        circle.join(self)
 
     def heard(self, at_s: float) -> None:
         """See Asker."""
@@ -61,11 +61,11 @@ class Asking:
         """Seconds from the question until all is offered."""
         self._missing, self._all = set(ids), trio.Event()
         began_s = time.perf_counter()
-        self._room.want(self, ids)
+        self._circle.want(self, ids)
         with trio.fail_after(PATIENCE_S):
             await self._all.wait()
         took_s = time.perf_counter() - began_s
-        self._room.drop(self, ids)
+        self._circle.drop(self, ids)
         return took_s
 
 
@@ -101,7 +101,7 @@ async def _main(root: str) -> None:
             while not exchange.figures().links:
                 await trio.sleep(0.005)
             exchange.share("asker", key_keeper(linked).keys_now(), None)
-            asking = Asking(exchange.room("asker"))
+            asking = Asking(exchange.circle("asker"))
             print(json.dumps("ready"), flush=True)
             async for line in trio.wrap_file(sys.stdin):
                 order = json.loads(line)

@@ -74,7 +74,7 @@ class ControlServer:
         self._volume = volume
         self._handler = handler
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._stopping = False
         self._stopped = threading.Event()  # the same, to wait for
@@ -88,7 +88,7 @@ class ControlServer:
         When it returns no request uses the mount any more, so that what they use may be closed: however long that
         takes. What takes long asks whether to stop. A peer that does not take its reply in time loses it.
         """
-        with self._guard:
+        with self._lock:
             if self._stopping:
                 return
             self._stopping = True
@@ -132,7 +132,7 @@ class ControlServer:
                 self._stopped.wait(ACCEPT_PAUSE_S)
             return False
         thread = threading.Thread(target=self._serve, args=(connection,), name="control", daemon=True)
-        with self._guard:
+        with self._lock:
             if self._stopping:
                 connection.close()
                 return False
@@ -156,7 +156,7 @@ class ControlServer:
         except Exception:
             log.exception("control.crashed")  # the top of this thread; requests have their own owner
         finally:
-            with self._guard:
+            with self._lock:
                 self._connections.pop(connection, None)
             self._slots.release()
 

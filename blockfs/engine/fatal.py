@@ -54,7 +54,7 @@ class Fatal:
     """Whether a mount goes on. Thread-safe."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._struck: AbandonedError | None = None
         self._listeners: list[Callable[[], None]] = []
 
@@ -77,7 +77,7 @@ class Fatal:
 
         At once if it is already.
         """
-        with self._guard:
+        with self._lock:
             self._listeners.append(listener)
             struck = self.has_struck
         if struck:
@@ -90,7 +90,7 @@ class Fatal:
             error: What nobody expected.
             doing: What was being done: a thread, a request.
         """
-        with self._guard:
+        with self._lock:
             if self._struck is not None:
                 return
             self._struck = AbandonedError(f"{type(error).__name__} in {doing}")

@@ -93,7 +93,7 @@ async def _relay(stream: trio.SocketStream, daemon: Daemon, uuid: str) -> None:
     """Fetch for another process of this user."""
     from syncer.peer.exchange.relay import serve as serve_relay  # noqa: PLC0415 - where somebody asks
 
-    found = None if daemon.lan is None else daemon.lan.room(uuid)
+    found = None if daemon.lan is None else daemon.lan.circle(uuid)
     if found is None:
         await serve_relay(stream, None, 0)
     else:

@@ -19,7 +19,7 @@ from blockfs.runtime.logs import Log
 from syncer.errors import SyncerError
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.exchange.figures import Figures
-from syncer.peer.exchange.source import PeerSource, Room
+from syncer.peer.exchange.source import Circle, PeerSource
 from syncer.peer.session.keyring import RootKey
 from syncer.ports.blocks import BlockSource, ShareIndex
 
@@ -127,14 +127,14 @@ class Lan:
         if uuid in self._members and self._members[uuid].keys:
             with trio.move_on_after(BEGIN_S):
                 await self._begun.wait()
-        room = self.room(uuid)
-        return None if room is None else PeerSource(room[0])
+        circle = self.circle(uuid)
+        return None if circle is None else PeerSource(circle[0])
 
-    def room(self, uuid: str) -> tuple[Room, int] | None:
+    def circle(self, uuid: str) -> tuple[Circle, int] | None:
         """A root's share, and its block size in bytes; None: it takes no part."""
         if self._exchange is None or uuid not in self._members or not self._members[uuid].keys:
             return None
-        return self._exchange.room(uuid), self._members[uuid].block_size
+        return self._exchange.circle(uuid), self._members[uuid].block_size
 
     def given(self, uuid: str) -> tuple[int, int]:
         """Blocks, and their bytes, that peers got from a root since this was asked last."""

@@ -120,7 +120,7 @@ def connected(room_bytes: int | None = None) -> tuple[Channel, Channel]:
 
 
 class Yard:
-    """A room without a network: peers that answer at once, and do what a test wants once they are connected."""
+    """A circle without a network: peers that answer at once, and do what a test wants once they are connected."""
 
     def __init__(self) -> None:
         self.heard_s = float("-inf")
@@ -148,31 +148,31 @@ class Yard:
         return shelf
 
     async def known(self) -> bool:
-        """See Room."""
+        """see Circle."""
         await trio.lowlevel.checkpoint()
         return False
 
     def join(self, asker: Asker) -> None:
-        """See Room."""
+        """see Circle."""
         self.askers.append(asker)
 
     def leave(self, asker: Asker) -> None:
-        """See Room."""
+        """see Circle."""
         self.askers.remove(asker)
 
     def want(self, asker: Asker, ids: Sequence[BlockId]) -> None:
-        """See Room."""
+        """see Circle."""
         self.wanted += ids
         for peer, (offers, _) in self.peers.items():
             if peer not in self.banned:
                 asker.offered(peer, [] if self.is_silent else [each for each in ids if each in offers])
 
     def drop(self, asker: Asker, ids: Iterable[BlockId]) -> None:
-        """See Room."""
+        """see Circle."""
         self.dropped |= set(ids)
 
     async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
-        """See Room."""
+        """see Circle."""
         self.tried.append(peer)
         await trio.lowlevel.checkpoint()
         if peer in self.unreachable or peer in self.banned:
@@ -188,15 +188,15 @@ class Yard:
         return download
 
     def release(self, asker: Asker, peer: PeerId) -> None:
-        """See Room."""
+        """see Circle."""
 
     def lacked(self, peer: PeerId) -> None:
-        """See Room."""
+        """see Circle."""
         self.lies.append(peer)
         if self.lies.count(peer) == 3:
             self.downloads[peer].end()
 
     def wrong(self, peer: PeerId, block: BlockId) -> None:
-        """See Room."""
+        """see Circle."""
         self.banned.append(peer)
         self.downloads[peer].end()

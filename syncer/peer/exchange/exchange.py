@@ -5,7 +5,7 @@
         exchange.share(uuid, keys, index)
         blocks = Blocks([…, exchange.source(uuid), …])
 
-It has no rules of its own: `session` decides what is asked and answered, `room` who is dialled, `source` what is
+It has no rules of its own: `session` decides what is asked and answered, `circle` who is dialled, `source` what is
 fetched, `serving` what is given. Without a want, a question or a change of links it sends nothing and never wakes.
 
 Source: docs/design/peer-protocol.md.
@@ -28,11 +28,11 @@ import trio
 from blockfs.runtime.logs import Log
 from syncer.peer.exchange import tcp
 from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greeting
+from syncer.peer.exchange.circle import Lan, ShareCircle
 from syncer.peer.exchange.fetching import Allowance
 from syncer.peer.exchange.figures import Figures, figures_of, is_called
 from syncer.peer.exchange.joint import Joint
-from syncer.peer.exchange.limits import Door, RateLimit, Uploads
-from syncer.peer.exchange.room import Lan, ShareRoom
+from syncer.peer.exchange.limits import Door, Throttle, Uploads
 from syncer.peer.exchange.serving import Serving
 from syncer.peer.exchange.source import PeerSource
 from syncer.peer.links.address import Address
@@ -94,7 +94,7 @@ class Transport(Protocol):
 class _Root(msgspec.Struct, frozen=True, kw_only=True):
     """A root of this machine that takes part."""
 
-    room: str
+    circle: str
     keys: tuple[RootKey, ...]
     index: ShareIndex | None
 
@@ -129,7 +129,7 @@ class Exchange:
             on_battery: Whether the machine runs on its battery.
         """
         self.session = Session(entropy)
-        self.uploads = Uploads(settings.uploads, RateLimit(settings.upload_bytes_per_s))
+        self.uploads = Uploads(settings.uploads, Throttle(settings.upload_bytes_per_s))
         self.port = 0
         self._settings = settings
         self._wires = wires
@@ -138,11 +138,11 @@ class Exchange:
         self._transport = transport
         self._on_battery = on_battery
         self._power = (-math.inf, Use.ON)
-        self._pace = RateLimit(settings.download_bytes_per_s)
+        self._pace = Throttle(settings.download_bytes_per_s)
         self._door = Door()
         self._came: dict[str, Came] = {}
         self._roots: dict[str, _Root] = {}
-        self._rooms: dict[str, ShareRoom] = {}
+        self._circles: dict[str, ShareCircle] = {}
         self._indexes: dict[str, Joint] = {}
         self._questions: dict[str, list[LookUp]] = {}  # of shares of which something is just looked up
         self._clocks_agree = True
@@ -190,9 +190,9 @@ class Exchange:
         """
         before = self._roots.get(uuid)
         raw = {key.raw for key in keys}
-        same = [root.room for root in self._roots.values() if raw & {key.raw for key in root.keys}]
-        name = before.room if before is not None else same[0] if same else uuid
-        self._roots[uuid] = _Root(room=name, keys=tuple(keys), index=index)
+        same = [root.circle for root in self._roots.values() if raw & {key.raw for key in root.keys}]
+        name = before.circle if before is not None else same[0] if same else uuid
+        self._roots[uuid] = _Root(circle=name, keys=tuple(keys), index=index)
         self._follow(name, keys)
 
     def unshare(self, uuid: str) -> None:
@@ -200,21 +200,21 @@ class Exchange:
         root = self._roots.pop(uuid, None)
         if root is None:
             return
-        others = [each for each in self._roots.values() if each.room == root.room]
+        others = [each for each in self._roots.values() if each.circle == root.circle]
         if others:
-            self._follow(root.room, others[0].keys)
+            self._follow(root.circle, others[0].keys)
             return
-        self._indexes.pop(root.room).set(())
-        self._rooms.pop(root.room).close()
-        self._do(self.session.unfollow(root.room, trio.current_time(), self._unix()))
+        self._indexes.pop(root.circle).set(())
+        self._circles.pop(root.circle).close()
+        self._do(self.session.unfollow(root.circle, trio.current_time(), self._unix()))
 
     def source(self, uuid: str) -> PeerSource:
         """A source of blocks for this root."""
-        return PeerSource(self.room(uuid))
+        return PeerSource(self.circle(uuid))
 
-    def room(self, uuid: str) -> ShareRoom:
+    def circle(self, uuid: str) -> ShareCircle:
         """The share of this root."""
-        return self._rooms[self._roots[uuid].room]
+        return self._circles[self._roots[uuid].circle]
 
     def shares(self) -> list[str]:
         """Roots that take part."""
@@ -235,16 +235,16 @@ class Exchange:
     def figures(self) -> Figures:
         """Who is there, what came and went, and what is held against whom; of this moment."""
         now = trio.current_time()
-        return figures_of(self.session, self._rooms, self.uploads, self.port, list(self._came), now)
+        return figures_of(self.session, self._circles, self.uploads, self.port, list(self._came), now)
 
     def _follow(self, name: str, keys: Sequence[RootKey]) -> None:
         """Let the session and the index know what all roots of a share say."""
         assert self._lan is not None, "the exchange does not run"
-        roots = [root for root in self._roots.values() if root.room == name]
+        roots = [root for root in self._roots.values() if root.circle == name]
         known = {key.raw: key for root in roots for key in root.keys} | {key.raw: key for key in keys}
         ordered = list({key.raw: key for key in [*keys, *known.values()]}.values())
-        if name not in self._rooms:
-            self._rooms[name] = ShareRoom(name, self._lan)
+        if name not in self._circles:
+            self._circles[name] = ShareCircle(name, self._lan)
             self._indexes[name] = Joint(name, self._unix)
         indexes = [root.index for root in roots if root.index is not None]
         self._indexes[name].set(indexes)
@@ -264,14 +264,14 @@ class Exchange:
                         self._questions[share].append(action)
                     elif self._spawn(self._look_up, share):
                         self._questions[share] = [action]
-                case Answered(share=share) if share in self._rooms:
-                    self._rooms[share].answered(action)
-                case AskConnected(share=share, peers=peers, ids=ids) if share in self._rooms:
-                    self._spawn(self._rooms[share].ask, peers, ids)
-                case Heard(share=share) if share in self._rooms:
-                    self._rooms[share].heard()
-                case Left(share=share, peer=peer) if share in self._rooms:
-                    self._rooms[share].left(peer)
+                case Answered(share=share) if share in self._circles:
+                    self._circles[share].answered(action)
+                case AskConnected(share=share, peers=peers, ids=ids) if share in self._circles:
+                    self._spawn(self._circles[share].ask, peers, ids)
+                case Heard(share=share) if share in self._circles:
+                    self._circles[share].heard()
+                case Left(share=share, peer=peer) if share in self._circles:
+                    self._circles[share].left(peer)
         self._changed.set()
 
     def _spawn(self, task: Callable[..., object], *arguments: object) -> bool:

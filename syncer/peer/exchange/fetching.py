@@ -22,7 +22,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.meter import Meter
 from syncer.peer.exchange.channel import CLOSE_S, Channel
-from syncer.peer.exchange.limits import RateLimit
+from syncer.peer.exchange.limits import Throttle
 from syncer.peer.wire.bodies import TOKEN_BYTES, positions
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.incoming import Incoming
@@ -123,7 +123,7 @@ class Download:
         channel: Channel,
         told: Callable[[Sequence[BlockId]], None],
         *,
-        pace: RateLimit | None = None,
+        pace: Throttle | None = None,
         allowance: Allowance | None = None,
         partial: dict[BlockId, Incoming] | None = None,
         patience_s: float = STALL_S,
@@ -142,7 +142,7 @@ class Download:
         """
         self._channel = channel
         self.told = told
-        self._pace = pace or RateLimit(None)
+        self._pace = pace or Throttle(None)
         self._allowance = allowance or Allowance()
         self._partial = {} if partial is None else partial
         self._patience_s = patience_s

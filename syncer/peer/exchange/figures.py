@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from syncer.peer.exchange.circle import ShareCircle
 from syncer.peer.exchange.limits import Uploads
-from syncer.peer.exchange.room import ShareRoom
 from syncer.peer.exchange.tcp import text
 from syncer.peer.session.counters import LATENCY_S
 from syncer.peer.session.session import Session
@@ -142,10 +142,10 @@ def is_called(ban: Ban, who: str) -> bool:
 
 
 def figures_of(
-    session: Session, rooms: Mapping[str, ShareRoom], uploads: Uploads, port: int, links: Sequence[str], now: float
+    session: Session, circles: Mapping[str, ShareCircle], uploads: Uploads, port: int, links: Sequence[str], now: float
 ) -> Figures:
     """The figures of an exchange at a time, monotonic seconds."""
-    peers = tuple([each for room in rooms.values() for each in _peers(session, room, now)])
+    peers = tuple([each for circle in circles.values() for each in _peers(session, circle, now)])
     counters = session.counters
     bans = [
         BanFigures(peer=ban.peer.hex(), address=text(ban.address) if ban.address else "", for_s=ban.until_s - now)
@@ -164,16 +164,16 @@ def figures_of(
         latency=tuple(counters.latency),
         latency_ends_s=LATENCY_S,
         latency_s=counters.latency_s,
-        blocks_from_peers=sum(room.taken()[0] for room in rooms.values()),
-        bytes_from_peers=sum(room.taken()[1] for room in rooms.values()),
-        wasted_bytes=sum(room.taken()[2] for room in rooms.values()),
+        blocks_from_peers=sum(circle.taken()[0] for circle in circles.values()),
+        bytes_from_peers=sum(circle.taken()[1] for circle in circles.values()),
+        wasted_bytes=sum(circle.taken()[2] for circle in circles.values()),
         blocks_to_peers=uploads.blocks,
         bytes_to_peers=uploads.bytes,
         busy=uploads.refused,
-        stalls=sum(room.stalls for room in rooms.values()),
-        lacked=sum(room.lacks for room in rooms.values()),
+        stalls=sum(circle.stalls for circle in circles.values()),
+        lacked=sum(circle.lacks for circle in circles.values()),
         broadcasts_held=counters.broadcasts_held,
-        mismatches=sum(room.mismatches for room in rooms.values()),
+        mismatches=sum(circle.mismatches for circle in circles.values()),
         accused=uploads.accused,
         uploads=tuple(
             [
@@ -184,16 +184,16 @@ def figures_of(
     )
 
 
-def _peers(session: Session, room: ShareRoom, now: float) -> list[PeerFigures]:
+def _peers(session: Session, circle: ShareCircle, now: float) -> list[PeerFigures]:
     told = []
-    for each in session.neighbours(room.share, now):
-        contact = room.contacts.get(each.peer)
+    for each in session.neighbours(circle.share, now):
+        contact = circle.contacts.get(each.peer)
         blocks, size, wasted = contact.figures() if contact is not None else (0, 0, 0)
         download = contact.download if contact is not None else None
         used = contact.address if contact is not None and download is not None else b""
         told.append(
             PeerFigures(
-                share=room.share,
+                share=circle.share,
                 peer=each.peer.hex(),
                 link=each.link,
                 addresses=(text(used),) if used else tuple(map(text, each.addresses)),

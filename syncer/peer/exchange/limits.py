@@ -22,7 +22,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class RateLimit:
+class Throttle:
     """How much a second several may have together, each in its turn.
 
     Args:
@@ -115,13 +115,13 @@ class Uploads:
         accused: Blocks that were others, as peers said.
     """
 
-    def __init__(self, places: int = UPLOADS, pace: RateLimit | None = None) -> None:
+    def __init__(self, places: int = UPLOADS, pace: Throttle | None = None) -> None:
         """Nothing is sent yet."""
         self._places = places
         self._free = trio.Semaphore(places)
         self._waiting = 0
-        self.pace = pace or RateLimit(None)
-        self.questions = RateLimit(QUESTIONS)
+        self.pace = pace or Throttle(None)
+        self.questions = Throttle(QUESTIONS)
         # No more threads than there are places, and two for questions.
         self._threads = trio.CapacityLimiter(places + 2)
         self.blocks = self.bytes = self.refused = self.accused = 0

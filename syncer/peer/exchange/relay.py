@@ -30,7 +30,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.errors import SyncerError
 from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.fetching import Download, tokens_of
-from syncer.peer.exchange.source import Asker, Cycle, PeerSource, Room
+from syncer.peer.exchange.source import Asker, Circle, Cycle, PeerSource
 from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.bodies import bitmap_of
 from syncer.peer.wire.messages import (
@@ -66,22 +66,22 @@ _HASHED_HERE: Final = 128 << 10  # bytes; more are hashed in a thread
 # --- the daemon's side
 
 
-async def serve(stream: trio.abc.Stream, room: Room | None, block_size: int) -> None:
+async def serve(stream: trio.abc.Stream, circle: Circle | None, block_size: int) -> None:
     """Serve another process until it goes. The stream is closed.
 
     Args:
         stream: After its question was read, with nothing behind it.
-        room: The share; None: the daemon takes no part in it.
+        circle: The share; None: the daemon takes no part in it.
         block_size: Of the share, bytes.
     """
     channel = Channel(stream, Plain())
-    if room is None:
+    if circle is None:
         await channel.close(Close(reason=CloseReason.REFUSED))
         return
-    board = _Board(channel, room, block_size)
+    board = _Board(channel, circle, block_size)
     try:
         async with trio.open_nursery() as nursery:
-            heard_s = trio.current_time() - room.heard_s
+            heard_s = trio.current_time() - circle.heard_s
             await channel.send([Ping(number=_NEVER if math.isinf(heard_s) else min(_NEVER, int(heard_s * 1000)))])
             nursery.start_soon(board.cycle.run)
             nursery.start_soon(board.tell)
@@ -95,8 +95,8 @@ async def serve(stream: trio.abc.Stream, room: Room | None, block_size: int) -> 
 class _Board:
     """The wants of the other process as a `Board`: shown when it asks, to be taken when it wants to have them."""
 
-    def __init__(self, channel: Channel, room: Room, block_size: int) -> None:
-        self.cycle = Cycle(room, self, random.randrange, gated=True)
+    def __init__(self, channel: Channel, circle: Circle, block_size: int) -> None:
+        self.cycle = Cycle(circle, self, random.randrange, gated=True)
         self._channel = channel
         self._block_size = block_size
         self._wants: dict[BlockId, Want] = {}
@@ -286,7 +286,7 @@ async def relayed(stream: trio.abc.Stream, question: bytes) -> AsyncIterator[Pee
 
 
 class _Relay:
-    """The daemon as a `source.Room` with one peer."""
+    """The daemon as a `source.Circle` with one peer."""
 
     def __init__(self, channel: Channel, heard_ms: int, nursery: trio.Nursery) -> None:
         self.heard_s = -math.inf if heard_ms == _NEVER else trio.current_time() - heard_ms / 1000
@@ -296,32 +296,32 @@ class _Relay:
         self._download: Download | None = None
 
     async def known(self) -> bool:
-        """See Room. The daemon asks, which was there before: it has as long as frames have."""
+        """See Circle. The daemon asks, which was there before: it has as long as frames have."""
         await trio.sleep(GRACE_S)
         return False
 
     def join(self, asker: Asker) -> None:
-        """See Room."""
+        """See Circle."""
         self._askers[id(asker)] = asker
 
     def leave(self, asker: Asker) -> None:
-        """See Room."""
+        """See Circle."""
         del self._askers[id(asker)]
 
     def want(self, asker: Asker, ids: Sequence[BlockId]) -> None:
-        """See Room. Whoever uses the connection asks over it."""
+        """See Circle. Whoever uses the connection asks over it."""
         del ids
         asker.offered(DAEMON, ())
 
     def drop(self, asker: Asker, ids: Iterable[BlockId]) -> None:
-        """See Room."""
+        """See Circle."""
         del asker
         haves = _haves(list(ids))
         if haves and self.nursery is not None:
             self.nursery.start_soon(self._channel.send, haves)
 
     async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
-        """See Room."""
+        """See Circle."""
         del asker, peer
         await trio.lowlevel.checkpoint()
         if self._download is None and self.nursery is not None:
@@ -330,17 +330,17 @@ class _Relay:
         return None if self._download is None or self._download.is_over else self._download
 
     def release(self, asker: Asker, peer: PeerId) -> None:
-        """See Room."""
+        """See Circle."""
         del asker, peer
         if self._download is not None and self.nursery is not None:
             self.nursery.start_soon(self._download.hang_up)
 
     def lacked(self, peer: PeerId) -> None:
-        """See Room. Its peers are none of our business."""
+        """See Circle. Its peers are none of our business."""
         del peer
 
     def wrong(self, peer: PeerId, block: BlockId) -> None:
-        """See Room. The daemon looks at what it hands on."""
+        """See Circle. The daemon looks at what it hands on."""
         del peer, block
         if self._download is not None:
             self._download.end()

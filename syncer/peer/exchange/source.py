@@ -52,7 +52,7 @@ class Asker(Protocol):
         ...
 
 
-class Room(Protocol):
+class Circle(Protocol):
     """A share, as far as the LAN is concerned: who is there, and the connections to them. Of the exchange, or a relay.
 
     Attributes:
@@ -109,20 +109,20 @@ class PeerSource:
     """A `BlockSource`; one serves any number of cycles, also at the same time.
 
     Args:
-        room: The share.
+        circle: The share.
         draw: Chance.
     """
 
     name: Final = "peers"
     near: Final = False
 
-    def __init__(self, room: Room, draw: Callable[[int], int] = random.randrange) -> None:
-        self._room = room
+    def __init__(self, circle: Circle, draw: Callable[[int], int] = random.randrange) -> None:
+        self._circle = circle
         self._draw = draw
 
     async def run(self, board: Board) -> None:
         """See BlockSource."""
-        await Cycle(self._room, board, self._draw).run()
+        await Cycle(self._circle, board, self._draw).run()
 
 
 class _Line:
@@ -145,17 +145,17 @@ class _Line:
 class Cycle:
     """One board. Asker and owner of requests."""
 
-    def __init__(self, room: Room, board: Board, draw: Callable[[int], int], *, gated: bool = False) -> None:
+    def __init__(self, circle: Circle, board: Board, draw: Callable[[int], int], *, gated: bool = False) -> None:
         """Nothing is asked before `run`.
 
         Args:
-            room: The share.
+            circle: The share.
             board: Whose wants.
             draw: Chance.
             gated: Wants are only asked around for; `fetch` tells which of them can be claimed.
         """
         self._gated = gated
-        self._room = room
+        self._circle = circle
         self._board = board
         self._swarm = Swarm(draw)
         self._wants: dict[BlockId, Want] = {}
@@ -172,12 +172,12 @@ class Cycle:
 
     async def run(self) -> None:
         """Serve the board until it ends."""
-        self._room.join(self)
+        self._circle.join(self)
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                if trio.current_time() - self._room.heard_s < HEARD_S:
-                    self._board.heard(self._room.heard_s)
+                if trio.current_time() - self._circle.heard_s < HEARD_S:
+                    self._board.heard(self._circle.heard_s)
                 else:
                     self._seeks = True
                     self._board.seek()
@@ -193,8 +193,8 @@ class Cycle:
                 for block in line.asked:
                     line.download.cancel(self, block)
                 line.download.forget(self._wants)
-                self._room.release(self, line.peer)
-            self._room.leave(self)
+                self._circle.release(self, line.peer)
+            self._circle.leave(self)
 
     def fetch(self, block: BlockId) -> None:
         """This want can be claimed from now on; only if `gated`."""
@@ -226,7 +226,7 @@ class Cycle:
         self._unanswered.append((now + patience_s, ids))
         self._swarm.want(ids, ready=not self._gated)
         self._something.set()
-        self._room.want(self, ids)
+        self._circle.want(self, ids)
         if self._seeks:  # only now they are asked
             self._seeks = False
             self._start(self._seek)
@@ -235,7 +235,7 @@ class Cycle:
 
     async def _seek(self) -> None:
         """Tell the board when it makes no sense to wait any longer for somebody who was not heard yet."""
-        self._board.seek(over=True, sure=await self._room.known())
+        self._board.seek(over=True, sure=await self._circle.known())
 
     async def _sweep(self) -> None:
         """Notice what others brought, and say of what nobody offers that we lack it."""
@@ -270,7 +270,7 @@ class Cycle:
                     line.wake.set()
                     if line.download.cancel(self, block):
                         self._start(line.download.hang_up)
-        self._room.drop(self, ids)
+        self._circle.drop(self, ids)
         for line in self._lines.values():
             line.download.forget(ids)
 
@@ -309,7 +309,7 @@ class Cycle:
         while is_worth:
             self._reaching.add(peer)  # also when it is reached again: nobody else does so meanwhile
             try:
-                download = await self._room.connect(self, peer)
+                download = await self._circle.connect(self, peer)
             finally:
                 self._reaching.discard(peer)
             is_worth = download is not None and await self._use_line(peer, download)
@@ -327,7 +327,7 @@ class Cycle:
             nursery.start_soon(self._notice_end, line)
             await self._ask(line)
         del self._lines[peer]
-        self._room.release(self, peer)
+        self._circle.release(self, peer)
         self._count_lines()
         return download.why is Failure.GONE and download.blocks > before and not line.is_wrong
 
@@ -442,7 +442,7 @@ class Cycle:
         if line is None or line.asked.pop(want.id, None) is None:
             return
         if why is Failure.LACKED:
-            self._room.lacked(line.peer)
+            self._circle.lacked(line.peer)
         self._again(line.peer, want, lacks=why not in _PASSING, is_claimed=True)
         line.wake.set()
 
@@ -481,7 +481,7 @@ class Cycle:
                     self._again(line.peer, want, lacks=True, is_claimed=False)
             if Given.WRONG in outcomes and not line.is_wrong:
                 line.is_wrong = True
-                self._room.wrong(line.peer, got[outcomes.index(Given.WRONG)][0].id)
+                self._circle.wrong(line.peer, got[outcomes.index(Given.WRONG)][0].id)
             self._done(
                 [want.id for (want, _), outcome in zip(got, outcomes, strict=True) if outcome is not Given.WRONG]
             )

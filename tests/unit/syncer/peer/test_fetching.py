@@ -11,7 +11,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.fetching import MOST_BYTES, Allowance, Download, Failure
-from syncer.peer.exchange.limits import RateLimit
+from syncer.peer.exchange.limits import Throttle
 from syncer.peer.exchange.serving import Serving
 from syncer.peer.wire.incoming import Incoming
 from syncer.peer.wire.messages import (
@@ -122,7 +122,7 @@ class Case:
 
 @asynccontextmanager
 async def case(
-    pace: RateLimit | None = None, allowance: Allowance | None = None, partial: dict[BlockId, Incoming] | None = None
+    pace: Throttle | None = None, allowance: Allowance | None = None, partial: dict[BlockId, Incoming] | None = None
 ) -> AsyncIterator[Case]:
     """A connection to a fake peer."""
     ours, theirs = connected()
@@ -375,7 +375,7 @@ async def test_what_is_asked_of_a_peer_and_of_all_is_bounded() -> None:
 
 @on_a_clock
 async def test_downloads_keep_to_the_limit() -> None:
-    async with case(pace=RateLimit(BIG)) as made:
+    async with case(pace=Throttle(BIG)) as made:
         began = trio.current_time()
         for number in range(4):
             await made.asks(block(number, BIG))

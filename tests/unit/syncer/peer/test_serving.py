@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from syncer.peer.exchange.channel import Channel
-from syncer.peer.exchange.limits import QUESTIONS, Door, RateLimit, Uploads
+from syncer.peer.exchange.limits import QUESTIONS, Door, Throttle, Uploads
 from syncer.peer.exchange.serving import IDLE_S, LINE, SEND_S, Serving
 from syncer.peer.wire.bodies import positions
 from syncer.peer.wire.messages import (
@@ -202,7 +202,7 @@ async def test_a_paused_share_serves_nothing() -> None:
 @on_a_clock
 async def test_a_cancelled_request_gets_no_more() -> None:
     first, second = block(1, 4 * BIG), block(2)
-    async with served(Shelf([first, second]), Inline(pace=RateLimit(BIG))) as (asker, _):
+    async with served(Shelf([first, second]), Inline(pace=Throttle(BIG))) as (asker, _):
         await asker.says(Get(rid=1, id=name(first)), Get(rid=2, id=name(second)))
         assert await asker.hears() == Head(rid=1, total=4 * BIG)
         assert isinstance(await asker.hears(), Data)
@@ -219,7 +219,7 @@ async def test_a_cancelled_request_gets_no_more() -> None:
 
 @on_a_clock
 async def test_who_finds_all_places_taken_is_told_to_come_again() -> None:
-    uploads = Inline(places=1, pace=RateLimit(BIG))
+    uploads = Inline(places=1, pace=Throttle(BIG))
     big = block(1, 8 * BIG)
     async with served(Shelf([big]), uploads) as (one, _), served(Shelf([block(2)]), uploads) as (two, _):
         await one.says(Get(rid=1, id=name(big)))
@@ -237,7 +237,7 @@ async def test_who_finds_all_places_taken_is_told_to_come_again() -> None:
 @on_a_clock
 async def test_uploads_keep_to_the_limit() -> None:
     data = block(1, 4 * BIG)
-    async with served(Shelf([data]), Inline(pace=RateLimit(BIG))) as (asker, _):
+    async with served(Shelf([data]), Inline(pace=Throttle(BIG))) as (asker, _):
         began = trio.current_time()
         await asker.says(Get(rid=1, id=name(data)))
         assert await asker.fetches(1) == data

@@ -19,7 +19,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.runtime.logs import Log
 from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greet
 from syncer.peer.exchange.fetching import Allowance, Download, Failure
-from syncer.peer.exchange.limits import RateLimit
+from syncer.peer.exchange.limits import Throttle
 from syncer.peer.exchange.source import Asker
 from syncer.peer.session.actions import Action, Answered, LinkId, PeerId
 from syncer.peer.session.session import Session
@@ -41,7 +41,7 @@ Dial = Callable[[bytes, int, int], Awaitable[trio.abc.Stream]]
 
 
 class Lan(msgspec.Struct, kw_only=True, eq=False):
-    """What rooms share.
+    """What circles share.
 
     Attributes:
         session: Of all shares.
@@ -62,7 +62,7 @@ class Lan(msgspec.Struct, kw_only=True, eq=False):
     unix: Callable[[], float]
     dial: Dial
     zone: Callable[[LinkId], int]
-    pace: RateLimit
+    pace: Throttle
     allowance: Allowance
     may_ask: Callable[[], bool]
     linked: Callable[[], Awaitable[None]]
@@ -98,8 +98,8 @@ class Contact:
         return self.blocks + now.blocks, self.bytes + now.bytes, self.wasted + now.wasted
 
 
-class ShareRoom:
-    """A `source.Room` of the exchange.
+class ShareCircle:
+    """A `source.Circle` of the exchange.
 
     Attributes:
         share: Its name in the session.
@@ -121,16 +121,16 @@ class ShareRoom:
         self._begun = trio.current_time()
         self._last_s = -math.inf  # somebody was heard
 
-    # --- Room
+    # --- Circle
 
     @property
     def heard_s(self) -> float:
-        """See Room."""
+        """See Circle."""
         heard = self._lan.session.neighbours(self.share, trio.current_time())
         return max((each.heard_s for each in heard), default=-math.inf)
 
     async def known(self) -> bool:
-        """See Room. Who is there answers HELLO, and who comes says it."""
+        """See Circle. Who is there answers HELLO, and who comes says it."""
         if not self._lan.may_ask():
             return True
         await self._lan.linked()
@@ -143,23 +143,23 @@ class ShareRoom:
         return trio.current_time() >= max(self._begun + SETTLED_S, self._last_s + SILENT_S)
 
     def join(self, asker: Asker) -> None:
-        """See Room."""
+        """See Circle."""
         self._askers[id(asker)] = (asker, set())
 
     def leave(self, asker: Asker) -> None:
-        """See Room."""
+        """See Circle."""
         self.drop(asker, list(self._askers[id(asker)][1]))
         del self._askers[id(asker)]
 
     def want(self, asker: Asker, ids: Sequence[BlockId]) -> None:
-        """See Room."""
+        """See Circle."""
         self._askers[id(asker)][1].update(ids)
         if self._lan.may_ask():
             now = trio.current_time()
             self._lan.do(self._lan.session.want(self.share, ids, now, self._lan.unix()))
 
     def drop(self, asker: Asker, ids: Iterable[BlockId]) -> None:
-        """See Room."""
+        """See Circle."""
         gone = list(ids)
         self._askers[id(asker)][1].difference_update(gone)
         for _, wanted in self._askers.values():
@@ -168,7 +168,7 @@ class ShareRoom:
         self._lan.session.drop_want(self.share, gone)
 
     async def connect(self, asker: Asker, peer: PeerId) -> Download | None:
-        """See Room."""
+        """See Circle."""
         contact = self.contacts.get(peer)
         if contact is None:
             await trio.lowlevel.checkpoint()
@@ -181,7 +181,7 @@ class ShareRoom:
         return contact.download
 
     def release(self, asker: Asker, peer: PeerId) -> None:
-        """See Room."""
+        """See Circle."""
         contact = self.contacts.get(peer)
         if contact is None:
             return
@@ -192,7 +192,7 @@ class ShareRoom:
                 self._lan.spawn(self._end_idle, contact, contact.download)
 
     def lacked(self, peer: PeerId) -> None:
-        """See Room."""
+        """See Circle."""
         now = trio.current_time()
         self.lacks += 1
         self._lan.session.standing.lacked(peer, now)
@@ -201,7 +201,7 @@ class ShareRoom:
             self._end(peer)
 
     def wrong(self, peer: PeerId, block: BlockId) -> None:
-        """See Room."""
+        """See Circle."""
         self.mismatches += 1
         contact = self.contacts.get(peer)
         if contact is not None:
