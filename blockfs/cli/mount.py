@@ -12,7 +12,8 @@ from blockfs.cli import mountoptions
 from blockfs.cli.parameters import PATH, json_option
 from blockfs.engine.volume import lock_holder
 from blockfs.errors import NotFoundError
-from blockfs.mount.process import MountOptions, run_daemon, run_foreground
+from blockfs.mount.daemon import run_daemon, run_foreground
+from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import JsonValue, json_line, shown
 from blockfs.runtime.volumes import is_volume

@@ -16,7 +16,7 @@ from blockfs.cli import mountoptions
 from blockfs.cli.mount import mount_options
 from blockfs.cli.parameters import PATH
 from blockfs.errors import BlockfsError, UsageError
-from blockfs.mount.process import run_daemon
+from blockfs.mount.daemon import run_daemon
 from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE
 from blockfs.runtime.notify import ServiceManager

@@ -226,9 +226,7 @@ def _request(payload: bytes) -> protocol.Request:
 def _answered(session: Session, request: protocol.Request) -> protocol.Reply:
     try:
         return session.answer(request)
-    except BlockfsError as error:
-        return protocol.ErrorReply(exit_code=error.exit_code, errno=error.errno or errno.EIO, message=str(error))
-    except OSError as error:
+    except (BlockfsError, OSError) as error:
         return protocol.ErrorReply(exit_code=code_of(error), errno=error.errno or errno.EIO, message=said(error))
     except ValueError as error:
         return protocol.ErrorReply(exit_code=ExitCode.USAGE, errno=errno.EINVAL, message=str(error))

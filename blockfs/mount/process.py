@@ -1,7 +1,7 @@
 """The mount process: takes the volume and the mountpoint, serves FUSE and the control socket, ends cleanly.
 
-Start: fork (before any thread) → volume lock and recovery → mountpoint → mount → control socket → loop → "ready" to
-the parent.
+Start: fork (`daemon`; before any thread) → volume lock and recovery → mountpoint → mount → control socket → loop →
+"ready" to the parent.
 End, whoever asks (umount, SIGTERM, the control socket): kernel writes its dirty pages and unmounts → the loop ends →
 control socket closed → everything committed → lock released → process gone.
 End by a bug, in whatever thread: nothing is committed any more → the loop ends → the connection is cut, the mountpoint
@@ -29,20 +29,17 @@ from blockfs.control.server import ControlServer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import EXPECTED, BlockfsError, LockedError, MountError
+from blockfs.errors import LockedError, MountError
 from blockfs.exitcodes import ExitCode
 from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.writeback import take_pages_below
 from blockfs.mount import mountpoints
-from blockfs.mount.abort import end_dying
 from blockfs.mount.connection_limits import ConnectionLimits
-from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.linux import syncfs_descriptor
-from blockfs.runtime.logs import Log, log_to, open_log
+from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import shown
-from blockfs.service.child import killed
 from blockfs.service.collector import Collector
 from blockfs.service.counters import Counters
 from blockfs.service.handler import MountHandler
@@ -86,106 +83,7 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.kernel_flags | {flag for flag, wanted in ours.items() if wanted}
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the mount process tells its parent: ready (exit_code 0) or why not."""
-
-    exit_code: int
-    message: str = ""
-
-
-class StartError(BlockfsError):
-    """The mount process could not start; carries its exit code."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        self.exit_code = outcome.exit_code
-        super().__init__(outcome.message)
-
-
-def run_foreground(options: MountOptions, manager: ServiceManager, ready: Callable[[], None]) -> None:
-    """Serve until unmounted or interrupted; logs go to stderr. `ready`: called when the mount answers."""
-    end_dying(options.volume)  # first: else the check would wait for its answer
-    mountpoints.check_places(options.volume, options.mountpoint)
-    mountpoints.check_rights(allow_other=options.allow_other)
-    log_to(sys.stderr, level=options.log_level)
-    _serve(options, manager, ready=ready)
-
-
-def run_daemon(options: MountOptions, manager: ServiceManager) -> None:
-    """Start a mount process and return when the mount answers.
-
-    Raises:
-        BlockfsError: It could not start; the process is gone.
-    """
-    end_dying(options.volume)  # first: else the check would wait for its answer
-    mountpoints.check_places(options.volume, options.mountpoint)
-    mountpoints.check_rights(allow_other=options.allow_other)
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(reader)
-        os._exit(_child(options, manager, writer))
-    os.close(writer)
-    with open(reader, "rb") as pipe:
-        try:
-            told = pipe.read()
-        except KeyboardInterrupt:
-            os.kill(pid, signal.SIGTERM)  # it has a session of its own: Ctrl-C does not reach it
-            os.waitpid(pid, 0)
-            raise
-    if not told:
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if code < 0:
-            raise killed(options.volume, -code)
-        path = shown(os.path.join(options.volume, LOG_NAME))
-        message = f"the mount process ended with status {code}; see {path}"
-        raise StartError(Outcome(exit_code=ExitCode.UNEXPECTED, message=message))
-    outcome = msgspec.json.decode(told, type=Outcome)
-    if outcome.exit_code != ExitCode.DONE:
-        os.waitpid(pid, 0)
-        raise StartError(outcome)
-    os.statvfs(options.mountpoint)  # the first request: its answer is the proof that the mount works
-
-
-def _child(options: MountOptions, manager: ServiceManager, writer: int) -> int:
-    """Body of the forked process; returns its exit code."""
-    os.setsid()
-    os.chdir("/")  # a daemon must not keep the directory it was started from busy
-    os.umask(0o077)
-
-    def tell(outcome: Outcome) -> None:
-        nonlocal writer
-        if writer >= 0:
-            with open(writer, "wb") as pipe:
-                pipe.write(msgspec.json.encode(outcome))
-            writer = -1
-
-    def ready() -> None:
-        _detach(options)
-        tell(Outcome(exit_code=ExitCode.DONE))
-
-    try:
-        log_to(open_log(os.path.join(options.volume, LOG_NAME)), level=options.log_level)
-        _serve(options, manager, ready=ready)
-    except EXPECTED as error:
-        log.error("mount.failed", reason=said(error))  # noqa: TRY400 - an expected failure has no use for a traceback
-        tell(Outcome(exit_code=code_of(error), message=said(error)))
-        return code_of(error)
-    except Exception:
-        log.exception("mount.crashed")  # the top of this process: there is nobody else to write it down
-        return ExitCode.UNEXPECTED
-    return ExitCode.DONE
-
-
-def _detach(options: MountOptions) -> None:
-    """Let go of the terminal. Only now: what libfuse has to say about a failed mount goes to the user."""
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
-    with open_log(os.path.join(options.volume, LOG_NAME)) as file:
-        for descriptor in (1, 2):
-            os.dup2(file.fileno(), descriptor)
-
-
-def _serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[], None]) -> None:
+def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[], None]) -> None:
     """Open the volume, mount it, serve until unmounted, commit.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from blockfs.engine.volume import Volume
-from blockfs.errors import BlockfsError
+from blockfs.errors import EXPECTED, BlockfsError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.linux import die_with_parent
@@ -19,20 +19,25 @@ from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
 Result = TypeVar("Result")
 
 
-class ApartError(BlockfsError):
-    """The work ended with this error; carries its exit code."""
+class ChildError(BlockfsError):
+    """What a child process failed with; carries its exit code."""
 
     def __init__(self, exit_code: int, message: str) -> None:
         self.exit_code = exit_code
         super().__init__(message)
 
 
-class _Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """How the work ended: with a result, or an error's exit code and message."""
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child process tells its parent: a result, or an error's exit code and message."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
     exit_code: int = ExitCode.DONE
     message: str = ""
+
+    def check(self) -> None:
+        """Raise the error, if it is one: ChildError."""
+        if self.exit_code != ExitCode.DONE:
+            raise ChildError(self.exit_code, self.message)
 
 
 def apart(path: bytes, work: Callable[[], Result], kind: type[Result]) -> Result:
@@ -53,7 +58,7 @@ def apart(path: bytes, work: Callable[[], Result], kind: type[Result]) -> Result
         try:
             die_with_parent()
             with open(writer, "wb") as pipe:
-                pipe.write(msgspec.json.encode(_ended(work)))
+                pipe.write(msgspec.json.encode(_report(work)))
         finally:
             os._exit(0)
     os.close(writer)
@@ -65,23 +70,20 @@ def apart(path: bytes, work: Callable[[], Result], kind: type[Result]) -> Result
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         raise killed(path, -code)
-    ended = msgspec.json.decode(told, type=_Ended)
-    if ended.exit_code != ExitCode.DONE:
-        raise ApartError(ended.exit_code, ended.message)
-    return msgspec.json.decode(ended.result, type=kind)
+    report = msgspec.json.decode(told, type=Report)
+    report.check()
+    return msgspec.json.decode(report.result, type=kind)
 
 
-def _ended(work: Callable[[], Result]) -> _Ended:
+def _report(work: Callable[[], Result]) -> Report:
     try:
-        return _Ended(result=msgspec.Raw(msgspec.json.encode(work())))
-    except BlockfsError as error:
-        return _Ended(exit_code=error.exit_code, message=str(error))
-    except OSError as error:
-        return _Ended(exit_code=code_of(error), message=said(error))
+        return Report(result=msgspec.Raw(msgspec.json.encode(work())))
+    except EXPECTED as error:
+        return Report(exit_code=code_of(error), message=said(error))
     except KeyboardInterrupt:
-        return _Ended(exit_code=ExitCode.INTERRUPTED, message="interrupted")
+        return Report(exit_code=ExitCode.INTERRUPTED, message="interrupted")
     except Exception as error:  # noqa: BLE001 - the top of this process: whatever it is, the parent must tell it
-        return _Ended(exit_code=ExitCode.UNEXPECTED, message=f"internal error: {type(error).__name__}: {error}")
+        return Report(exit_code=ExitCode.UNEXPECTED, message=f"internal error: {type(error).__name__}: {error}")
 
 
 def killed(path: bytes, number: int) -> BlockfsError:

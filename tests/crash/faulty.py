@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from blockfs.engine.names.inodes import Inodes
-from blockfs.mount.process import MountOptions, run_daemon
+from blockfs.mount.daemon import run_daemon
+from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
 from blockfs.tree.store import Tree
 

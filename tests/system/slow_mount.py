@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from blockfs.engine.content.files import Files
 from blockfs.errors import WouldBlock
-from blockfs.mount.process import MountOptions, run_daemon
+from blockfs.mount.daemon import run_daemon
+from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
 
 WRITE_S: Final = 1.5  # far longer than a command that does not wait for the write
