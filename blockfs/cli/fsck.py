@@ -7,6 +7,7 @@ import time
 import click
 
 from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
+from blockfs.control.client import ControlClient
 from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
 from blockfs.exitcodes import ExitCode
@@ -44,19 +45,22 @@ def command(context: click.Context, path: bytes, repair: bool, as_json: bool) ->
 
 
 def _fsck(path: bytes, *, repair: bool) -> FsckReply:
-    alone = blocks_without_tree(path)
-    if alone is not None:
+    blocks = blocks_without_tree(path)
+    if blocks is not None:
         with progress() as step:
-            return offline_repair.fsck_blocks(alone, repair=repair, step=step)
+            return offline_repair.fsck_blocks(blocks, repair=repair, step=step)
     place = place_of(path)
-    client = place.client_if_mounted()
-    if client is not None:
-        with client:
-            if repair:
-                raise LockedError(shown(place.volume), client.server_pid)
-            return client.fsck()
-    with progress() as step:
-        return offline_repair.fsck(place.volume, repair=repair, now_ns=time.time_ns(), step=step)
+
+    def mounted(client: ControlClient) -> FsckReply:
+        if repair:
+            raise LockedError(shown(place.volume), client.server_pid)
+        return client.fsck()
+
+    def alone(volume: bytes) -> FsckReply:
+        with progress() as step:
+            return offline_repair.fsck(volume, repair=repair, now_ns=time.time_ns(), step=step)
+
+    return place.ask(mounted, alone)
 
 
 def _loss(loss: LossMsg) -> dict[str, JsonValue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from blockfs.cli.parameters import PATH, json_option, place_of
-from blockfs.control.protocol import GcReply
+from blockfs.control.client import ControlClient
 from blockfs.runtime.output import json_line
 from blockfs.runtime.units import format_size
 from blockfs.service import offline
@@ -16,17 +16,8 @@ from blockfs.service import offline
 @json_option
 def command(path: bytes, as_json: bool) -> None:
     """Remove blocks that no file refers to. A mount does this by itself; here it is done now."""
-    result = _collect(path)
+    result = place_of(path).ask(ControlClient.gc, offline.gc)
     if as_json:
         json_line("gc", {"blocks_removed": result.blocks_removed, "bytes_freed": result.bytes_freed})
     else:
         click.echo(f"{result.blocks_removed} blocks removed, {format_size(result.bytes_freed)} freed")
-
-
-def _collect(path: bytes) -> GcReply:
-    place = place_of(path)
-    client = place.client_if_mounted()
-    if client is not None:
-        with client:
-            return client.gc()
-    return offline.gc(place.volume)

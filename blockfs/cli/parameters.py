@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 import click
 import msgspec
@@ -16,6 +16,8 @@ from blockfs.errors import NotFoundError
 from blockfs.runtime.mountinfo import Mount, blocksync_mount_of, mounts_of_volume
 from blockfs.runtime.output import shown
 from blockfs.runtime.volumes import is_volume
+
+R = TypeVar("R")
 
 PATH: Final = click.Path(path_type=bytes)
 """Paths are bytes from the first line on: names need not be UTF-8."""
@@ -42,12 +44,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """
         return ControlClient(self.volume)
 
-    def client_if_mounted(self) -> ControlClient | None:
-        """Like `client`, but None when nobody serves the volume: then the command works on its files."""
+    def ask(self, mounted: Callable[[ControlClient], R], alone: Callable[[bytes], R]) -> R:
+        """Ask the process that serves the volume; where nobody does, work on the volume's files."""
         try:
-            return ControlClient(self.volume)
+            client = self.client()
         except NotMountedError:
-            return None
+            return alone(self.volume)
+        with client:
+            return mounted(client)
 
 
 def place_of(path: bytes) -> Place:

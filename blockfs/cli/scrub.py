@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Final
 
 import click
@@ -75,11 +76,12 @@ def _scrub(path: bytes, step: Step) -> ScrubReply:
         with BlockDirectory.open(alone) as blocks:
             return upkeep.scrub_reply(scrub(blocks, step=step))
     place = place_of(path)
-    client = place.client_if_mounted()
-    if client is not None:
-        with client, _followed(place.client(), step):
+
+    def mounted(client: ControlClient) -> ScrubReply:
+        with _followed(place.client(), step):
             return client.scrub()
-    return offline.scrub(place.volume, step=step)
+
+    return place.ask(mounted, partial(offline.scrub, step=step))
 
 
 @contextmanager

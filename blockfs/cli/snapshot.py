@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 
 from blockfs.cli.groups import Verbs
 from blockfs.cli.parameters import PATH, json_option, place_of
+from blockfs.control.client import ControlClient
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.errors import UsageError
 from blockfs.runtime.linux import syncfs
@@ -58,17 +60,16 @@ def create(src: bytes, name: bytes, as_json: bool) -> None:
     each file, not for its bytes.
     """
     place = place_of(src)
-    client = place.client_if_mounted()
-    if client is None:
-        made = offline.create_snapshot(place.volume, name)
-    else:
-        with client:
-            mount = _mount_of(place.mount, src)
-            source = os.path.realpath(src)
-            # The kernel's pages first: the mount process can only keep what it has been given.
-            syncfs(mount.mountpoint)
-            inside = mount.inside(source) if is_below(source, mount.mountpoint) else b""  # VOLUME stands for all
-            made = client.create_snapshot(inside, name)
+
+    def mounted(client: ControlClient) -> SnapshotMsg:
+        mount = _mount_of(place.mount, src)
+        source = os.path.realpath(src)
+        # The kernel's pages first: the mount process can only keep what it has been given.
+        syncfs(mount.mountpoint)
+        inside = mount.inside(source) if is_below(source, mount.mountpoint) else b""  # VOLUME stands for all
+        return client.create_snapshot(inside, name)
+
+    made = place.ask(mounted, partial(offline.create_snapshot, name=name))
     if as_json:
         json_line("snapshot", _fields(made))
     else:
@@ -80,13 +81,7 @@ def create(src: bytes, name: bytes, as_json: bool) -> None:
 @json_option
 def list_(path: bytes, as_json: bool) -> None:
     """List the snapshots: name, when, of what, files and their size."""
-    place = place_of(path)
-    client = place.client_if_mounted()
-    if client is None:
-        found = offline.list_snapshots(place.volume)
-    else:
-        with client:
-            found = client.snapshots()
+    found = place_of(path).ask(ControlClient.snapshots, offline.list_snapshots)
     if as_json:
         for snapshot in found:
             json_line("snapshot", _fields(snapshot))
@@ -101,12 +96,7 @@ def list_(path: bytes, as_json: bool) -> None:
 def delete(path: bytes, name: bytes, as_json: bool) -> None:
     """Delete a snapshot. What only it held becomes free with the next collection."""
     place = place_of(path)
-    client = place.client_if_mounted()
-    if client is None:
-        offline.delete_snapshot(place.volume, name)
-    else:
-        with client:
-            client.delete_snapshot(name)
+    place.ask(partial(ControlClient.delete_snapshot, name=name), partial(offline.delete_snapshot, name=name))
     if as_json:
         json_line("deleted", {"volume": shown(place.volume), "name": shown(name)})
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +19,8 @@ from blockfs.tree.merkle import hash_file
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, Inode, Kind
 from blockfs.xattrs import carried
 
+Found = TypeVar("Found")
+
 Writers = Callable[[int], int]
 """Inode → handles that are open for writing now."""
 
@@ -24,16 +28,15 @@ FileFinder = Callable[[CommittedView, int, int], Inode | None]
 """(view, ino, content version) → the inode whose leaves are this content."""
 
 
-class ChangeListing:
-    """Pages of one listing, all from one snapshot."""
+class Listing(ABC, Generic[Found]):
+    """Pages of one listing, all from one committed state."""
 
     def __init__(self, view: CommittedView, cursor: CursorMsg | None, xattr_bytes: int | None = None) -> None:
-        """Begin. The view belongs to the listing from now on."""
+        """Begin. The view belongs to the listing from now on, unless this fails."""
         self._xattr_bytes = xattr_bytes
         self._view = view
         self._cursor = view.cursor
         self._changed: list[int] | None = None  # ascending; None: a complete listing
-        self._rooted = {ROOT_INO: True, SNAPSHOTS_INO: False}  # directory → whether the root leads to it
         if cursor is not None:
             since = Cursor(mount_generation=cursor.mount_generation, sequence=cursor.sequence)
             changes = view.changes(since)
@@ -41,7 +44,7 @@ class ChangeListing:
                 self._changed, self._cursor = sorted(changes[0]), changes[1]
 
     def close(self) -> None:
-        """Let the snapshot go."""
+        """Let the state go."""
         self._view.close()
 
     def page(self, after: int, limit: int, writers: Writers) -> ChangesReply:
@@ -50,10 +53,9 @@ class ChangeListing:
         gone: list[int] = []
         last = after
         candidates = list(islice(self._candidates(after), limit + 1))
-        for ino, inode in candidates[:limit]:
+        for ino, found in candidates[:limit]:
             last = ino
-            live = inode if inode is not None and self._is_live(inode) else None
-            row = None if live is None else node_row(self._view, live, writers, self._xattr_bytes)
+            row = None if found is None else self._row(ino, found, writers)
             if row is not None:
                 rows.append(row)
             elif self._changed is not None:
@@ -68,6 +70,41 @@ class ChangeListing:
             more=len(candidates) > limit,
         )
 
+    def _candidates(self, after: int) -> Iterator[tuple[int, Found | None]]:
+        if self._changed is None:
+            return self._all(after)
+        first = bisect.bisect_right(self._changed, after)
+        return ((ino, self._find(ino)) for ino in self._changed[first:])
+
+    @abstractmethod
+    def _all(self, after: int) -> Iterator[tuple[int, Found]]:
+        """What there is behind an inode."""
+
+    @abstractmethod
+    def _find(self, ino: int) -> Found | None:
+        """What there is of an inode."""
+
+    @abstractmethod
+    def _row(self, ino: int, found: Found, writers: Writers) -> NodeRow | None:
+        """How it is told; None: not at all."""
+
+
+class ChangeListing(Listing[Inode]):
+    """Of the present state."""
+
+    def __init__(self, view: CommittedView, cursor: CursorMsg | None, xattr_bytes: int | None = None) -> None:
+        super().__init__(view, cursor, xattr_bytes)
+        self._rooted = {ROOT_INO: True, SNAPSHOTS_INO: False}  # directory → whether the root leads to it
+
+    def _all(self, after: int) -> Iterator[tuple[int, Inode]]:
+        return ((inode.ino, inode) for inode in self._view.inodes(after))
+
+    def _find(self, ino: int) -> Inode | None:
+        return self._view.inode(ino)
+
+    def _row(self, _ino: int, found: Inode, writers: Writers) -> NodeRow | None:
+        return node_row(self._view, found, writers, self._xattr_bytes) if self._is_live(found) else None
+
     def _is_live(self, inode: Inode) -> bool:
         """Whether the root leads to it: not so for snapshots, and for what is half restored from one."""
         if inode.is_frozen or inode.ino == ROOT_INO:
@@ -81,12 +118,6 @@ class ChangeListing:
             directory = next((parent for parent, _ in self._view.places(directory)), SNAPSHOTS_INO)
         self._rooted.update(dict.fromkeys(way, self._rooted[directory]))
         return self._rooted[directory]
-
-    def _candidates(self, after: int) -> Iterator[tuple[int, Inode | None]]:
-        if self._changed is None:
-            return ((inode.ino, inode) for inode in self._view.inodes(after))
-        first = bisect.bisect_right(self._changed, after)
-        return ((ino, self._view.inode(ino)) for ino in self._changed[first:])
 
 
 def node_row(view: CommittedView, inode: Inode, writers: Writers, xattr_bytes: int | None = None) -> NodeRow | None:

@@ -17,6 +17,7 @@ from blockfs.blocks.scrub import ScrubResult, ScrubStopped, Step, cut_segments
 from blockfs.blocks.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.durable.staging_check import missing_staging
+from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import BlockfsError
 from blockfs.tree.check import Examination, examine
@@ -33,16 +34,9 @@ MAX_PATHS: Final = 10_000  # paths in one answer: it must fit into a frame of th
 MAX_IDS: Final = 100_000  # likewise: 3.2 MB
 MAX_FINDINGS: Final = 5_000  # likewise, with a path each
 
-Stop = Callable[[], bool]
-"""Asked now and then: the mount is ending, let go."""
-
 
 def _nothing() -> None:
     """No pending changes: the volume is not mounted."""
-
-
-def _never() -> bool:
-    return False
 
 
 class NoMemoryError(BlockfsError):
@@ -60,7 +54,7 @@ def gc(
     ballast: Ballast,
     *,
     commit: Callable[[], None] = _nothing,
-    stop: Stop = _never,
+    stop: Stop = never,
 ) -> GcReply:
     """Remove blocks that no committed file and no pin refers to.
 
@@ -152,7 +146,7 @@ def fsck_reply(examination: Examination) -> FsckReply:
 
 
 def scrub(
-    blocks: BlockDirectory, tree: Tree, *, stop: Stop = _never, step: Step = lambda _done, _all: None
+    blocks: BlockDirectory, tree: Tree, *, stop: Stop = never, step: Step = lambda _done, _all: None
 ) -> ScrubReply:
     """Read and hash every stored block; corrupt ones are quarantined. Files that need them, or missing ones, are named.
 

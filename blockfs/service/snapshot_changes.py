@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator
-from itertools import islice
 
 import msgspec
 
-from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
+from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.errors import NotFoundError
 from blockfs.runtime.output import shown
-from blockfs.service.changes import Writers, node_row
+from blockfs.service.changes import Listing, Writers, node_row
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.schema import SNAPSHOTS_INO, Cursor, Inode, Kind, SnapshotRow
 
@@ -39,8 +37,8 @@ def frozen_file(view: CommittedView, snapshot: bytes, ino: int, content_version:
     return inode
 
 
-class SnapshotListing:
-    """Like `ChangeListing`, of the state at a snapshot's instant.
+class SnapshotListing(Listing[int]):
+    """Of the state at a snapshot's instant: originals, and their copies.
 
     An original that changed after the instant may be listed too, as it was; one that was made after it is "gone".
     """
@@ -48,54 +46,23 @@ class SnapshotListing:
     def __init__(
         self, view: CommittedView, cursor: CursorMsg | None, snapshot: bytes, xattr_bytes: int | None = None
     ) -> None:
-        """Begin. The view belongs to the listing from now on, unless this fails."""
-        self._view = view
-        self._xattr_bytes = xattr_bytes
+        super().__init__(view, cursor, xattr_bytes)
         self._top, row = snapshot_named(view, snapshot)
-        self._cursor = CursorMsg(mount_generation=row.mount_generation, sequence=row.sequence)
-        self._changed: list[int] | None = None  # originals, ascending; None: a complete listing
-        if cursor is not None:
-            since = Cursor(mount_generation=cursor.mount_generation, sequence=cursor.sequence)
-            changes = view.changes(since)
-            if changes is not None:
-                self._changed = sorted(changes[0])
+        self._cursor = Cursor(mount_generation=row.mount_generation, sequence=row.sequence)
 
-    def close(self) -> None:
-        """Let the state go."""
-        self._view.close()
+    def _all(self, after: int) -> Iterator[tuple[int, int]]:
+        return self._view.copies(self._top, after)
 
-    def page(self, after: int, limit: int, _writers: Writers) -> ChangesReply:
-        """Up to `limit` originals with an ino greater than `after`. Nobody writes to a snapshot."""
-        candidates = list(islice(self._candidates(after), limit + 1))
-        rows: list[NodeRow] = []
-        gone: list[int] = []
-        for origin, copy in candidates[:limit]:
-            if copy is None:
-                gone.append(origin)
-            else:
-                rows.append(self._row(origin, copy))
-        return ChangesReply(
-            full=self._changed is None,
-            rows=rows,
-            gone=gone,
-            cursor=self._cursor,
-            after=candidates[:limit][-1][0] if candidates else after,
-            more=len(candidates) > limit,
-        )
+    def _find(self, ino: int) -> int | None:
+        return self._view.copy_of(self._top, ino)
 
-    def _candidates(self, after: int) -> Iterator[tuple[int, int | None]]:
-        if self._changed is None:
-            return self._view.copies(self._top, after)
-        first = bisect.bisect_right(self._changed, after)
-        return ((origin, self._view.copy_of(self._top, origin)) for origin in self._changed[first:])
-
-    def _row(self, origin: int, copy: int) -> NodeRow:
-        inode = self._view.inode(copy)
+    def _row(self, ino: int, found: int, _writers: Writers) -> NodeRow:
+        inode = self._view.inode(found)
         assert inode is not None
-        row = node_row(self._view, inode, lambda _: 0, self._xattr_bytes)
+        row = node_row(self._view, inode, lambda _: 0, self._xattr_bytes)  # nobody writes to a snapshot
         assert row is not None
         places = [(self._original(parent), name) for parent, name in row.places if parent != SNAPSHOTS_INO]
-        return msgspec.structs.replace(row, ino=origin, places=places)
+        return msgspec.structs.replace(row, ino=ino, places=places)
 
     def _original(self, copy: int) -> int:
         inode = self._view.inode(copy)
