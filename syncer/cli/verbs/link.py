@@ -129,18 +129,7 @@ def command(
     grid = trio.run(_container, remote, no_create)
     _check_blocks(grid, remote.url)
     if known is not None and not relink:
-        kept = msgspec.structs.replace(
-            known.record,
-            keep_trash_s=choices.keep_trash_s,
-            open_files_interval_s=choices.open_files_interval_s,
-            ca_file=remote.settings.ca_file,
-            ignore_certificates=remote.settings.ignore_certificates,
-            limit_up=choices.limits.up,
-            limit_down=choices.limits.down,
-            xattrs=choices.xattrs,
-            special_modes=choices.special_modes,
-        )
-        linked = registry.write(kept, remote.token)
+        linked = registry.write(_with(choices, remote, known.record), remote.token)
         told = f"{shown(path)} is linked to {remote.url} already; its token is kept"
     else:
         linked = _link(registry, known, path, remote, volume, grid, choices)
@@ -261,16 +250,23 @@ def _link(
             block_size=grid.block_size,
             folder=folder,
             volume_uuid=None if volume is None else volume.uuid,
-            keep_trash_s=choices.keep_trash_s,
-            open_files_interval_s=choices.open_files_interval_s,
-            ca_file=remote.settings.ca_file,
-            ignore_certificates=remote.settings.ignore_certificates,
-            limit_up=choices.limits.up,
-            limit_down=choices.limits.down,
-            xattrs=choices.xattrs,
-            special_modes=choices.special_modes,
         )
-        return registry.write(record, remote.token)
+        return registry.write(_with(choices, remote, record), remote.token)
+
+
+def _with(choices: _Choices, remote: Storage, record: RootRecord) -> RootRecord:
+    """The record of a root that is linked with these choices."""
+    return msgspec.structs.replace(
+        record,
+        keep_trash_s=choices.keep_trash_s,
+        open_files_interval_s=choices.open_files_interval_s,
+        ca_file=remote.settings.ca_file,
+        ignore_certificates=remote.settings.ignore_certificates,
+        limit_up=choices.limits.up,
+        limit_down=choices.limits.down,
+        xattrs=choices.xattrs,
+        special_modes=choices.special_modes,
+    )
 
 
 def _choices(
