@@ -13,6 +13,8 @@ from scripts import neighbours
 MIB = 1 << 20
 SIZE = 16 * MIB
 BLOCKS = SIZE // (64 << 10)
+SLOW_MBIT_S = 4.0
+"""Of the server's cable: a neighbour is faster, also where the machine has other things to do for seconds."""
 
 
 def children() -> set[str]:
@@ -20,7 +22,8 @@ def children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
-def test_a_neighbour_gives_nearly_all(tmp_path: Path) -> None:
+def test_a_neighbour_gives_nearly_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "SERVER_MBIT_S", SLOW_MBIT_S)
     image = tmp_path / "golden.img"
     image.write_bytes(os.urandom(SIZE))
     said: list[str] = []

@@ -17,7 +17,7 @@ from tests.kit.netns import Lan
 from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
 
 SHARE_BLOCK = 64 << 10
-SLOW_MBIT_S = 50.0  # so that the server can't have sent all before a neighbour has answered
+SLOW_MBIT_S = 8.0  # so that the server can't have sent all before a neighbour has answered
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from syncer.cli.registry.roots import Registry
 from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content
 
 NOISE = random.Random(1).randbytes(40 * BLOCK)
@@ -247,23 +249,30 @@ def test_without_a_root_all_are_done_and_one_failure_does_not_stop_the_others(
 
 
 def test_a_second_process_on_one_root_is_refused(sync: Sync, pair: tuple[Path, Path]) -> None:
+    """The first one waits for a server that never answers: no lock but the root's is held then."""
     first, _second = pair
-    for number in range(40):
-        (first / f"f{number}").write_bytes(NOISE[number:])
-    running = subprocess.Popen([BLOCKSYNC, "reconcile", first], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        lock = next((sync.home / "state/blocksync/roots").glob("*/lock"))
-        while not any(path.read_text().strip() == str(running.pid) for path in lock.parent.parent.glob("*/lock")):
-            assert running.poll() is None
-        os.kill(running.pid, signal.SIGSTOP)
-        sync("reconcile", first, expect=11)
-        assert str(running.pid) in sync.err
-        (status,) = sync("status", first, "--json")
-        assert status["condition"] == "running"
-        sync("unlink", first, expect=11)
-    finally:
-        os.kill(running.pid, signal.SIGCONT)
-        assert running.wait() == 0
+    (first / "file").write_bytes(NOISE)
+    registry = Registry(os.environ)
+    linked = registry.get(os.fsencode(first))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"pithos+http://127.0.0.1:{silent.getsockname()[1]}/v1/a/c"
+        registry.write(replace(linked.record, url=url), linked.token())
+        running = subprocess.Popen(
+            [BLOCKSYNC, "reconcile", first], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            asked, _ = silent.accept()
+            sync("reconcile", first, expect=11)
+            assert str(running.pid) in sync.err
+            (status,) = sync("status", first, "--json")
+            assert status["condition"] == "running"
+            sync("unlink", first, expect=11)
+        finally:
+            running.kill()
+            running.wait()
+        asked.close()
+    registry.write(linked.record, linked.token())
+    assert sync.reconcile(first)["pushed"] == 1
     sync.at_rest(first)
 
 

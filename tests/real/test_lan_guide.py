@@ -87,7 +87,7 @@ def test_every_command_of_the_guide_works_on_two_machines(tmp_path: Path) -> Non
         )  # fmt: skip
         assert serving.stdout is not None
         assert any("listening on" in line for line in serving.stdout)
-        server.shape(50.0)  # so that neighbours are asked before the server has sent all
+        server.shape(8.0)  # so that neighbours are asked before the server has sent all
         shells = {}
         for name, node in zip(("desktop", "laptop"), machines, strict=True):
             (node.home / "token").write_text((store / "token").read_text())
