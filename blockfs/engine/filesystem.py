@@ -17,13 +17,14 @@ from blockfs.engine.background import Background
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.content.files import Files
 from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.hostfile import probe
 from blockfs.engine.content.reader import ContentReader
-from blockfs.engine.content.staging import StagingDirectory, probe
+from blockfs.engine.content.staging import StagingDirectory
 from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
 from blockfs.engine.copies.apply import Apply
 from blockfs.engine.copies.clone import Cloner
-from blockfs.engine.copies.freeze import Instants
+from blockfs.engine.copies.freeze import Freeze
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError
@@ -97,8 +98,8 @@ class Filesystem:
         )
         self.apply = Apply(stores, self._table, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
-        instants = Instants(stores, self._table, self._sealer, self._committer, self.namespace.nodes)
-        self.snapshots = Snapshots(stores, self._committer, instants, self.namespace)
+        freeze = Freeze(stores, self._table, self._sealer, self._committer, self.namespace.inodes)
+        self.snapshots = Snapshots(stores, self._committer, freeze, self.namespace)
         self._background = Background(stores, self._committer, self._flusher, self._seal_queue, self.snapshots, ballast)
         self._is_open = True
 

@@ -24,8 +24,9 @@ docs/design/write-path.md, section 1, says why there is no third one yet.
 
 from __future__ import annotations
 
+from blockfs.engine.content.hostfile import data_extents
 from blockfs.engine.content.pagemap import PAGE, Layer, PageMap
-from blockfs.engine.content.staging import RANGE_SHIFT, StagingDirectory, StagingFile, data_extents
+from blockfs.engine.content.staging import RANGE_SHIFT, StagingDirectory, StagingFile
 from blockfs.tree.schema import NO_LIMIT, Generation
 
 

@@ -14,8 +14,9 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
+from blockfs.engine.content.hostfile import read_range
 from blockfs.engine.content.pagemap import BELOW, ZEROS, plan
-from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, read_range
+from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import check_readable
 from blockfs.errors import MissingBlockError

@@ -11,40 +11,26 @@ reads never finds its descriptor closed or, worse, given to another file.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from blockfs.engine.content.pagemap import PAGE
-from blockfs.errors import BlockfsError, CorruptionError, UsageError, WouldBlock
-from blockfs.runtime.atomic import space_errors, sync_directory
-from blockfs.runtime.failures import said
-from blockfs.runtime.linux import check_written, write_back
+from blockfs.engine.content.hostfile import HostIoError, translated, write_back_slowly
+from blockfs.errors import BlockfsError, CorruptionError
+from blockfs.runtime.atomic import space_errors
+from blockfs.runtime.linux import check_written
 from blockfs.runtime.logs import Log
 
 RANGE_SHIFT: Final = 40
 RANGE: Final = 1 << RANGE_SHIFT
 """Bytes of a file that one staging file covers: host filesystems end near 16 TiB."""
 
-_WRITE_BACK_BYTES: Final = 4 << 20  # some milliseconds of a disk
 log = Log()
-
-_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
-_libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
-_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 Key = tuple[int, int, int]
 """(ino, range index, generation): the name of a staging file."""
-
-
-class HostIoError(BlockfsError):
-    """The host failed to read or write (EIO and the like)."""
-
-    errno = errno.EIO
 
 
 def encode_name(key: Key) -> bytes:
@@ -252,7 +238,7 @@ class StagingDirectory:
         self._checkpoint("staging.fdatasync")
         with self._unfailed(file) as fd:
             if pace is not None:
-                _write_back(fd, pace)
+                write_back_slowly(fd, pace)
             os.fdatasync(fd)
 
     def check(self, file: StagingFile) -> None:
@@ -278,135 +264,3 @@ class StagingDirectory:
                 # the next fdatasync would lie.
                 file.failed = True
                 raise
-
-
-@contextlib.contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Turn the host's errors into ours.
-
-    Raises:
-        NoSpaceError: ENOSPC or EDQUOT.
-        HostIoError: Any other OSError.
-    """
-    try:
-        with space_errors(what):
-            yield
-    except OSError as error:
-        raise HostIoError(f"{what}: {said(error)}") from error
-
-
-def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> tuple[int, OSError | None]:
-    """Write `parts` one after the other at `offset` of a staging file.
-
-    Returns:
-        Bytes written, and the host's failure if these are not all; then nothing is known of the rest.
-    """
-    total = sum(len(part) for part in parts)
-    written = 0
-    try:
-        written = os.pwritev(fd, parts, offset)
-        while written < total:
-            rest = memoryview(b"".join(parts))[written:]
-            written += os.pwrite(fd, rest, offset + written)
-    except OSError as failure:
-        return written, failure
-    return written, None
-
-
-def _write_back(fd: int, pace: Callable[[], None]) -> None:
-    """Have the host write a file's dirty pages, a little at a time: an fsync in between finds the disk free."""
-    at = _next_data(fd, 0)
-    while at is not None:
-        pace()
-        write_back(fd, at, _WRITE_BACK_BYTES, wait=True)
-        at = _next_data(fd, at + _WRITE_BACK_BYTES)
-
-
-def punch(fd: int, offset: int, length: int) -> None:
-    """Make a page-aligned range a hole again, as far as the host can: clears up after a failed write."""
-    _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length)
-
-
-def read_range(fd: int, offset: int, length: int, *, may_block: bool) -> bytes:
-    """Read from a staging file; what lies past its end is NUL.
-
-    Raises:
-        WouldBlock: Not all of it is in the page cache and `may_block` is false.
-        HostIoError: The host failed.
-    """
-    with translated("staging"):
-        data = _read_blocking(fd, offset, length) if may_block else _read_cached(fd, offset, length)
-    return data + bytes(length - len(data)) if len(data) < length else data
-
-
-def _read_blocking(fd: int, offset: int, length: int) -> bytes:
-    data = os.pread(fd, length, offset)
-    while len(data) < length:
-        more = os.pread(fd, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
-
-
-def _read_cached(fd: int, offset: int, length: int) -> bytes:
-    buffer = bytearray(length)
-    try:
-        got = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
-    except BlockingIOError:
-        raise WouldBlock("staged data are not in the page cache") from None
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return _read_blocking(fd, offset, length)  # tmpfs knows no RWF_NOWAIT, and has no disk to wait for
-    if got < length and offset + got < os.fstat(fd).st_size:
-        raise WouldBlock("staged data are not in the page cache")
-    return bytes(buffer)
-
-
-def data_extents(fd: int) -> Iterator[tuple[int, int]]:
-    """Runs of pages that hold data, as (offset, length), whole pages, from SEEK_DATA and SEEK_HOLE."""
-    start = _next_data(fd, 0)
-    while start is not None:
-        end = os.lseek(fd, start, os.SEEK_HOLE)
-        first = start // PAGE * PAGE
-        yield first, -(-end // PAGE) * PAGE - first
-        start = _next_data(fd, end)
-
-
-def _next_data(fd: int, at: int) -> int | None:
-    try:
-        return os.lseek(fd, at, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        return None
-
-
-def probe(path: bytes) -> None:
-    """Check that the host filesystem tells data from holes to the page, as recovery needs.
-
-    Raises:
-        UsageError: It doesn't.
-        NoSpaceError: The host is full.
-    """
-    name = os.path.join(path, b".probe")
-    with space_errors(os.fsdecode(name)):
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            # A page of NULs is data, too: staged zeros must not be taken for holes.
-            os.pwrite(fd, b"\x01" * PAGE, 3 * PAGE)
-            os.pwrite(fd, bytes(PAGE), 7 * PAGE)
-            before = list(data_extents(fd))
-            os.fdatasync(fd)
-            after = list(data_extents(fd))
-        finally:
-            os.close(fd)
-            os.unlink(name)
-    expected = [(3 * PAGE, PAGE), (7 * PAGE, PAGE)]
-    if before != expected or after != expected:
-        raise UsageError(
-            f"{os.fsdecode(path)}: the filesystem does not report holes exactly to {PAGE} bytes "
-            "(SEEK_DATA), which crash recovery needs; put the volume on ext4, XFS, btrfs or tmpfs"
-        )
-    sync_directory(path)

@@ -13,9 +13,10 @@ import time
 from blockfs.engine.content.filestate import MAX_SIZE, FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
+from blockfs.engine.content.hostfile import punch, translated, write_pages
 from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.reader import ContentReader
-from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile, punch, translated, write_pages
+from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.seal_queue import SealQueue

@@ -150,7 +150,7 @@ class Apply:
             names.ask()
             if base is not None:
                 names.ask(names.leaf_bytes(self._table.row(base[0]), self._stores.block_size))
-            now_ns = self._namespace.nodes.now_ns()
+            now_ns = self._namespace.inodes.now_ns()
             inode = tree.put_inode(
                 Inode(
                     ino=tree.new_ino(),
@@ -238,17 +238,17 @@ class Apply:
         # Ids don't fix a length. Bytes past the end would come to light when the file grows.
         if next(self._stores.blocks.stored_lengths([last_id])) > most:
             raise UsageError("the last block has bytes past the end of the file; set it to the block that hasn't")
-        tree, nodes = self._stores.tree, self._namespace.nodes
+        tree, inodes = self._stores.tree, self._namespace.inodes
         with self._stores.lock, _refusing():
             prepared = self._prepared_inode(handle)
-            directory = nodes.writable_directory(place.parent)
+            directory = inodes.writable_directory(place.parent)
             displaced = self._make_way(place, expect, trash)
-            directory = nodes.writable_directory(place.parent)
-            now_ns = nodes.now_ns()
+            directory = inodes.writable_directory(place.parent)
+            now_ns = inodes.now_ns()
             installed = tree.put_inode(replace(prepared, nlink=1, ctime_ns=now_ns))
             tree.remove_orphan(handle)
             tree.link(place.parent, place.name, handle)
-            nodes.touch_directory(directory, now_ns)
+            inodes.touch_directory(directory, now_ns)
             self._prepared.discard(handle)
             self._keep_xattrs(displaced, handle)
             return _applied(installed, displaced)
@@ -282,7 +282,7 @@ class Apply:
         """
         with self._stores.lock, _refusing():
             made = self._namespace.mkdir(place.parent, place.name, mode=mode, caller=caller)
-            return _applied(self._namespace.nodes.inode(made.ino))
+            return _applied(self._namespace.inodes.inode(made.ino))
 
     def symlink(self, place: Place, *, target: bytes, caller: Caller) -> Applied:
         """Make a symlink under a free name.
@@ -292,7 +292,7 @@ class Apply:
         """
         with self._stores.lock, _refusing():
             made = self._namespace.symlink(place.parent, place.name, target=target, caller=caller)
-            return _applied(self._namespace.nodes.inode(made.ino))
+            return _applied(self._namespace.inodes.inode(made.ino))
 
     def move(self, place: Place, to: Place, expect: Expectation) -> Applied:
         """Move what is expected at `place` to a free name. It may be open: a move changes no content.
@@ -305,7 +305,7 @@ class Apply:
             self._rename(place, to)
             found = self._stores.tree.lookup(to.parent, to.name)
             assert found is not None
-            return _applied(self._namespace.nodes.inode(found))
+            return _applied(self._namespace.inodes.inode(found))
 
     def remove(self, place: Place, expect: Expectation, *, trash: Place | None = None) -> Applied:
         """Take what is expected away from `place`.
@@ -323,7 +323,7 @@ class Apply:
             self._check_quiet(inode)
             if trash is not None:
                 self._rename(place, trash)
-                return _applied(self._namespace.nodes.inode(inode.ino), inode.ino)
+                return _applied(self._namespace.inodes.inode(inode.ino), inode.ino)
             if inode.kind is Kind.DIRECTORY:
                 self._namespace.rmdir(place.parent, place.name)
             else:
@@ -360,7 +360,7 @@ class Apply:
         if expect.ino is None:
             raise UsageError("set_meta needs an inode")
         with self._stores.lock, _refusing():
-            inode = self._namespace.nodes.inode(expect.ino)
+            inode = self._namespace.inodes.inode(expect.ino)
             _check_version(inode, expect)
             self._check_quiet(inode)
             if mode is not None and keep_special:
@@ -370,7 +370,7 @@ class Apply:
             if xattrs is not None:
                 have = carried(self._stores.tree.xattrs(inode.ino), xattr_bytes)
                 self._set_xattrs(inode.ino, to_change(have, xattrs, seen))
-            return _applied(self._namespace.nodes.inode(expect.ino))
+            return _applied(self._namespace.inodes.inode(expect.ino))
 
     def _set_xattrs(self, ino: int, changes: Mapping[bytes, bytes | None]) -> None:
         for name, value in changes.items():
@@ -385,7 +385,7 @@ class Apply:
         for name, value in () if old is None else list(tree.xattrs(old)):
             if name.startswith(PREFIX) or name == ACCESS:
                 tree.set_xattr(new, name, value)
-        follow_chmod(self._namespace.nodes, self._namespace.nodes.inode(new))
+        follow_chmod(self._namespace.inodes, self._namespace.inodes.inode(new))
 
     # --- conditions: all under the lock that covers the change, too ---
 
@@ -403,7 +403,7 @@ class Apply:
         return inode.ino
 
     def _expected(self, place: Place, expect: Expectation) -> Inode:
-        inode = self._namespace.nodes.child(place.parent, place.name)
+        inode = self._namespace.inodes.child(place.parent, place.name)
         if inode.ino != expect.ino:
             raise RefusedError(Reason.CHANGED)
         _check_version(inode, expect)

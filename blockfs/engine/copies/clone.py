@@ -95,5 +95,5 @@ class Cloner:
         for xattr, value in list(tree.xattrs(source)):
             tree.set_xattr(clone.ino, xattr, value)
         tree.link(parent, name, clone.ino)
-        self._namespace.nodes.touch_directory(self._namespace.nodes.directory(parent), now_ns)
+        self._namespace.inodes.touch_directory(self._namespace.inodes.directory(parent), now_ns)
         return clone.ino

@@ -31,15 +31,15 @@ _LITTLE_BYTES: Final = 4 << 20  # what the gate may wait for: sealed in some 30 
 _ROUNDS: Final = 4  # against writers that stage faster than we seal
 
 
-class Instants:
+class Freeze:
     """Fixes instants of one mount."""
 
-    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, committer: Committer, nodes: Inodes) -> None:
+    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, committer: Committer, inodes: Inodes) -> None:
         self._stores = stores
         self._table = table
         self._sealer = sealer
         self._committer = committer
-        self._nodes = nodes
+        self._inodes = inodes
 
     @contextmanager
     def of(self, source: int, stop: Stop = never) -> Iterator[CommittedView]:
@@ -115,4 +115,4 @@ class Instants:
     def _is_in(self, ino: int, source: int) -> bool:
         if ino == source:
             return True
-        return any(is_below(self._nodes, parent, source) for parent, _ in self._stores.tree.places(ino))
+        return any(is_below(self._inodes, parent, source) for parent, _ in self._stores.tree.places(ino))

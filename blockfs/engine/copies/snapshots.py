@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from blockfs.engine.context import Stores
-from blockfs.engine.copies.freeze import Instants
+from blockfs.engine.copies.freeze import Freeze
 from blockfs.engine.copies.subtree_copy import SubtreeCopy, unfinished_name
 from blockfs.engine.copies.subtree_delete import SubtreeRemoval
 from blockfs.engine.durable.committer import Committer
@@ -44,11 +44,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshots:
     """The snapshots of one mount. Thread-safe; what changes something waits for disks."""
 
-    def __init__(self, stores: Stores, committer: Committer, instants: Instants, namespace: Namespace) -> None:
+    def __init__(self, stores: Stores, committer: Committer, freeze: Freeze, namespace: Namespace) -> None:
         self._stores = stores
         self._committer = committer
-        self._instants = instants
-        self._nodes = namespace.nodes
+        self._freeze = freeze
+        self._inodes = namespace.inodes
         self._new_names = namespace.new_names
         self._left_over = self._unfinished()
 
@@ -66,7 +66,7 @@ class Snapshots:
             FsError: ENOENT; ENAMETOOLONG or EINVAL for what can't be a name.
         """
         with self._stores.lock:
-            ino = self._nodes.child(SNAPSHOTS_INO, name).ino
+            ino = self._inodes.child(SNAPSHOTS_INO, name).ino
             row = self._stores.tree.snapshot(ino)
             assert row is not None
             return Snapshot(name=name, ino=ino, row=row)
@@ -92,8 +92,8 @@ class Snapshots:
         with self._stores.lock:
             self._check_source(source)
             self._new_names.check_snapshot(name)
-            created_ns = self._nodes.now_ns()
-        with self._instants.of(source, stop) as view:
+            created_ns = self._inodes.now_ns()
+        with self._freeze.of(source, stop) as view:
             inode = view.inode(source)
             if inode is None or not inode.nlink:
                 raise FsError(errno.ENOENT, f"inode {source} was removed")
@@ -142,12 +142,12 @@ class Snapshots:
                 there, and becomes durable with the next one.
             BlockfsError: The host failed; likewise.
         """
-        tree, nodes = self._stores.tree, self._nodes
+        tree, inodes = self._stores.tree, self._inodes
         with self._stores.lock:
             source = self._within(self.find(name).ino, path)
             self._new_names.check(parent, new_name)
         with held(tree.copying, pause_of(stop)), tree.committed() as view:
-            copy = SubtreeCopy(self._stores, view, source, self._new_names.ask, now_ns=nodes.now_ns())
+            copy = SubtreeCopy(self._stores, view, source, self._new_names.ask, now_ns=inodes.now_ns())
             with self._removed_on_failure(copy):
                 work_through(self._stores, self._committer, copy.steps(), stop=stop)
                 with self._stores.lock:
@@ -190,7 +190,7 @@ class Snapshots:
             NoSpaceError: The host is full.
             BlockfsError: The host failed.
         """
-        removal = SubtreeRemoval(self._stores, self._nodes, ino, unfinished_name(ino))
+        removal = SubtreeRemoval(self._stores, self._inodes, ino, unfinished_name(ino))
         with suppress(StoppedError):
             work_through(self._stores, self._committer, removal.steps(), stop=stop)
         return removal.in_use
@@ -214,26 +214,26 @@ class Snapshots:
     # --- parts ---
 
     def _check_source(self, source: int) -> None:
-        inode = self._nodes.inode(source)
-        self._nodes.check_changeable(inode)  # what is in a snapshot is kept already
+        inode = self._inodes.inode(source)
+        self._inodes.check_changeable(inode)  # what is in a snapshot is kept already
         if not inode.nlink:
             raise FsError(errno.ENOENT, f"inode {source} was removed")
 
     def _within(self, ino: int, path: bytes) -> int:
         for name in path.split(b"/"):
             if name not in {b"", b"."}:
-                ino = self._nodes.child(ino, name).ino
+                ino = self._inodes.child(ino, name).ino
         return ino
 
     def _rename(self, name: bytes, new_name: bytes, ino: int, new_parent: int = SNAPSHOTS_INO) -> None:
         """Move what the directory of snapshots has as `name`."""
-        tree, nodes = self._stores.tree, self._nodes
-        now_ns = nodes.now_ns()
-        links = int(nodes.inode(ino).kind is Kind.DIRECTORY)
+        tree, inodes = self._stores.tree, self._inodes
+        now_ns = inodes.now_ns()
+        links = int(inodes.inode(ino).kind is Kind.DIRECTORY)
         tree.unlink(SNAPSHOTS_INO, name)
-        nodes.touch_directory(nodes.directory(SNAPSHOTS_INO), now_ns, links=-links)
+        inodes.touch_directory(inodes.directory(SNAPSHOTS_INO), now_ns, links=-links)
         tree.link(new_parent, new_name, ino)
-        nodes.touch_directory(nodes.directory(new_parent), now_ns, links=links)
+        inodes.touch_directory(inodes.directory(new_parent), now_ns, links=links)
 
     def _commit_rename(self, name: bytes, new_name: bytes, ino: int) -> None:
         """Make a change of name in the directory of snapshots durable, or take it back: what failed was not done."""

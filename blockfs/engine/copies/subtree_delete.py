@@ -23,7 +23,7 @@ class SubtreeRemoval:
 
     Args:
         stores: Of the mount.
-        nodes: Of the mount.
+        inodes: Of the mount.
         top: The inode of that name.
         name: The name.
 
@@ -31,16 +31,16 @@ class SubtreeRemoval:
         in_use: Directory and name of what the kernel used when it went; children before their directory.
     """
 
-    def __init__(self, stores: Stores, nodes: Inodes, top: int, name: bytes) -> None:
+    def __init__(self, stores: Stores, inodes: Inodes, top: int, name: bytes) -> None:
         self._tree = stores.tree
-        self._nodes = nodes
+        self._inodes = inodes
         self._top = top
         self._name = name
         self.in_use: list[tuple[int, bytes]] = []
 
     def steps(self) -> Iterator[None]:
         """Do it, for `work_through`."""
-        if self._nodes.inode(self._top).kind is Kind.DIRECTORY:
+        if self._inodes.inode(self._top).kind is Kind.DIRECTORY:
             yield from self._empty(self._top)
         self._tree.drop_snapshot(self._top)
         yield from self._drop(SNAPSHOTS_INO, self._name, self._top)
@@ -55,30 +55,30 @@ class SubtreeRemoval:
                 folders.pop()
                 if folders:
                     yield from self._drop(folders[-1][0], name, folder)
-            elif self._nodes.inode(entry[1]).kind is Kind.DIRECTORY:
+            elif self._inodes.inode(entry[1]).kind is Kind.DIRECTORY:
                 folders.append((entry[1], entry[0], self._tree.entries(entry[1])))
             else:
                 yield from self._drop(folder, entry[0], entry[1])
 
     def _drop(self, folder: int, name: bytes, ino: int) -> Iterator[None]:
         """Remove one name, and the inode with its last one."""
-        inode = self._nodes.inode(ino)
-        if self._nodes.references(ino):
+        inode = self._inodes.inode(ino)
+        if self._inodes.references(ino):
             self.in_use.append((folder, name))
         is_large = inode.kind is Kind.FILE and inode.nlink == 1 and self._has_many_leaves(ino)
         if is_large:
-            self._nodes.remember(ino)  # so that it only becomes an orphan, and its leaves can go in portions
+            self._inodes.remember(ino)  # so that it only becomes an orphan, and its leaves can go in portions
         self._tree.unlink(folder, name)
         if inode.kind is Kind.DIRECTORY:
-            parent = self._nodes.inode(folder)
+            parent = self._inodes.inode(folder)
             self._tree.put_inode(replace(parent, nlink=parent.nlink - 1))
         if inode.is_frozen and (inode.kind is Kind.DIRECTORY or inode.nlink == 1):
             self._tree.drop_copy(self._top, inode.origin)
-        self._nodes.drop_name(inode, inode.ctime_ns)
+        self._inodes.drop_name(inode, inode.ctime_ns)
         yield
         if is_large:
             yield from self._cut(inode)
-            self._nodes.forget(ino)
+            self._inodes.forget(ino)
 
     def _has_many_leaves(self, ino: int) -> bool:
         return sum(1 for _ in islice(self._tree.leaf_keys(ino), LEAVES_PER_STEP + 1)) > LEAVES_PER_STEP
@@ -86,7 +86,7 @@ class SubtreeRemoval:
     def _cut(self, inode: Inode) -> Iterator[None]:
         """Take the leaves of an orphan from the end, unless somebody reads it."""
         indices = [index for index, _ in self._tree.leaf_keys(inode.ino)]
-        while len(indices) > LEAVES_PER_STEP and self._nodes.references(inode.ino) == 1:
+        while len(indices) > LEAVES_PER_STEP and self._inodes.references(inode.ino) == 1:
             self._tree.truncate_leaves(inode.ino, indices[-LEAVES_PER_STEP] * LEAF_IDS)
             del indices[-LEAVES_PER_STEP:]
             yield

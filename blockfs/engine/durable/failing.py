@@ -15,8 +15,9 @@ from typing import Final
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
+from blockfs.engine.content.hostfile import HostIoError, punch
 from blockfs.engine.content.pagemap import PAGE, PageMap
-from blockfs.engine.content.staging import RANGE, HostIoError, punch
+from blockfs.engine.content.staging import RANGE
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failures import Failures

@@ -20,10 +20,10 @@ from blockfs.blocks.ids import BlockId
 from blockfs.engine.content.filestate import FileState, LowWater
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
+from blockfs.engine.content.hostfile import translated
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.content.pagemap import PageMap, staged_blocks
 from blockfs.engine.content.reader import ContentReader
-from blockfs.engine.content.staging import translated
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, write_down

@@ -37,8 +37,8 @@ class Listing:
     counts from there on, so it is the same entry if nothing has changed; one behind the last entry is the end.
     """
 
-    def __init__(self, nodes: Inodes, ino: int) -> None:
-        self._nodes = nodes
+    def __init__(self, inodes: Inodes, ino: int) -> None:
+        self._inodes = inodes
         self._ino = ino
         self._names: list[bytes] = []
         self._scan: Iterator[tuple[bytes, int]] | None = None
@@ -62,9 +62,9 @@ class Listing:
         while index < len(self._names) or (index == len(self._names) and self._meet_next()):
             name = self._names[index]
             index += 1
-            ino = self._nodes.tree.lookup(self._ino, name)
+            ino = self._inodes.tree.lookup(self._ino, name)
             if ino is not None:
-                attributes = self._nodes.attributes(self._nodes.inode(ino))
+                attributes = self._inodes.attributes(self._inodes.inode(ino))
                 yield Entry(name=name, attributes=attributes, next_position=index + _DOTS)
 
     def reach(self, position: int, most: int = 1000) -> bool:
@@ -83,14 +83,14 @@ class Listing:
         return position - _DOTS <= len(self._names)
 
     def _dot(self, at: int) -> Entry:
-        ino = self._ino if at == 0 else parent_of(self._nodes, self._ino)
-        attributes = self._nodes.attributes(self._nodes.inode(ino))
+        ino = self._ino if at == 0 else parent_of(self._inodes, self._ino)
+        attributes = self._inodes.attributes(self._inodes.inode(ino))
         return Entry(name=b"." if at == 0 else b"..", attributes=attributes, next_position=at + 1)
 
     def _meet_next(self) -> bool:
         if self._scan is None:
             after = self._names[-1] if self._names else b""
-            self._scan = self._nodes.tree.entries(self._ino, after)
+            self._scan = self._inodes.tree.entries(self._ino, after)
         for name, _ in self._scan:
             if self._ino != SNAPSHOTS_INO or not name.startswith(UNFINISHED_PREFIX):
                 self._names.append(name)
@@ -99,12 +99,12 @@ class Listing:
         return False
 
 
-def parent_of(nodes: Inodes, ino: int) -> int:
+def parent_of(inodes: Inodes, ino: int) -> int:
     """The directory that contains a directory; the root contains itself, and so does a removed directory.
 
     The directory of snapshots is in the root.
     """
     if ino in {ROOT_INO, SNAPSHOTS_INO}:
         return ROOT_INO
-    place = next(nodes.tree.places(ino), None)
+    place = next(inodes.tree.places(ino), None)
     return ino if place is None else place[0]

@@ -71,8 +71,8 @@ class Namespace:
         self._files = files
         self._lock = lock
         self._room = room
-        self.nodes = Inodes(tree, files, now_ns, block_size)
-        self.new_names = NewNames(self.nodes, room)
+        self.inodes = Inodes(tree, files, now_ns, block_size)
+        self.new_names = NewNames(self.inodes, room)
 
     # --- looking ---
 
@@ -90,7 +90,7 @@ class Namespace:
                 return self.getattr(parent)
             if name == b"..":
                 return self.getattr(self.parent(parent))
-            return self.nodes.attributes(self.nodes.child(parent, name))
+            return self.inodes.attributes(self.inodes.child(parent, name))
 
     def getattr(self, ino: int) -> Attributes:
         """Attributes of an inode.
@@ -99,7 +99,7 @@ class Namespace:
             FsError: ENOENT.
         """
         with self._lock:
-            return self.nodes.attributes(self.nodes.inode(ino))
+            return self.inodes.attributes(self.inodes.inode(ino))
 
     def parent(self, ino: int) -> int:
         """The directory that contains a directory; the root contains itself.
@@ -108,8 +108,8 @@ class Namespace:
             FsError: ENOENT, ENOTDIR.
         """
         with self._lock:
-            self.nodes.directory(ino)
-            return parent_of(self.nodes, ino)
+            self.inodes.directory(ino)
+            return parent_of(self.inodes, ino)
 
     def resolve(self, path: bytes) -> Attributes:
         """Follow a path from the root; symlinks on it are not followed.
@@ -131,7 +131,7 @@ class Namespace:
             FsError: ENOENT; EINVAL if it is none.
         """
         with self._lock:
-            self.nodes.inode(ino)
+            self.inodes.inode(ino)
             target = self._tree.symlink_target(ino)
             if target is None:
                 raise FsError(errno.EINVAL, f"inode {ino} is no symlink")
@@ -144,8 +144,8 @@ class Namespace:
             FsError: ENOENT, ENOTDIR.
         """
         with self._lock:
-            self.nodes.directory(ino)
-            return Listing(self.nodes, ino)
+            self.inodes.directory(ino)
+            return Listing(self.inodes, ino)
 
     def statfs(self) -> FilesystemNumbers:
         """Room on the host or of its quota, less the reserve, and inodes."""
@@ -227,7 +227,7 @@ class Namespace:
                 ENAMETOOLONG.
         """
         with self._lock:
-            inode = self.nodes.inode(ino)
+            inode = self.inodes.inode(ino)
             directory = self.new_names.take(new_parent, new_name)
             if inode.kind is Kind.DIRECTORY:
                 raise FsError(errno.EPERM, f"inode {ino} is a directory")
@@ -237,13 +237,13 @@ class Namespace:
                 raise FsError(errno.ENOENT, f"inode {ino} was removed")
             if inode.nlink >= LINKS_MAX:
                 raise FsError(errno.EMLINK, f"inode {ino}")
-            now_ns = self.nodes.now_ns()
+            now_ns = self.inodes.now_ns()
             self._tree.link(new_parent, new_name, ino)
-            self.nodes.touch_directory(directory, now_ns)
-            return self.nodes.attributes(self.nodes.put(replace(inode, nlink=inode.nlink + 1, ctime_ns=now_ns)))
+            self.inodes.touch_directory(directory, now_ns)
+            return self.inodes.attributes(self.inodes.put(replace(inode, nlink=inode.nlink + 1, ctime_ns=now_ns)))
 
     def _new_inode(self, directory: Inode, kind: Kind, mode: int, caller: Caller) -> Inode:
-        now_ns = self.nodes.now_ns()
+        now_ns = self.inodes.now_ns()
         return Inode(
             ino=self._tree.new_ino(),
             kind=kind,
@@ -258,11 +258,11 @@ class Namespace:
         )
 
     def _add(self, directory: Inode, name: bytes, inode: Inode, *, links: int = 0) -> Attributes:
-        inode = xattrs.inherit_acl(self.nodes, directory, inode)
+        inode = xattrs.inherit_acl(self.inodes, directory, inode)
         stored = self._tree.put_inode(inode, content_changed=True)
         self._tree.link(directory.ino, name, inode.ino)
-        self.nodes.touch_directory(directory, inode.btime_ns, links=links)
-        return self.nodes.attributes(stored)
+        self.inodes.touch_directory(directory, inode.btime_ns, links=links)
+        return self.inodes.attributes(stored)
 
     # --- removing and renaming ---
 
@@ -276,10 +276,10 @@ class Namespace:
             FsError: ENOENT, ENOTDIR, EISDIR, ENAMETOOLONG.
         """
         with self._lock:
-            inode = self.nodes.child(parent, name)
+            inode = self.inodes.child(parent, name)
             if inode.kind is Kind.DIRECTORY:
                 raise FsError(errno.EISDIR, f"{shown(name)} in directory {parent}")
-            self.nodes.check_movable(inode)
+            self.inodes.check_movable(inode)
             self._drop(parent, name, inode, links=0)
             return inode.ino
 
@@ -293,20 +293,20 @@ class Namespace:
             FsError: ENOENT, ENOTDIR, ENOTEMPTY, ENAMETOOLONG.
         """
         with self._lock:
-            inode = self.nodes.child(parent, name)
+            inode = self.inodes.child(parent, name)
             if inode.kind is not Kind.DIRECTORY:
                 raise FsError(errno.ENOTDIR, f"{shown(name)} in directory {parent}")
-            self.nodes.check_movable(inode)
+            self.inodes.check_movable(inode)
             if next(self._tree.entries(inode.ino), None) is not None:
                 raise FsError(errno.ENOTEMPTY, f"{shown(name)} in directory {parent}")
             self._drop(parent, name, inode, links=-1)
             return inode.ino
 
     def _drop(self, parent: int, name: bytes, inode: Inode, *, links: int) -> None:
-        now_ns = self.nodes.now_ns()
+        now_ns = self.inodes.now_ns()
         self._tree.unlink(parent, name)
-        self.nodes.touch_directory(self.nodes.directory(parent), now_ns, links=links)
-        self.nodes.drop_name(inode, now_ns)
+        self.inodes.touch_directory(self.inodes.directory(parent), now_ns, links=links)
+        self.inodes.drop_name(inode, now_ns)
 
     def rename(
         self,
@@ -340,14 +340,14 @@ class Namespace:
         flushed: int | None = None
         while True:
             with self._lock:
-                moved = check_rename(self.nodes, request)
+                moved = check_rename(self.inodes, request)
                 if moved.is_nothing:
                     return
                 try:
                     # A write that came after the flush came after the rename was asked for: no second one.
                     if _replaces_content(request, moved) and moved.source.ino != flushed:
                         self._files.publish_before_replace(moved.source.ino, may_block=False)
-                    apply_rename(self.nodes, request, moved)
+                    apply_rename(self.inodes, request, moved)
                     return
                 except WouldBlock:
                     if not may_block:
@@ -367,8 +367,8 @@ class Namespace:
             FsError: ENOENT.
         """
         with self._lock:
-            inode = self.nodes.inode(ino)
-            self.nodes.check_changeable(inode)
+            inode = self.inodes.inode(ino)
+            self.inodes.check_changeable(inode)
             mode = inode.mode if changes.mode is None else changes.mode & MODE_BITS
             if changes.mode is None and not (changes.uid is None and changes.gid is None):
                 mode = _without_set_id(inode)
@@ -379,14 +379,14 @@ class Namespace:
                 gid=inode.gid if changes.gid is None else changes.gid,
                 atime_ns=inode.atime_ns if changes.atime_ns is None else clamp_time(changes.atime_ns),
                 mtime_ns=inode.mtime_ns if changes.mtime_ns is None else clamp_time(changes.mtime_ns),
-                ctime_ns=self.nodes.now_ns() if changes.ctime_ns is None else clamp_time(changes.ctime_ns),
+                ctime_ns=self.inodes.now_ns() if changes.ctime_ns is None else clamp_time(changes.ctime_ns),
             )
             if changes.mtime_ns is not None and inode.kind is Kind.FILE:
                 self._files.forget_times(ino)
-            stored = self.nodes.put(changed) if changes.atime_ns is None else self.nodes.put_times(changed)
+            stored = self.inodes.put(changed) if changes.atime_ns is None else self.inodes.put_times(changed)
             if changes.mode is not None:
-                xattrs.follow_chmod(self.nodes, stored)
-            return self.nodes.attributes(stored)
+                xattrs.follow_chmod(self.inodes, stored)
+            return self.inodes.attributes(stored)
 
     def clear_set_id(self, ino: int) -> None:
         """A write or truncate by an unprivileged process: clear setuid, and setgid if the group may execute.
@@ -397,10 +397,10 @@ class Namespace:
             FsError: ENOENT.
         """
         with self._lock:
-            inode = self.nodes.inode(ino)
+            inode = self.inodes.inode(ino)
             mode = _without_set_id(inode)
             if mode != inode.mode:
-                self.nodes.put(replace(inode, mode=mode, ctime_ns=self.nodes.now_ns()))
+                self.inodes.put(replace(inode, mode=mode, ctime_ns=self.inodes.now_ns()))
 
     def accessed(self, ino: int) -> None:
         """Content was read: atime by relatime's rule, in memory.
@@ -409,12 +409,12 @@ class Namespace:
             FsError: ENOENT.
         """
         with self._lock:
-            self.nodes.accessed(ino)
+            self.inodes.accessed(ino)
 
     def store_atimes(self) -> None:
         """Put the access times that are only in memory into the tree; before the mount's last commit."""
         with self._lock:
-            self.nodes.store_atimes()
+            self.inodes.store_atimes()
 
     def getxattr(self, ino: int, name: bytes) -> bytes:
         """Value of an extended attribute.
@@ -423,7 +423,7 @@ class Namespace:
             FsError: ENOENT, ENODATA, EOPNOTSUPP, ERANGE.
         """
         with self._lock:
-            return xattrs.get_xattr(self.nodes, ino, name)
+            return xattrs.get_xattr(self.inodes, ino, name)
 
     def listxattr(self, ino: int) -> list[bytes]:
         """Names of the extended attributes.
@@ -432,7 +432,7 @@ class Namespace:
             FsError: ENOENT.
         """
         with self._lock:
-            return xattrs.list_xattrs(self.nodes, ino)
+            return xattrs.list_xattrs(self.inodes, ino)
 
     def setxattr(
         self,
@@ -452,7 +452,7 @@ class Namespace:
         self._room.check(len(value))
         with self._lock:
             self._room.used(len(value))
-            xattrs.set_xattr(self.nodes, ino, name, value, flags, keeps_setgid=keeps_setgid)
+            xattrs.set_xattr(self.inodes, ino, name, value, flags, keeps_setgid=keeps_setgid)
 
     def removexattr(self, ino: int, name: bytes) -> None:
         """Remove an extended attribute.
@@ -461,19 +461,19 @@ class Namespace:
             FsError: ENOENT, ENODATA, EOPNOTSUPP, ERANGE.
         """
         with self._lock:
-            xattrs.remove_xattr(self.nodes, ino, name)
+            xattrs.remove_xattr(self.inodes, ino, name)
 
     # --- lifetime ---
 
     def remember(self, ino: int, count: int = 1) -> None:
         """The kernel, a handle or a running task uses an inode: it outlives its names until as many `forget`s."""
         with self._lock:
-            self.nodes.remember(ino, count)
+            self.inodes.remember(ino, count)
 
     def forget(self, ino: int, count: int = 1) -> None:
         """Take back `remember`s. The last one removes an inode without names."""
         with self._lock:
-            self.nodes.forget(ino, count)
+            self.inodes.forget(ino, count)
 
 
 def _replaces_content(request: Rename, moved: Moved) -> bool:

@@ -25,8 +25,8 @@ LEAF_BYTES: Final = 128  # one more reference to a leaf: a row of 48 bytes, and 
 class NewNames:
     """The one judge of new names in a mount."""
 
-    def __init__(self, nodes: Inodes, room: Room) -> None:
-        self._nodes = nodes
+    def __init__(self, inodes: Inodes, room: Room) -> None:
+        self._inodes = inodes
         self._room = room
 
     def check(self, parent: int, name: bytes, *, more_bytes: int = 0) -> Inode:
@@ -41,9 +41,9 @@ class NewNames:
             FsError: ENOENT, ENOTDIR, EEXIST, ENAMETOOLONG, EINVAL; EROFS: in a snapshot.
             NoSpaceError: The host is nearly full.
         """
-        directory = self._nodes.writable_directory(parent)
+        directory = self._inodes.writable_directory(parent)
         check_name(name)
-        if self._nodes.find(parent, name) is not None:
+        if self._inodes.find(parent, name) is not None:
             raise FsError(errno.EEXIST, f"{shown(name)} in directory {parent}")
         self._room.check(NAME_BYTES + more_bytes)
         return directory
@@ -62,7 +62,7 @@ class NewNames:
             NoSpaceError: The host is nearly full.
         """
         check_name(name)
-        if self._nodes.tree.lookup(SNAPSHOTS_INO, name) is not None:
+        if self._inodes.tree.lookup(SNAPSHOTS_INO, name) is not None:
             raise FsError(errno.EEXIST, f"snapshot {shown(name)}")
         self._room.check(NAME_BYTES)
 
@@ -83,4 +83,4 @@ class NewNames:
     def leaf_bytes(self, inode: Inode, block_size: int) -> int:
         """What referring to all leaves of a file once more takes, at most."""
         leaves = -(-inode.size_bytes // (LEAF_IDS * block_size))
-        return min(leaves, self._nodes.tree.allocated_blocks(inode.ino)) * LEAF_BYTES
+        return min(leaves, self._inodes.tree.allocated_blocks(inode.ino)) * LEAF_BYTES

@@ -53,7 +53,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         return self.target is not None and self.target.ino == self.source.ino
 
 
-def check_rename(nodes: Inodes, request: Rename) -> Moved:
+def check_rename(inodes: Inodes, request: Rename) -> Moved:
     """Find what a rename is about, or refuse it.
 
     Raises:
@@ -62,61 +62,61 @@ def check_rename(nodes: Inodes, request: Rename) -> Moved:
     """
     if request.flags not in {RenameFlags.NONE, RenameFlags.NOREPLACE, RenameFlags.EXCHANGE}:
         raise FsError(errno.EINVAL, f"rename flags {int(request.flags)}")
-    nodes.writable_directory(request.new_parent)
-    source = nodes.child(request.parent, request.name)
-    nodes.check_movable(source)
+    inodes.writable_directory(request.new_parent)
+    source = inodes.child(request.parent, request.name)
+    inodes.check_movable(source)
     check_name(request.new_name)
-    target = nodes.find(request.new_parent, request.new_name)
+    target = inodes.find(request.new_parent, request.new_name)
     if target is not None and request.flags is RenameFlags.NOREPLACE:
         raise FsError(errno.EEXIST, f"{shown(request.new_name)} in directory {request.new_parent}")
     if target is None and request.flags is RenameFlags.EXCHANGE:
         raise FsError(errno.ENOENT, f"{shown(request.new_name)} in directory {request.new_parent}")
     if target is not None:
-        nodes.check_movable(target)
-    _check_loops(nodes, request, source, target)
+        inodes.check_movable(target)
+    _check_loops(inodes, request, source, target)
     moved = Moved(source=source, target=target)
     if not moved.is_nothing:
         if target is not None and request.flags is not RenameFlags.EXCHANGE:
-            _check_replaceable(nodes, source, target)
-        _check_link_counts(nodes, request, moved)
+            _check_replaceable(inodes, source, target)
+        _check_link_counts(inodes, request, moved)
     return moved
 
 
-def _check_loops(nodes: Inodes, request: Rename, source: Inode, target: Inode | None) -> None:
+def _check_loops(inodes: Inodes, request: Rename, source: Inode, target: Inode | None) -> None:
     """A directory must not move below itself; one on the way to the source is not empty."""
     if request.parent == request.new_parent:
         return
-    if source.kind is Kind.DIRECTORY and is_below(nodes, request.new_parent, source.ino):
+    if source.kind is Kind.DIRECTORY and is_below(inodes, request.new_parent, source.ino):
         raise FsError(errno.EINVAL, f"directory {source.ino} into itself")
-    if target is not None and target.kind is Kind.DIRECTORY and is_below(nodes, request.parent, target.ino):
+    if target is not None and target.kind is Kind.DIRECTORY and is_below(inodes, request.parent, target.ino):
         exchange = request.flags is RenameFlags.EXCHANGE
         raise FsError(errno.EINVAL if exchange else errno.ENOTEMPTY, f"directory {target.ino} contains the source")
 
 
-def is_below(nodes: Inodes, ino: int, ancestor: int) -> bool:
+def is_below(inodes: Inodes, ino: int, ancestor: int) -> bool:
     """Whether directory `ino` is `ancestor` or in it, at any depth."""
     while ino != ancestor:
         if ino == ROOT_INO:
             return False
-        place = next(nodes.tree.places(ino), None)
+        place = next(inodes.tree.places(ino), None)
         if place is None:
             return False
         ino = place[0]
     return True
 
 
-def _check_replaceable(nodes: Inodes, source: Inode, target: Inode) -> None:
+def _check_replaceable(inodes: Inodes, source: Inode, target: Inode) -> None:
     if source.kind is Kind.DIRECTORY and target.kind is not Kind.DIRECTORY:
         raise FsError(errno.ENOTDIR, f"inode {target.ino}")
     if source.kind is not Kind.DIRECTORY and target.kind is Kind.DIRECTORY:
         raise FsError(errno.EISDIR, f"inode {target.ino}")
-    if target.kind is Kind.DIRECTORY and next(nodes.tree.entries(target.ino), None) is not None:
+    if target.kind is Kind.DIRECTORY and next(inodes.tree.entries(target.ino), None) is not None:
         raise FsError(errno.ENOTEMPTY, f"directory {target.ino}")
 
 
-def _check_link_counts(nodes: Inodes, request: Rename, moved: Moved) -> None:
+def _check_link_counts(inodes: Inodes, request: Rename, moved: Moved) -> None:
     for ino, links in _link_changes(request, moved).items():
-        if links > 0 and nodes.directory(ino).nlink + links > LINKS_MAX:
+        if links > 0 and inodes.directory(ino).nlink + links > LINKS_MAX:
             raise FsError(errno.EMLINK, f"directory {ino}")
 
 
@@ -133,19 +133,19 @@ def _link_changes(request: Rename, moved: Moved) -> Counter[int]:
     return changes
 
 
-def apply_rename(nodes: Inodes, request: Rename, moved: Moved) -> None:
+def apply_rename(inodes: Inodes, request: Rename, moved: Moved) -> None:
     """Do a rename that `check_rename` allowed, under the same hold of the lock."""
-    now_ns = nodes.now_ns()
-    tree, source, target = nodes.tree, moved.source, moved.target
+    now_ns = inodes.now_ns()
+    tree, source, target = inodes.tree, moved.source, moved.target
     # Neither source nor target can be one of these parents (`_check_loops`), so their rows stay what was read.
     for ino, links in _link_changes(request, moved).items():
-        nodes.touch_directory(nodes.directory(ino), now_ns, links=links)
+        inodes.touch_directory(inodes.directory(ino), now_ns, links=links)
     tree.link(request.new_parent, request.new_name, source.ino)
     if target is not None and request.flags is RenameFlags.EXCHANGE:
         tree.link(request.parent, request.name, target.ino)
-        nodes.put(replace(target, ctime_ns=now_ns))
+        inodes.put(replace(target, ctime_ns=now_ns))
     else:
         tree.unlink(request.parent, request.name)
         if target is not None:
-            nodes.drop_name(target, now_ns)
-    nodes.put(replace(source, ctime_ns=now_ns))
+            inodes.drop_name(target, now_ns)
+    inodes.put(replace(source, ctime_ns=now_ns))

@@ -19,37 +19,37 @@ _ACLS: Final = (ACCESS, DEFAULT)  # all that there is of system.*
 _LIST_MAX: Final = 65536  # XATTR_LIST_MAX: listxattr(2) cannot return more
 
 
-def get_xattr(nodes: Inodes, ino: int, name: bytes) -> bytes:
+def get_xattr(inodes: Inodes, ino: int, name: bytes) -> bytes:
     """Value of an attribute.
 
     Raises:
         FsError: ENOENT; ENODATA; EOPNOTSUPP and ERANGE as `check_xattr_name`.
     """
-    nodes.inode(ino)
+    inodes.inode(ino)
     check_xattr_name(name)
-    value = nodes.tree.xattr(ino, name)
+    value = inodes.tree.xattr(ino, name)
     if value is None:
         raise FsError(errno.ENODATA, f"{shown(name)} of inode {ino}")
     return value
 
 
-def list_xattrs(nodes: Inodes, ino: int) -> list[bytes]:
+def list_xattrs(inodes: Inodes, ino: int) -> list[bytes]:
     """Names of all attributes of an inode, in byte order.
 
     Raises:
         FsError: ENOENT.
     """
-    nodes.inode(ino)
-    return [name for name, _ in nodes.tree.xattrs(ino)]
+    inodes.inode(ino)
+    return [name for name, _ in inodes.tree.xattrs(ino)]
 
 
 def set_xattr(
-    nodes: Inodes, ino: int, name: bytes, value: bytes, flags: XattrFlags, *, keeps_setgid: bool = True
+    inodes: Inodes, ino: int, name: bytes, value: bytes, flags: XattrFlags, *, keeps_setgid: bool = True
 ) -> None:
     """Set an attribute. An access ACL also sets the mode; one that says no more than a mode is not stored.
 
     Args:
-        nodes: The inodes.
+        inodes: The inodes.
         ino: Which one.
         name: With its namespace.
         value: Any bytes, or an ACL.
@@ -61,66 +61,66 @@ def set_xattr(
             ENOSPC when the names would not fit a list; EOPNOTSUPP and ERANGE as `check_xattr_name`; for an ACL EINVAL
             if it is malformed, EOPNOTSUPP on a symlink, EACCES for a default one on anything but a directory.
     """
-    inode = nodes.inode(ino)
-    nodes.check_changeable(inode)
+    inode = inodes.inode(ino)
+    inodes.check_changeable(inode)
     check_xattr_name(name)
     if len(value) > XATTR_VALUE_MAX:
         raise FsError(errno.E2BIG, f"a value of {len(value)} bytes")
     if flags == XattrFlags.CREATE | XattrFlags.REPLACE:
         raise FsError(errno.EINVAL, "XATTR_CREATE with XATTR_REPLACE")
-    exists = nodes.tree.xattr(ino, name) is not None
+    exists = inodes.tree.xattr(ino, name) is not None
     if exists and XattrFlags.CREATE in flags:
         raise FsError(errno.EEXIST, f"{shown(name)} of inode {ino}")
     if not exists and XattrFlags.REPLACE in flags:
         raise FsError(errno.ENODATA, f"{shown(name)} of inode {ino}")
-    if not exists and _list_size(list_xattrs(nodes, ino)) + len(name) + 1 > _LIST_MAX:
+    if not exists and _list_size(list_xattrs(inodes, ino)) + len(name) + 1 > _LIST_MAX:
         raise FsError(errno.ENOSPC, f"too many attributes on inode {ino}")
     if name in _ACLS:
         acl = _checked_acl(inode, name, value)
         if name == ACCESS:
             inode = replace(inode, mode=inode.mode & ~PERMISSION_BITS & ~(0 if keeps_setgid else S_ISGID) | acl.mode)
-            _store_access_acl(nodes, ino, acl)
+            _store_access_acl(inodes, ino, acl)
         else:
-            nodes.tree.set_xattr(ino, name, value)
+            inodes.tree.set_xattr(ino, name, value)
     else:
-        nodes.tree.set_xattr(ino, name, value)
-    nodes.put(replace(inode, ctime_ns=nodes.now_ns()))
+        inodes.tree.set_xattr(ino, name, value)
+    inodes.put(replace(inode, ctime_ns=inodes.now_ns()))
 
 
-def remove_xattr(nodes: Inodes, ino: int, name: bytes) -> None:
+def remove_xattr(inodes: Inodes, ino: int, name: bytes) -> None:
     """Remove an attribute. An ACL that is not there is removed, too.
 
     Raises:
         FsError: ENOENT; ENODATA; EOPNOTSUPP and ERANGE as `check_xattr_name`.
     """
-    nodes.check_changeable(nodes.inode(ino))
-    if name in _ACLS and nodes.tree.xattr(ino, name) is None:
+    inodes.check_changeable(inodes.inode(ino))
+    if name in _ACLS and inodes.tree.xattr(ino, name) is None:
         return
-    get_xattr(nodes, ino, name)
-    nodes.tree.remove_xattr(ino, name)
-    nodes.put(replace(nodes.inode(ino), ctime_ns=nodes.now_ns()))
+    get_xattr(inodes, ino, name)
+    inodes.tree.remove_xattr(ino, name)
+    inodes.put(replace(inodes.inode(ino), ctime_ns=inodes.now_ns()))
 
 
-def follow_chmod(nodes: Inodes, inode: Inode) -> None:
+def follow_chmod(inodes: Inodes, inode: Inode) -> None:
     """The mode was set: the access ACL, if there is one, says the same."""
-    value = nodes.tree.xattr(inode.ino, ACCESS)
+    value = inodes.tree.xattr(inode.ino, ACCESS)
     if value is not None:
-        nodes.tree.set_xattr(inode.ino, ACCESS, Acl.decode(value).with_mode(inode.mode).encode())
+        inodes.tree.set_xattr(inode.ino, ACCESS, Acl.decode(value).with_mode(inode.mode).encode())
 
 
-def inherit_acl(nodes: Inodes, directory: Inode, inode: Inode) -> Inode:
+def inherit_acl(inodes: Inodes, directory: Inode, inode: Inode) -> Inode:
     """Give a new inode what its directory's default ACL says, if it has one.
 
     Returns:
         The inode, its mode cut to what the list grants.
     """
-    value = None if inode.kind is Kind.SYMLINK else nodes.tree.xattr(directory.ino, DEFAULT)
+    value = None if inode.kind is Kind.SYMLINK else inodes.tree.xattr(directory.ino, DEFAULT)
     if value is None:
         return inode
     acl = Acl.decode(value).inherited(inode.mode)
-    _store_access_acl(nodes, inode.ino, acl)
+    _store_access_acl(inodes, inode.ino, acl)
     if inode.kind is Kind.DIRECTORY:
-        nodes.tree.set_xattr(inode.ino, DEFAULT, value)
+        inodes.tree.set_xattr(inode.ino, DEFAULT, value)
     return replace(inode, mode=inode.mode & ~PERMISSION_BITS | acl.mode)
 
 
@@ -132,11 +132,11 @@ def _checked_acl(inode: Inode, name: bytes, value: bytes) -> Acl:
     return Acl.decode(value)
 
 
-def _store_access_acl(nodes: Inodes, ino: int, acl: Acl) -> None:
+def _store_access_acl(inodes: Inodes, ino: int, acl: Acl) -> None:
     if not acl.is_minimal:
-        nodes.tree.set_xattr(ino, ACCESS, acl.encode())
-    elif nodes.tree.xattr(ino, ACCESS) is not None:
-        nodes.tree.remove_xattr(ino, ACCESS)
+        inodes.tree.set_xattr(ino, ACCESS, acl.encode())
+    elif inodes.tree.xattr(ino, ACCESS) is not None:
+        inodes.tree.remove_xattr(ino, ACCESS)
 
 
 def check_xattr_name(name: bytes) -> None:

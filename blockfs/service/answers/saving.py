@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from blockfs.control.protocol import Commit, Done, Flush, Reply, Shutdown
-from blockfs.engine.content.staging import HostIoError
+from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.errors import ChangesLostError, DatabaseStoppedError
 from blockfs.service.conversation import Conversation

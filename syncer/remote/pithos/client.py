@@ -44,7 +44,7 @@ from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.cut import CutObjects, WrongBlockError
 from syncer.remote.pithos.pages import Pages
 from syncer.remote.pithos.plain import PlainServer
-from syncer.remote.pithos.read import Reader
+from syncer.remote.pithos.read import VersionReader
 from syncer.remote.pithos.replies import Stamp, lan_key_in, sort_out
 from syncer.remote.pithos.requests import Requests
 from syncer.remote.pithos.session import Session
@@ -67,7 +67,7 @@ class PithosClient:
         self.counters = counters
         self.ages: Ages = SERIALS
         self._session = Session(Requests(url), transport, retry, counters, workers)
-        self._reader = Reader(self._session)
+        self._reader = VersionReader(self._session)
         self._writer = Writer(self._session)
         self._cuts = CutObjects(self._session)
 

@@ -40,7 +40,7 @@ _THREAD_BYTES: Final = 1 << 18
 """From this size on hashing goes to a thread: 256 KiB take 0.2 ms, a thread hop 0.05 ms."""
 
 
-class Reader:
+class VersionReader:
     """The reading half of the client."""
 
     def __init__(self, session: Session) -> None:

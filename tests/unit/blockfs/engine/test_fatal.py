@@ -108,7 +108,7 @@ def test_the_same_error_where_nothing_is_changed_costs_the_request_only(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(filesystem, b"f")
-    monkeypatch.setattr(filesystem.namespace.nodes, "attributes", fails)
+    monkeypatch.setattr(filesystem.namespace.inodes, "attributes", fails)
     with Doing("lookup", looks=True) as doing, pytest.raises(BugError) as caught:
         filesystem.namespace.lookup(ROOT_INO, b"f")
     filesystem.fatal.met(caught.value, doing)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from blockfs.engine.content.staging import HostIoError
+from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import AttributeChanges
 from blockfs.errors import FsError, MissingBlockError, NoSpaceError, QuotaError, WouldBlock

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from blockfs.engine.durable.recovery import remove_orphans
-from blockfs.engine.names import inodes as nodes
+from blockfs.engine.names import inodes
 from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags, XattrFlags
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.space.ballast import Ballast
@@ -187,7 +187,7 @@ def test_link_counts_end_somewhere(world: World, monkeypatch: pytest.MonkeyPatch
     other = world.directory(b"other", parent=world.namespace.lookup(full.ino, b"sub").ino)
     with fails(errno.EMLINK):
         world.namespace.rename(world.namespace.parent(other.ino), b"other", full.ino, b"other")
-    assert nodes.LINKS_MAX > 10**9
+    assert inodes.LINKS_MAX > 10**9
 
 
 # --- links, removal, lifetime ---
@@ -221,7 +221,7 @@ def test_an_unlinked_file_lives_until_the_last_reference(world: World) -> None:
     assert world.get(file.ino).nlink == 0
     world.namespace.setattr(file.ino, AttributeChanges(mode=0o600))
     world.namespace.forget(file.ino, 2)
-    assert world.namespace.nodes.references(file.ino) == 1
+    assert world.namespace.inodes.references(file.ino) == 1
     assert list(world.tree.orphans()) == [file.ino]
     world.namespace.forget(file.ino)
     assert world.files.discarded == [file.ino]
@@ -461,9 +461,9 @@ def test_atimes_in_memory_are_bounded_and_stored_without_a_new_version(
     world.now[0] = 5000
     for ino in files:
         world.namespace.accessed(ino)
-    assert len(world.namespace.nodes._atimes) == 1
+    assert len(world.namespace.inodes._atimes) == 1
     world.namespace.store_atimes()
-    assert not world.namespace.nodes._atimes
+    assert not world.namespace.inodes._atimes
     for ino, old in zip(files, before, strict=True):
         row = world.tree.inode(ino)
         assert row is not None

@@ -161,7 +161,7 @@ def test_orphans_go_with_their_staged_data(tmp_path: Path) -> None:
     ino = create(first, b"f")
     first.files.write(ino, 0, b"x")
     first.files.fsync(ino)
-    first.namespace.nodes.remember(ino)
+    first.namespace.inodes.remember(ino)
     first.namespace.unlink(ROOT_INO, b"f")
     assert first.files.read(ino, 0, 9) == b"x"
     first.commit()

@@ -9,17 +9,10 @@ from pathlib import Path
 import pytest
 
 from blockfs.engine.config import no_checkpoint
-from blockfs.engine.content import staging
+from blockfs.engine.content import hostfile, staging
+from blockfs.engine.content.hostfile import HostIoError, data_extents, read_range
 from blockfs.engine.content.pagemap import PAGE
-from blockfs.engine.content.staging import (
-    HostIoError,
-    StagingDirectory,
-    StagingFile,
-    data_extents,
-    decode_name,
-    encode_name,
-    read_range,
-)
+from blockfs.engine.content.staging import StagingDirectory, StagingFile, decode_name, encode_name
 from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError, QuotaError, UsageError
 
 
@@ -123,7 +116,7 @@ def test_a_piece_that_fails_is_a_failed_sync(directory: StagingDirectory, monkey
     with directory.using(file) as fd:
         os.pwrite(fd, b"x" * 4096, 0)
     with monkeypatch.context() as patched:
-        patched.setattr(staging, "write_back", fail)
+        patched.setattr(hostfile, "write_back", fail)
         with pytest.raises(HostIoError):
             directory.sync(file, lambda: None)
     with pytest.raises(HostIoError):
@@ -181,7 +174,7 @@ def test_reading_past_the_end_gives_nul_bytes(directory: StagingDirectory, may_b
 
 
 def test_the_probe_passes_here_and_leaves_nothing(tmp_path: Path) -> None:
-    staging.probe(os.fsencode(tmp_path))
+    hostfile.probe(os.fsencode(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
@@ -191,6 +184,6 @@ def test_a_host_that_blurs_holes_is_refused(tmp_path: Path, monkeypatch: pytest.
     def blurred(_: int) -> Iterator[tuple[int, int]]:
         yield 0, 8 * PAGE
 
-    monkeypatch.setattr(staging, "data_extents", blurred)
+    monkeypatch.setattr(hostfile, "data_extents", blurred)
     with pytest.raises(UsageError, match="SEEK_DATA"):
-        staging.probe(os.fsencode(tmp_path))
+        hostfile.probe(os.fsencode(tmp_path))

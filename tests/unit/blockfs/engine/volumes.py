@@ -9,8 +9,9 @@ from pathlib import Path
 
 from blockfs.engine import volume
 from blockfs.engine.config import EngineConfig, no_checkpoint
+from blockfs.engine.content.hostfile import data_extents
 from blockfs.engine.content.pagemap import PAGE
-from blockfs.engine.content.staging import StagingFile, data_extents, encode_name
+from blockfs.engine.content.staging import StagingFile, encode_name
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
 from blockfs.tree.check import Finding, check

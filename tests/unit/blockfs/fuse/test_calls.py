@@ -121,7 +121,7 @@ def test_an_inode_is_referred_to_as_often_as_it_was_answered_and_not_forgotten(
                 case _ if expected > 1:
                     calls.forget([(made.ino, 1)])
                     expected -= 1
-    assert filesystem.namespace.nodes.references(made.ino) == expected
+    assert filesystem.namespace.inodes.references(made.ino) == expected
     for number in range(names):
         calls.unlink(folder, b"f%d" % (number + 1) if number else b"f")
     calls.forget([(folder, 0), (made.ino, expected - 1)])
@@ -454,5 +454,5 @@ def test_nobody_waits_for_an_answer_to_a_forget(
 
     monkeypatch.setattr(filesystem.namespace, "forget", damaged)
     calls.forget([(ROOT, 1), (ino, 1)])
-    assert filesystem.namespace.nodes.references(ino) == 0
+    assert filesystem.namespace.inodes.references(ino) == 0
     assert len(module.log.events) == 1

@@ -90,7 +90,7 @@ def test_each_answered_entry_keeps_its_inode_until_it_is_forgotten(
 ) -> None:
     fh, ino = created(operations, b"f")
     call(operations.lookup, ROOT, b"f", CONTEXT)
-    assert filesystem.namespace.nodes.references(ino) == 2
+    assert filesystem.namespace.inodes.references(ino) == 2
     call(operations.write, fh, 0, b"x")
     call(operations.release, fh)
     call(operations.unlink, ROOT, b"f", CONTEXT)
