@@ -199,6 +199,11 @@ class RemoteTag(msgspec.Struct, frozen=True, kw_only=True):
     etag: str
     size_bytes: int
 
+    @property
+    def name(self) -> str:
+        """Names the version of an object, as text that may be kept."""
+        return f"{self.version}.{self.etag}"
+
 
 Tag: TypeAlias = LocalTag | RemoteTag
 
@@ -282,6 +287,11 @@ class RemoteStat(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes | None = None
     tag: RemoteTag
     modified_us: int = 0
+
+    @property
+    def is_bare(self) -> bool:
+        """It lacks what a listing may not carry: `resolve` fetches that."""
+        return self.meta is None or (self.kind is Kind.SYMLINK and self.target is None)
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same observation; how exactly the time was told does not matter."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
 from syncer.core.planner.outcome import Ledger
 from syncer.core.rows import Origin
@@ -64,11 +63,6 @@ class LocalFiles:
             if (stat := self.stat(nid)) is not None and stat.content == content
         ]
         return [*found, *self._beside.get(content, ())]
-
-
-def content_of_tag(tag: RemoteTag) -> Content:
-    """The content of a remote version."""
-    return Content(size_bytes=tag.size_bytes, object_hash=ObjectHash(bytes.fromhex(tag.etag)))
 
 
 def local_tag(ledger: Ledger, nid: Nid) -> LocalTag:

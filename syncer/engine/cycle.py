@@ -282,7 +282,7 @@ class Cycle:
             beside=found.scoped.beside,
             directories=found.directories,
             whole=found.whole,
-            lan_key=KeySign(tag=found.changes.lan_key, gone=found.changes.lan_key_gone),
+            lan_key=KeySign(stat=found.changes.lan_key, gone=found.changes.lan_key_gone),
         )
 
     async def _whole(self) -> Look:
@@ -314,7 +314,7 @@ class Cycle:
             position=listing.position,
             container=container_identity(listing.info, listing.position),
             untracked=untracked,
-            lan_key=KeySign(tag=listing.lan_key, gone=listing.lan_key is None),
+            lan_key=KeySign(stat=listing.lan_key, gone=listing.lan_key is None),
         )
 
     async def _take_rules(self, look: Look) -> None:

@@ -50,9 +50,10 @@ from syncer.errors import (
 )
 from syncer.ports.blocks import Receive, VersionRef
 from syncer.ports.local import LocalRoot
-from syncer.ports.localvalues import OWN, Applied, Wanted
+from syncer.ports.localvalues import OWN, Applied, Wanted, content_of
+from syncer.ports.remote import KnownList
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
-from syncer.remote.client import CloudClient, MissingBlocks, OlderList
+from syncer.remote.client import CloudClient, MissingBlocks
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
@@ -311,23 +312,26 @@ class LocalWorker:
                 return _Source(nid=action.copy_of, path=stat.path, blocks=await self._local.block_list(stat))
         raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
 
-    async def _older(self, nid: Nid, tag: RemoteTag) -> OlderList | None:
+    async def _older(self, nid: Nid, tag: RemoteTag) -> KnownList | None:
         """The block list that we have of the version before."""
         row = self._ledger.base_row(nid)
-        if row is None or row.remote is None or row.node.content is None or row.remote.version >= tag.version:
+        if row is None or row.remote is None or row.node.content is None:
+            return None
+        if not self._remote.ages.is_later(tag, row.remote):  # only of an earlier version: it is where the other began
             return None
         if tag.size_bytes < MIN_KNOWN_BLOCKS * self._local.block_size:
             return None
         blocks = await self._local.known_list(row.node.content, self._files.stat(nid))
-        return None if blocks is None else OlderList(version=row.remote.version, blocks=blocks)
+        return None if blocks is None else KnownList(tag=row.remote, blocks=blocks)
 
     async def _remote_source(self, nid: Nid, tag: RemoteTag, content: Content) -> _Source:
-        path, older = self._ledger.path(Side.REMOTE, nid), await self._older(nid, tag)
-        blocks = await self._remote.block_list(path, tag, older)  # verified: it has the tag's hash and size
-        if (tag.etag, tag.size_bytes) != (content.object_hash.hex(), content.size_bytes):
-            raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
-
+        path = self._ledger.path(Side.REMOTE, nid)
         version = VersionRef(path=path, tag=tag, content=content)
+        (blocks,) = await self._remote.block_lists([(version, await self._older(nid, tag))])
+        if isinstance(blocks, SyncerError):
+            raise blocks
+        if content_of(blocks) != content:  # it is that of the tag
+            raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
         return _Source(nid=nid, path=path, blocks=blocks, version=version)
 
     async def _fetch(self, source: _Source, indexes: Sequence[int], receive: Receive) -> None:

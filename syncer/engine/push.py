@@ -35,7 +35,7 @@ from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.subtrees import Retagged, Subtree
 from syncer.core.xattrs import XattrError
-from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, content_of_tag, remote_tag
+from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, remote_tag
 from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Isolation
 from syncer.engine.lanes import Lanes
@@ -287,9 +287,10 @@ class RemoteWorker:
 
     async def _base(self, action: Create | Update, expect: RemoteTag | None, blocks: BlockList) -> KnownBase | None:
         """What is known of the version that is replaced, if the file is long enough for that to matter."""
+        there = self._ledger.node(Side.REMOTE, action.nid)
         if expect is None or action.content is None or len(blocks) < MIN_KNOWN_BLOCKS:
             return None
-        old = await self._local.known_list(content_of_tag(expect))
+        old = None if there is None or there.content is None else await self._local.known_list(there.content)
         return None if old is None else KnownBase(blocks=old, object_hash=action.content.object_hash)
 
     def _source(self, action: Create | Update) -> FileStat:

@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from blockfs.blocks.blocklist import BlockList
+from syncer.core.model import RemoteTag
+
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """How contents are named in a share: every side of it speaks of blocks of this size.
@@ -58,3 +61,15 @@ class RemoteInfo(msgspec.Struct, frozen=True, kw_only=True):
     grid: Grid
     can: Capabilities
     text: str
+
+
+class KnownList(msgspec.Struct, frozen=True, kw_only=True):
+    """A block list that we have of an earlier version of an object: only what differs from it need travel.
+
+    Attributes:
+        tag: Which version's.
+        blocks: The list. If it is not that version's, the transfer costs more, and no harm is done.
+    """
+
+    tag: RemoteTag
+    blocks: BlockList

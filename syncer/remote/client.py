@@ -26,7 +26,8 @@ from syncer.core.partial.listing_diff import Known
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError
-from syncer.ports.remote import RemoteInfo
+from syncer.ports.blocks import VersionRef
+from syncer.ports.remote import KnownList, RemoteInfo
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -108,7 +109,7 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     position: Position
     objects: list[RemoteStat]
     refused: list[RefusedName] = msgspec.field(default_factory=list)
-    lan_key: RemoteTag | None = None
+    lan_key: RemoteStat | None = None
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +137,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     refused: list[RefusedName]
     complete: bool = True
     moves: list[SubtreeMove] = msgspec.field(default_factory=list)
-    lan_key: RemoteTag | None = None
+    lan_key: RemoteStat | None = None
     lan_key_gone: bool = False
 
 
@@ -162,18 +163,6 @@ class MissingBlocks(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ids: tuple[BlockId, ...]
-
-
-class OlderList(msgspec.Struct, frozen=True, kw_only=True):
-    """A block list that we have of an older version of an object: only what differs from it need travel.
-
-    Attributes:
-        version: Which version's.
-        blocks: The list. If it is not that version's, the transfer costs more, and no harm is done.
-    """
-
-    version: int
-    blocks: BlockList
 
 
 class KnownBase(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,11 +211,11 @@ class KeySign(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at a container told of the share's key.
 
     Attributes:
-        tag: The object's version; None: nothing was told, or it is gone.
+        stat: The object; None: nothing was told, or it is gone.
         gone: There is no such object.
     """
 
-    tag: RemoteTag | None = None
+    stat: RemoteStat | None = None
     gone: bool = False
 
 
@@ -300,11 +289,12 @@ class CloudClient(Protocol):
         """
         ...
 
-    async def resolve(self, stat: RemoteStat) -> RemoteStat:
-        """Fill in what a listing on a plain Pithos lacks: mode, mtime, symlink target. Pinned to the stat's version.
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
+        """Fill in what a listing on a plain Pithos lacks: mode, mtime, symlink target. Pinned to the stats' versions.
 
-        Raises:
-            ConflictOnRemoteError: That version is no longer readable.
+        Returns:
+            One for each; ConflictOnRemoteError: that version is no longer readable; CorruptionError: not as it was
+            written.
         """
         ...
 
@@ -312,17 +302,15 @@ class CloudClient(Protocol):
         """The current state of one object, metadata and symlink target included; None when there is none."""
         ...
 
-    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
-        """The block list of exactly that version; its Merkle root and size are verified against `tag`.
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
+        """The block lists of exactly these versions, their Merkle roots and sizes verified against the tags.
 
         Args:
-            path: The object.
-            tag: The version.
-            older: What we have already, to save traffic.
+            asks: Each with what we have already, to save traffic.
 
-        Raises:
-            ConflictOnRemoteError: That version is no longer readable.
-            CorruptionError: What the server sent does not have the tag's hash or size.
+        Returns:
+            One for each; ConflictOnRemoteError: that version is no longer readable; CorruptionError: what the server
+            sent does not have the tag's hash or size.
         """
         ...
 
@@ -357,7 +345,7 @@ class CloudClient(Protocol):
         Args:
             path: The object.
             tag: The version, as from the listing.
-            blocks: What `block_list(path, tag)` returned.
+            blocks: What `block_lists` returned for it.
             indexes: Which blocks, distinct, in any order. Holes are delivered without a request.
             deliver: Called once per index.
             verify: False: the caller compares them with their ids. They are delivered as they came.

@@ -26,7 +26,8 @@ from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.ports.remote import RemoteInfo
+from syncer.ports.blocks import VersionRef
+from syncer.ports.remote import KnownList, RemoteInfo
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
@@ -37,12 +38,11 @@ from syncer.remote.client import (
     Listing,
     MissingBlocks,
     MoveOrder,
-    OlderList,
     PutOrder,
     PutResult,
     RefusedName,
 )
-from syncer.remote.parallel import each_alone
+from syncer.remote.parallel import each_alone, outcomes
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.polling import poll
@@ -124,10 +124,10 @@ class MemoryContainer:
         return self.objects.pop(path)
 
     @property
-    def lan_key(self) -> RemoteTag | None:
+    def lan_key(self) -> RemoteStat | None:
         """The object with the share's key."""
         found = self.objects.get(RelPath(LAN_KEY))
-        return None if found is None else found.tag
+        return None if found is None else self.stat(RelPath(LAN_KEY), found)
 
     @property
     def cursor(self) -> Cursor:
@@ -327,18 +327,22 @@ class MemoryClient:
             ],
             deleted=[path for path, version in box.deleted.items() if told(version)],
             refused=[],
-            lan_key=box.lan_key if box.lan_key is not None and told(box.lan_key.version) else None,
+            lan_key=box.lan_key if box.lan_key is not None and told(box.lan_key.tag.version) else None,
             lan_key_gone=LAN_KEY in box.deleted and told(box.deleted[RelPath(LAN_KEY)]),
         )
         await self.after("changes", _NOTHING)
         return found
 
-    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
         """See CloudClient."""
-        await self._enter("resolve", stat.path)
-        full = self.container.stat(stat.path, self._pinned(stat.path, stat.tag))
-        await self.after("resolve", stat.path)
-        return full
+
+        async def work(stat: RemoteStat) -> RemoteStat:
+            await self._enter("resolve", stat.path)
+            full = self.container.stat(stat.path, self._pinned(stat.path, stat.tag))
+            await self.after("resolve", stat.path)
+            return full
+
+        return await outcomes(stats, work, 8)
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient."""
@@ -348,12 +352,17 @@ class MemoryClient:
         await self.after("head", path)
         return None if found is None else self.container.stat(path, found)
 
-    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:  # noqa: ARG002 - nothing travels here
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See CloudClient."""
-        await self._enter("block_list", path)
-        blocks = self._pinned(path, tag).blocks
-        await self.after("block_list", path)
-        return blocks
+
+        async def work(ask: tuple[VersionRef, KnownList | None]) -> BlockList:
+            version, _ = ask
+            await self._enter("block_list", version.path)
+            blocks = self._pinned(version.path, version.tag).blocks
+            await self.after("block_list", version.path)
+            return blocks
+
+        return await outcomes(asks, work, 1)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""

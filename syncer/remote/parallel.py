@@ -9,10 +9,12 @@ from typing import TypeVar
 import trio
 
 from syncer.core.model import Kind, Meta, RelPath
-from syncer.errors import SyncerError
+from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError, UnsafeNameError
 from syncer.remote.client import PutOrder, PutResult
 
 T = TypeVar("T")
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 async def for_each(jobs: Iterator[T], work: Callable[[T], Awaitable[None]], workers: int) -> None:
@@ -62,6 +64,27 @@ async def each_alone(
 
     await for_each(iter(range(len(orders))), one, workers)
     return [done[at] for at in range(len(orders))]
+
+
+async def outcomes(jobs: Sequence[J], work: Callable[[J], Awaitable[R]], workers: int) -> list[R | SyncerError]:
+    """What becomes of each job. What is wrong with one object takes no other along.
+
+    Raises:
+        SyncerError: Something that is not one object's.
+    """
+    done: dict[int, R | SyncerError] = {}
+
+    async def one(at: int) -> None:
+        try:
+            done[at] = await work(jobs[at])
+        except (CorruptionError, ConflictOnRemoteError, UnsafeNameError) as error:
+            done[at] = error
+
+    if len(jobs) == 1:
+        await one(0)
+    elif jobs:
+        await for_each(iter(range(len(jobs))), one, min(workers, len(jobs)))
+    return [done[at] for at in range(len(jobs))]
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
-from syncer.ports.remote import RemoteInfo
+from syncer.ports.blocks import VersionRef
+from syncer.ports.remote import KnownList, RemoteInfo
 from syncer.remote.client import (
     Changes,
     CloudClient,
@@ -30,7 +31,6 @@ from syncer.remote.client import (
     Listing,
     MissingBlocks,
     MoveOrder,
-    OlderList,
     PutOrder,
     PutResult,
     RefusedName,
@@ -68,10 +68,10 @@ class _Names:
         """What is in the folder, by its paths there."""
         return [replace(stat, path=inside) for stat in stats if (inside := self.into(stat.path)) is not None]
 
-    def lan_key(self, stats: Iterable[RemoteStat]) -> RemoteTag | None:
+    def lan_key(self, stats: Iterable[RemoteStat]) -> RemoteStat | None:
         """The folder's key among objects of the container."""
         name = self.below + LAN_KEY
-        return next((stat.tag for stat in stats if stat.path == name), None)
+        return next((replace(stat, path=RelPath(LAN_KEY)) for stat in stats if stat.path == name), None)
 
     def refused(self, refused: Iterable[RefusedName]) -> list[RefusedName]:
         """What of refused names is in the folder."""
@@ -174,18 +174,23 @@ class PrefixClient:
 
     # --- reading
 
-    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
         """See CloudClient."""
-        return replace(await self._inner.resolve(replace(stat, path=self._names.out(stat.path))), path=stat.path)
+        found = await self._inner.resolve([replace(stat, path=self._names.out(stat.path)) for stat in stats])
+        return [
+            replace(full, path=stat.path) if isinstance(full, RemoteStat) else full
+            for stat, full in zip(stats, found, strict=True)
+        ]
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient."""
         found = await self._inner.head(self._names.out(path))
         return None if found is None else replace(found, path=path)
 
-    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See CloudClient."""
-        return await self._inner.block_list(self._names.out(path), tag, older)
+        outside = [(replace(version, path=self._names.out(version.path)), known) for version, known in asks]
+        return await self._inner.block_lists(outside)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""

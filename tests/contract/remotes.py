@@ -15,13 +15,16 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 import trio
 
+from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import BlockId, ObjectHash
 from syncer.blocks.board import Blocks
-from syncer.core.model import Kind, RelPath, RemoteStat, meta_of
+from syncer.core.model import Content, Kind, RelPath, RemoteStat, RemoteTag, meta_of
 from syncer.engine.fetch import fetch_version, serving
+from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
+from syncer.ports.remote import KnownList
 from syncer.protocol.pithos import headers
 from syncer.remote.client import CloudClient, Counters, PutResult
 from syncer.remote.http.retry import Retry, RetryPolicy
@@ -301,7 +304,7 @@ async def store(client: CloudClient, where: str, data: bytes, replace: RemoteSta
 
 async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
     """Download one version the way the engine does."""
-    blocks = await client.block_list(stat.path, stat.tag)
+    blocks = await list_of(client, stat)
     found: dict[BlockId, bytes] = {}
 
     async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
@@ -314,6 +317,28 @@ async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
     size = blocks.size_bytes
     whole = (found[block].ljust(block_length(at, size, blocks.block_size), b"\0") for at, block in enumerate(blocks))
     return b"".join(whole)
+
+
+async def blocks_of(client: CloudClient, where: RelPath, tag: RemoteTag, known: KnownList | None = None) -> BlockList:
+    """The block list of one version."""
+    content = Content(size_bytes=tag.size_bytes, object_hash=ObjectHash(bytes.fromhex(tag.etag)))
+    (found,) = await client.block_lists([(VersionRef(path=where, tag=tag, content=content), known)])
+    if isinstance(found, SyncerError):
+        raise found
+    return found
+
+
+async def list_of(client: CloudClient, stat: RemoteStat) -> BlockList:
+    """The block list of what was seen."""
+    return await blocks_of(client, stat.path, stat.tag)
+
+
+async def resolved(client: CloudClient, stat: RemoteStat) -> RemoteStat:
+    """What was seen, with all that a listing may lack."""
+    (found,) = await client.resolve([stat])
+    if isinstance(found, SyncerError):
+        raise found
+    return found
 
 
 async def must_head(client: CloudClient, where: str) -> RemoteStat:

@@ -17,8 +17,10 @@ from tests.contract.remotes import (
     LossyTransport,
     Remote,
     ServeRemote,
+    list_of,
     path,
     put_many,
+    resolved,
     run,
     run_through,
 )
@@ -30,7 +32,7 @@ async def check(client: CloudClient, expected: dict[bytes, bytes]) -> None:
     listing = await client.list_objects()
     assert {stat.path for stat in listing.objects} == set(expected)
     for stat in listing.objects[::20]:
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         assert await client.read_block(stat.path, stat.tag, blocks, 0) == expected[stat.path]
 
 
@@ -170,7 +172,7 @@ def orders_to_make(count: int) -> list[PutOrder]:
 
 
 async def expect_made(client: CloudClient, orders: list[PutOrder], results: list[PutResult | SyncerError]) -> None:
-    stats = {stat.path: await client.resolve(stat) for stat in (await client.list_objects()).objects}
+    stats = {stat.path: await resolved(client, stat) for stat in (await client.list_objects()).objects}
     assert len(stats) == len(orders) == len(results)
     for order, result in zip(orders, results, strict=True):
         stat = stats[order.path]

@@ -25,6 +25,7 @@ from tests.contract.remotes import (
     META,
     Remote,
     ServeRemote,
+    list_of,
     path,
     put_many,
     run,
@@ -41,7 +42,7 @@ async def read_all(client: CloudClient, stats: Sequence[RemoteStat]) -> dict[byt
     files: list[tuple[VersionRef, BlockList]] = []
     for stat in stats:
         assert stat.content is not None
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         files.append((VersionRef(path=stat.path, tag=stat.tag, content=stat.content), blocks))
         names[blocks[0]] = stat.path
 

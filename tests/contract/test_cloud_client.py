@@ -27,8 +27,10 @@ from tests.contract.remotes import (
     ServeRemote,
     content,
     fetch,
+    list_of,
     must_head,
     path,
+    resolved,
     run,
     store,
     through,
@@ -84,7 +86,7 @@ def test_zero_blocks_travel_as_nothing(remote: Remote, data: bytes) -> None:
     async def scenario(client: CloudClient) -> None:
         await store(client, "sparse", data)
         stat = await must_head(client, "sparse")
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         before = client.counters.snapshot()
         assert await fetch(client, stat) == data
         received = client.counters.since(before)
@@ -288,7 +290,7 @@ def test_directories_and_symlinks_keep_their_kinds(remote: Remote) -> None:
         link = await must_head(client, "link")
         assert (link.kind, link.content, link.target) == (Kind.SYMLINK, None, b"../target \xff")
         moved = await client.move(path("link"), path("folder/link"), link.tag)
-        assert await must_head(client, "folder/link") == await client.resolve(await must_head(client, "folder/link"))
+        assert await must_head(client, "folder/link") == await resolved(client, await must_head(client, "folder/link"))
         await client.delete(path("folder/link"), moved.tag)
         await client.delete(path("folder"), made.tag)
         assert (await client.list_objects()).objects == []
@@ -308,8 +310,7 @@ def test_the_listing_is_complete_sorted_and_resolvable(remote: Remote) -> None:
         assert [stat.path for stat in listing.objects] == sorted(name.encode() for name in names)
         assert listing.refused == []
         for stat in listing.objects:
-            resolved = await client.resolve(stat)
-            assert resolved == await client.head(stat.path)
+            assert await resolved(client, stat) == await client.head(stat.path)
         assert listing.info == await client.container_info()
 
     run(remote, scenario)
@@ -384,7 +385,13 @@ def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write:
         listing = await client.list_objects()
         # Versions relative to the first one: a repeated write would have used up another serial.
         final: list[object] = [
-            (stat.path, stat.kind, stat.content, (await client.resolve(stat)).meta, stat.tag.version - made.tag.version)
+            (
+                stat.path,
+                stat.kind,
+                stat.content,
+                (await resolved(client, stat)).meta,
+                stat.tag.version - made.tag.version,
+            )
             for stat in listing.objects
         ]
         await client.close()
@@ -522,7 +529,7 @@ def test_single_blocks_are_read_by_index(remote: Remote) -> None:
         data = content(1, 10 * BLOCK + 9)
         await store(client, "file", data)
         stat = await must_head(client, "file")
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         assert await client.read_block(stat.path, stat.tag, blocks, 10) == data[10 * BLOCK :].rstrip(b"\0")
         seen: dict[int, bytes] = {}
 
@@ -540,7 +547,7 @@ def test_separated_blocks_are_read_by_one_request(remote: Remote) -> None:
         data = content(1, 40 * BLOCK + 9)
         await store(client, "file", data)
         stat = await must_head(client, "file")
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         seen: dict[int, bytes] = {}
 
         async def keep(index: int, _block_id: bytes, piece: bytes) -> None:
@@ -563,7 +570,7 @@ def test_looking_changes_nothing(remote: Remote) -> None:
         await store(client, "file", content(1, 2 * BLOCK))
         before = client.counters.snapshot()
         for stat in (await client.list_objects()).objects:
-            await fetch(client, await client.resolve(stat))
+            await fetch(client, await resolved(client, stat))
         assert client.counters.since(before).mutating_requests == 0
 
     run(remote, scenario)

@@ -22,9 +22,11 @@ from tests.contract.remotes import (
     LossyTransport,
     box,
     fetch,
+    list_of,
     must_head,
     path,
     play,
+    resolved,
     run,
     through,
     write,
@@ -60,7 +62,7 @@ def left(remote: FakeRemote) -> list[str]:
 
 async def one(client: CloudClient, stat: RemoteStat) -> object:
     """The last block alone."""
-    blocks = await client.block_list(stat.path, stat.tag)
+    blocks = await list_of(client, stat)
     return await client.read_block(stat.path, stat.tag, blocks, len(blocks) - 1)
 
 
@@ -243,7 +245,7 @@ def test_a_look_at_a_cut_symlink_writes_nothing(synnefo: FakeRemote) -> None:
         (stat,) = (await client.list_objects()).objects
         bare = msgspec.structs.replace(stat, meta=None, target=None)
         with pytest.raises(CorruptionError):
-            await client.resolve(bare)
+            await resolved(client, bare)
         with pytest.raises(CorruptionError):
             await client.head(path("file"))
         assert {method for method, _ in synnefo.server.requests} <= {"HEAD", "GET"}

@@ -13,8 +13,9 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import ConflictOnRemoteError, CorruptionError
+from syncer.ports.remote import KnownList
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
-from syncer.remote.client import CloudClient, KnownBase, OlderList, PutResult
+from syncer.remote.client import CloudClient, KnownBase, PutResult
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.memory import MemoryContainer
 from syncer.remote.pithos.client import PithosClient
@@ -30,6 +31,7 @@ from tests.contract.remotes import (
     ServeRemote,
     WithoutExtensions,
     anew,
+    blocks_of,
     content,
     must_head,
     path,
@@ -86,8 +88,8 @@ def test_a_change_is_pushed_and_pulled(remote: Remote) -> None:
         pushed = client.counters.since(before)
         assert pushed.blocks_sent == 1
         before = client.counters.snapshot()
-        older = OlderList(version=old_tag.version, blocks=list_of(old))
-        assert await client.block_list(path("big"), done.tag, older) == list_of(new)
+        older = KnownList(tag=old_tag, blocks=list_of(old))
+        assert await blocks_of(client, path("big"), done.tag, older) == list_of(new)
         pulled = client.counters.since(before)
         if remote.name in {"serve", "older serve"}:
             assert pushed.bytes_sent < 1.5 * BLOCK
@@ -103,8 +105,8 @@ def test_files_grow_and_shrink(remote: Remote, size: int) -> None:
         old, old_tag = original(), (await upload(client, original())).tag
         new = bytes(old[:size]).ljust(size, b"\0")
         done = await upload(client, new, old, list_of(old))
-        older = OlderList(version=old_tag.version, blocks=list_of(old))
-        assert await client.block_list(path("big"), done.tag, older) == list_of(new)
+        older = KnownList(tag=old_tag, blocks=list_of(old))
+        assert await blocks_of(client, path("big"), done.tag, older) == list_of(new)
 
     run(remote, scenario)
 
@@ -115,10 +117,10 @@ def test_wrong_knowledge_does_no_harm(remote: Remote) -> None:
         new = changed(old)
         wrong = list_of(old).splice(len(old), {3: block_id(b"never"), 250: ZERO_BLOCK})
         done = await upload(client, new, old, wrong)
-        assert await client.block_list(path("big"), done.tag) == list_of(new)
+        assert await blocks_of(client, path("big"), done.tag) == list_of(new)
         for version in (old_tag.version, done.tag.version + 5, 0):
-            older = OlderList(version=version, blocks=wrong)
-            assert await client.block_list(path("big"), done.tag, older) == list_of(new)
+            older = KnownList(tag=replace(old_tag, version=version), blocks=wrong)
+            assert await blocks_of(client, path("big"), done.tag, older) == list_of(new)
 
     run(remote, scenario)
 
@@ -150,7 +152,7 @@ def test_a_push_of_splices_survives_a_lost_message(serve: ServeRemote, loss: Los
         done = await upload(client, new, old, list_of(old))
         transport.lose(loss, None)
         assert (await must_head(client, "big")).tag == done.tag
-        assert await client.block_list(path("big"), done.tag) == list_of(new)
+        assert await blocks_of(client, path("big"), done.tag) == list_of(new)
 
     run_through(serve, LossyTransport, scenario)
 
@@ -208,12 +210,12 @@ class Liar(Protocol):
     lies: int
 
 
-async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[PutResult, OlderList]:
+async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[PutResult, KnownList]:
     """Send two versions and ask for the difference: one lie is found, and the right list comes of it."""
     old, old_tag = original(), (await upload(client, original())).tag
     done = await upload(client, changed(old), old, list_of(old))
-    older = OlderList(version=old_tag.version, blocks=list_of(old))
-    assert await client.block_list(path("big"), done.tag, older) == list_of(changed(old))
+    older = KnownList(tag=old_tag, blocks=list_of(old))
+    assert await blocks_of(client, path("big"), done.tag, older) == list_of(changed(old))
     assert liar.lies == 1
     return done, older
 
@@ -223,7 +225,7 @@ def test_a_lie_about_splices_is_found_and_the_whole_list_asked_for(serve: ServeR
     async def scenario(client: PithosClient, liar: LyingTransport) -> None:
         done, older = await sent_and_asked_for(client, liar)
         with pytest.raises(CorruptionError):
-            await client.block_list(path("big"), replace(done.tag, etag="00" * 32), older)
+            await blocks_of(client, path("big"), replace(done.tag, etag="00" * 32), older)
 
     lacks = frozenset({EXTENSION_BLOCK_LISTS})
     run_through(serve, lambda inner: LyingTransport(WithoutExtensions(inner, lacks), twist), scenario)
@@ -284,7 +286,7 @@ def test_a_sparse_file_costs_its_blocks_and_not_its_size(serve: ServeRemote) -> 
         assert client.counters.blocks_sent == len(filled)
         assert client.counters.bytes_sent < (len(filled) + 1) * BLOCK
         before = client.counters.snapshot()
-        assert await client.block_list(path("sparse"), done.tag) == blocks
+        assert await blocks_of(client, path("sparse"), done.tag) == blocks
         assert client.counters.since(before).bytes_received < 1000
 
     run(serve, scenario)
@@ -298,7 +300,7 @@ def test_a_list_in_binary_is_much_shorter_than_in_json(serve: ServeRemote, older
         async def scenario(client: CloudClient, name: str = remote.name) -> None:
             before = client.counters.snapshot()
             tag = (await upload(client, original())).tag
-            assert await client.block_list(path("big"), tag) == list_of(original())
+            assert await blocks_of(client, path("big"), tag) == list_of(original())
             moved = client.counters.since(before)
             sent[name] = moved.bytes_sent + moved.bytes_received - BLOCKS * BLOCK
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from syncer.core.model import Kind, RelPath, RemoteTag
+from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import LAN_KEY
 from syncer.engine.share.lankey import LanKeyKeeper
@@ -54,7 +54,7 @@ class Device:
 
 def sign_of(found: Listing | Changes) -> KeySign:
     gone = found.lan_key_gone if isinstance(found, Changes) else found.lan_key is None
-    return KeySign(tag=found.lan_key, gone=gone)
+    return KeySign(stat=found.lan_key, gone=gone)
 
 
 @pytest.fixture
@@ -352,11 +352,11 @@ def test_a_passphrase_needs_no_object(cheap: None, tmp_path: Path) -> None:
 def test_a_version_that_is_no_file_turns_the_lan_off(tmp_path: Path) -> None:
     async def main() -> None:
         one, client = Device(tmp_path), MemoryClient(MemoryContainer())
-        for number, etag in enumerate(("", "rubbish", "z" * 64)):
-            tag = RemoteTag(uuid="u", version=number + 1, etag=etag, size_bytes=100)
-            await one.keeper.attend(client, KeySign(tag=tag))
-            assert one.keys() == []
-            assert one.off
+        tag = RemoteTag(uuid="u", version=1, etag="00" * 32, size_bytes=100)
+        folder = RemoteStat(path=RelPath(LAN_KEY), kind=Kind.DIRECTORY, meta=None, tag=tag)
+        await one.keeper.attend(client, KeySign(stat=folder))
+        assert one.keys() == []
+        assert one.off
 
     trio.run(main)
 

@@ -26,9 +26,11 @@ from tests.contract.remotes import (
     box,
     fetch,
     intrude_and_drop,
+    list_of,
     must_head,
     path,
     play,
+    resolved,
     store,
     write,
 )
@@ -53,7 +55,7 @@ def test_an_update_that_slipped_in_is_reported_and_readable(synnefo: FakeRemote,
         done = await store(client, "file", mine, replace=base)
         (foreign,) = done.foreign
         assert (foreign.path, foreign.kind) == (b"file", Kind.FILE)
-        blocks = await client.block_list(foreign.path, foreign.tag)
+        blocks = await list_of(client, foreign)
         assert await client.read_block(foreign.path, foreign.tag, blocks, 0) == b"theirs"
         assert await fetch(client, await must_head(client, "file")) == mine
 
@@ -200,7 +202,7 @@ def test_a_target_that_appeared_during_a_move_is_reported(synnefo: FakeRemote) -
         synnefo.server.store.between = lambda _name: write(synnefo, "target", b"theirs")
         done = await client.move(path("file"), path("target"), made.tag)
         (foreign,) = done.foreign
-        blocks = await client.block_list(foreign.path, foreign.tag)
+        blocks = await list_of(client, foreign)
         assert await client.read_block(foreign.path, foreign.tag, blocks, 0) == b"theirs"
         assert await fetch(client, await must_head(client, "target")) == b"moving"
 
@@ -347,7 +349,7 @@ def test_a_reply_that_is_longer_than_asked_for_is_not_read_to_its_end(synnefo: F
     async def scenario(client: PithosClient) -> None:
         await store(client, "file", content(1, 50 * BLOCK))
         stat = await must_head(client, "file")
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         synnefo.server.inject(Fault(FaultKind.WHOLE_OBJECT, method="GET"))
         with pytest.raises(BadReplyError, match="longer than 4096 bytes"):
             await client.read_block(stat.path, stat.tag, blocks, 3)
@@ -399,7 +401,7 @@ def test_content_is_read_at_its_version_while_others_replace_it(synnefo: FakeRem
         data = content(1, 3 * BLOCK)
         await store(client, "file", data)
         stat = await must_head(client, "file")
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         write(synnefo, "file", content(2, 3 * BLOCK))
         assert await client.read_block(stat.path, stat.tag, blocks, 1) == data[BLOCK : 2 * BLOCK].rstrip(b"\0")
 
@@ -410,10 +412,10 @@ def test_a_version_that_is_gone_is_a_conflict(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         await store(client, "file", content(1, 3 * BLOCK))
         stat = await must_head(client, "file")
-        blocks = await client.block_list(stat.path, stat.tag)
+        blocks = await list_of(client, stat)
         del box(synnefo).history["file"]
         with pytest.raises(ConflictOnRemoteError):
-            await client.block_list(stat.path, stat.tag)
+            await list_of(client, stat)
         with pytest.raises(ConflictOnRemoteError):
             await client.read_block(stat.path, stat.tag, blocks, 0)
 
@@ -571,8 +573,8 @@ def test_metadata_of_a_listing_without_any_are_fetched_on_demand(synnefo: FakeRe
         await client.put_small(path("link"), Kind.SYMLINK, b"target", Meta(), None)
         file, link = (await client.list_objects()).objects
         assert (file.meta, link.target) == (None, None)
-        assert (await client.resolve(file)).meta == META
-        assert (await client.resolve(link)).target == b"target"
+        assert (await resolved(client, file)).meta == META
+        assert (await resolved(client, link)).target == b"target"
 
     play(synnefo, scenario)
 

@@ -25,6 +25,7 @@ from tests.contract.remotes import (
     LossyTransport,
     Remote,
     ServeRemote,
+    list_of,
     must_head,
     put_many,
     run,
@@ -40,7 +41,7 @@ def noise(seed: int, size: int) -> bytes:
 
 
 async def places_of(client: CloudClient, stat: RemoteStat) -> list[Place]:
-    blocks = await client.block_list(stat.path, stat.tag)
+    blocks = await list_of(client, stat)
     version = VersionRef(path=stat.path, tag=stat.tag, content=content_of(blocks))
     return [Place(version=version, blocks=blocks, index=index) for index in range(len(blocks))]
 

@@ -140,9 +140,9 @@ def test_a_server_that_lies_is_named(sync: Sync, roots: tuple[Path, Path], monke
 
     filled(sync, roots)
 
-    async def lie(self: PithosClient, path: bytes, tag: object) -> None:
-        raise CorruptionError(f"the hashmap of {path!r} does not have the object's hash")
+    async def lie(self: PithosClient, asks: list[object]) -> list[CorruptionError]:
+        return [CorruptionError("the hashmap does not have the object's hash") for _ in asks]
 
-    monkeypatch.setattr(PithosClient, "block_list", lie)
+    monkeypatch.setattr(PithosClient, "block_lists", lie)
     found, _ = verified(sync, roots[0], "--deep", expect=15)
     assert ("damage", "remote", "d/image") in found

@@ -56,7 +56,7 @@ def _verify(linked: LinkedRoot, deep: bool) -> Verified:
     async def work() -> Verified:
         async with looking(linked) as sight:
             plan, look = await sight.plan()
-            found = compare(plan, look)
+            found = compare(plan, look, sight.remote.ages)
             if not deep:
                 return Verified(findings=found, files=len(look.base))
             info = await sight.remote.container_info()

@@ -19,6 +19,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.exitcodes import ExitCode
 from syncer.core.model import (
     Action,
+    Ages,
     BaseRow,
     Content,
     Kind,
@@ -36,6 +37,7 @@ from syncer.errors import ConflictOnRemoteError, CorruptionError, LocalChangedEr
 from syncer.local.folder.filehash import hash_file
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_file
 from syncer.local.syscalls import Status, status
+from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each
@@ -107,7 +109,7 @@ class Watcher(Protocol):
         ...
 
 
-def compare(plan: Plan, look: Look) -> list[Finding]:
+def compare(plan: Plan, look: Look, ages: Ages) -> list[Finding]:
     """Base against both sides, without reading a file."""
     found = [_difference(action) for action in (*plan.remote, *plan.local)]
     found += [
@@ -122,7 +124,7 @@ def compare(plan: Plan, look: Look) -> list[Finding]:
     for nid, row in look.base.rows.items():
         there = plan.remote_state.tree.get(nid)
         if there is not None and nid in paths:
-            found += _claims(paths[nid], row, there, plan.remote_state.tags.get(nid))
+            found += _claims(paths[nid], row, there, plan.remote_state.tags.get(nid), ages)
     return found
 
 
@@ -132,14 +134,14 @@ def _difference(action: Action) -> Finding:
     return _finding(action.path, Verdict.DIFFERENCE, action.side, text)
 
 
-def _claims(path: RelPath, row: BaseRow, there: Node, tag: object) -> Iterator[Finding]:
+def _claims(path: RelPath, row: BaseRow, there: Node, tag: object, ages: Ages) -> Iterator[Finding]:
     """What the server says of a version that it says is still the agreed one."""
     if row.remote is None or not isinstance(tag, RemoteTag) or there.kind is not Kind.FILE:
         return
-    if (tag.uuid, tag.version) == (row.remote.uuid, row.remote.version) and there.content != row.node.content:
-        text = (
-            f"version {tag.version} had content {_short(row.node.content)}, and is listed with {_short(there.content)}"
-        )
+    is_same = tag.uuid == row.remote.uuid and not (ages.is_later(tag, row.remote) or ages.is_later(row.remote, tag))
+    if is_same and there.content != row.node.content:
+        listed = f"is listed with {_short(there.content)}"
+        text = f"{ages.name(tag)} had content {_short(row.node.content)}, and {listed}"
         yield _finding(path, Verdict.DAMAGE, Side.REMOTE, text)
 
 
@@ -184,7 +186,7 @@ class Deep:
         asked = [nid for nid, node in there.tree.items() if node.kind is Kind.FILE and nid in theirs]
 
         async def ask(nid: Nid) -> None:
-            self.result.findings += await self._hashmap(theirs[nid], there.tags.get(nid))
+            self.result.findings += await self._hashmap(theirs[nid], there.tags.get(nid), there.tree[nid].content)
 
         await for_each(iter(sorted(asked)), ask, _ASKERS)
 
@@ -216,22 +218,30 @@ class Deep:
         """Say which bytes differ from the server's version, if that is the agreed one."""
         there, tag = plan.remote_state.tree.get(nid), plan.remote_state.tags.get(nid)
         here = plan.local_state.tree[nid]
-        if not isinstance(finding, _Damaged) or there is None or there.content != here.content:
+        if not isinstance(finding, _Damaged) or there is None or there.content is None:
+            return finding
+        if there.content != here.content:
             return finding
         if not isinstance(tag, RemoteTag):
             return finding
         try:
-            good = await self._remote.block_list(paths_of(plan.remote_state.tree)[nid], tag)
+            good = await self._list_of(paths_of(plan.remote_state.tree)[nid], tag, there.content)
         except SyncerError:
             return finding
         ranges = tuple(differing(finding.blocks, good))
         return Finding(path=finding.path, verdict=finding.verdict, side=finding.side, text=finding.text, ranges=ranges)
 
-    async def _hashmap(self, path: RelPath, tag: object) -> Sequence[Finding]:
-        if not isinstance(tag, RemoteTag):
+    async def _list_of(self, path: RelPath, tag: RemoteTag, content: Content) -> BlockList:
+        (blocks,) = await self._remote.block_lists([(VersionRef(path=path, tag=tag, content=content), None)])
+        if isinstance(blocks, SyncerError):
+            raise blocks
+        return blocks
+
+    async def _hashmap(self, path: RelPath, tag: object, content: Content | None) -> Sequence[Finding]:
+        if not isinstance(tag, RemoteTag) or content is None:
             return ()
         try:
-            await self._remote.block_list(path, tag)  # it has the tag's hash and size, or this raises
+            await self._list_of(path, tag, content)  # it has the tag's hash and size, or this raises
         except CorruptionError as error:
             return [_finding(path, Verdict.DAMAGE, Side.REMOTE, str(error))]
         except ConflictOnRemoteError:

@@ -18,7 +18,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.errors import BlockfsError
-from syncer.core.model import Kind, RelPath, RemoteTag, meta_of
+from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag, meta_of
 from syncer.core.paths import LAN_KEY
 from syncer.errors import (
     ConflictOnRemoteError,
@@ -195,8 +195,8 @@ class LanKeyKeeper:
     async def _looked(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
         """What is known after this cycle's signs."""
         again = sharekey.may_try(kept, self._clock())
-        if sign.tag is not None and _version(sign.tag) != kept.version:
-            return await self._read(remote, kept, sign.tag)
+        if sign.stat is not None and sign.stat.tag.name != kept.version:
+            return await self._read(remote, kept, sign.stat)
         if sign.gone and kept.highest:
             return sharekey.gone(kept, self._clock()) if kept.version else kept
         if sign.gone:
@@ -209,25 +209,24 @@ class LanKeyKeeper:
     async def _found(self, remote: CloudClient, kept: Kept) -> Kept:
         """Ask the server."""
         stat = await remote.head(_PATH)
-        return sharekey.gone(kept, self._clock()) if stat is None else await self._read(remote, kept, stat.tag)
+        return sharekey.gone(kept, self._clock()) if stat is None else await self._read(remote, kept, stat)
 
-    async def _read(self, remote: CloudClient, kept: Kept, tag: RemoteTag) -> Kept:
+    async def _read(self, remote: CloudClient, kept: Kept, stat: RemoteStat) -> Kept:
         """Take over one version of the object."""
-        found = await self._load(remote, tag)
-        return sharekey.accepted(kept, found, _version(tag), self._clock())
+        found = await self._load(remote, stat)
+        return sharekey.accepted(kept, found, stat.tag.name, self._clock())
 
-    async def _load(self, remote: CloudClient, tag: RemoteTag) -> StoredKey | BadKey:
+    async def _load(self, remote: CloudClient, stat: RemoteStat) -> StoredKey | BadKey:
         """Read one version of the object, which anybody who may write to the share may have made."""
         block_size = (await remote.container_info()).grid.block_size
-        if not 0 < tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, block_size):
-            return BadKey(reason=f"has {tag.size_bytes} bytes, which no key has")
-        try:
-            # Up to one block: its id is the hash of the object.
-            ids = bytes.fromhex(tag.etag)
-            blocks = BlockList(block_size=block_size, size_bytes=tag.size_bytes, ids=ids)
-        except ValueError:
+        if not 0 < stat.tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, block_size):
+            return BadKey(reason=f"has {stat.tag.size_bytes} bytes, which no key has")
+        if stat.content is None:
             return BadKey(reason="is no file")
-        return sharekey.decode(await remote.read_block(_PATH, tag, blocks, 0))
+        # Up to one block: its id is the hash of the object.
+        ids = bytes(stat.content.object_hash)
+        blocks = BlockList(block_size=block_size, size_bytes=stat.content.size_bytes, ids=ids)
+        return sharekey.decode(await remote.read_block(_PATH, stat.tag, blocks, 0))
 
     async def _made(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Make the first key, if nobody else does at this moment."""
@@ -245,12 +244,12 @@ class LanKeyKeeper:
         """Replace the key that `kept` knows, unless somebody else just did."""
         for _ in range(_TRIES):
             stat = await remote.head(_PATH)
-            if stat is not None and _version(stat.tag) != kept.version:
-                found = await self._read(remote, kept, stat.tag)
+            if stat is not None and stat.tag.name != kept.version:
+                found = await self._read(remote, kept, stat)
                 if found.highest > kept.highest:
                     return found
                 kept = found
-            await self._refuse_newer(remote, kept, None if stat is None else stat.tag)
+            await self._refuse_newer(remote, kept, stat)
             made = sharekey.rotated(kept, self._random(KEY_BYTES), self._clock())
             try:
                 return await self._put(remote, kept, made, None if stat is None else stat.tag, written)
@@ -258,9 +257,9 @@ class LanKeyKeeper:
                 continue
         raise ConflictOnRemoteError(_PATH, "a key that stays while it is replaced", "others that replace it")
 
-    async def _refuse_newer(self, remote: CloudClient, kept: Kept, tag: RemoteTag | None) -> None:
+    async def _refuse_newer(self, remote: CloudClient, kept: Kept, stat: RemoteStat | None) -> None:
         """A key of a newer program is not overwritten, whatever else is wrong with one is."""
-        found = await self._load(remote, tag) if kept.off and tag is not None else None
+        found = await self._load(remote, stat) if kept.off and stat is not None else None
         if isinstance(found, BadKey) and found.format:
             raise FormatTooNewError("the share's key on the server", found.format, sharekey.FORMAT)
 
@@ -269,9 +268,4 @@ class LanKeyKeeper:
     ) -> Kept:
         result = await remote.put_small(_PATH, Kind.FILE, sharekey.encode(made), _META, expect)
         written.append(result.tag)
-        return sharekey.accepted(kept, made, _version(result.tag), self._clock())
-
-
-def _version(tag: RemoteTag) -> str:
-    """Names a version of the object, for equality."""
-    return f"{tag.version}.{tag.etag}"
+        return sharekey.accepted(kept, made, result.tag.name, self._clock())

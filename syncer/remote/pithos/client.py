@@ -22,7 +22,8 @@ from syncer.core.paths import LAN_KEY
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
-from syncer.ports.remote import RemoteInfo
+from syncer.ports.blocks import VersionRef
+from syncer.ports.remote import KnownList, RemoteInfo
 from syncer.protocol.extensions.changes import MAX_RANGES, ChangesPage
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
@@ -34,7 +35,6 @@ from syncer.remote.client import (
     Listing,
     MissingBlocks,
     MoveOrder,
-    OlderList,
     PutOrder,
     PutResult,
 )
@@ -254,17 +254,17 @@ class PithosClient:
             return None  # what it answered is a listing
         return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
 
-    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
         """See CloudClient."""
-        return await self._reader.resolve(stat)
+        return await self._reader.resolve(stats)
 
     async def head(self, path: RelPath) -> RemoteStat | None:
         """See CloudClient."""
         return await self._reader.head(path)
 
-    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See CloudClient."""
-        return await self._reader.block_list(path, tag, older)
+        return await self._reader.block_lists(asks)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -13,13 +14,15 @@ from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
-from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.protocol.extensions.bulk_read import Wanted
+from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError
+from syncer.ports.blocks import VersionRef
+from syncer.ports.remote import KnownList
+from syncer.protocol.extensions.bulk_read import MAX_OBJECTS, Wanted
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import RangeError, parse_parts
-from syncer.remote.client import Deliver, OlderList
+from syncer.remote.client import Deliver
 from syncer.remote.http.transport import Reply
-from syncer.remote.parallel import for_each
+from syncer.remote.parallel import for_each, outcomes
 from syncer.remote.pithos.conditions import describe
 from syncer.remote.pithos.cut import WrongBlockError
 from syncer.remote.pithos.replies import stat_of
@@ -30,6 +33,8 @@ Bytes = bytes | memoryview
 RUN_BYTES: Final = 4 << 20
 """Longest range of one GET. With 8 workers that bounds the memory of a download to 32 MiB (more for larger blocks)."""
 
+_AT_ONCE: Final = 8  # questions about objects, of those that share no request
+_TARGET_BYTES: Final = 4096  # no link's text is longer; it is one block on every server
 _TRIES: Final = 3
 """How often wrong bytes are fetched again: damage on the way is rare, and on the server's disk it stays."""
 
@@ -54,8 +59,30 @@ class VersionReader:
         found = await self._session.current(object_name(path))
         return None if found is None else await self._with_target(stat_of(path, found.state))
 
-    async def resolve(self, stat: RemoteStat) -> RemoteStat:
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
         """See CloudClient.resolve."""
+        read = await self._read_targets(stats)
+
+        async def work(stat: RemoteStat) -> RemoteStat:
+            return await self._resolve(stat) if stat.is_bare else stat
+
+        return await outcomes(read, work, _AT_ONCE)
+
+    async def _read_targets(self, stats: Sequence[RemoteStat]) -> list[RemoteStat]:
+        """Fill in the texts of links, many by one request where the server can that."""
+        full = list(stats)
+        links = [at for at, stat in enumerate(stats) if stat.meta is not None and stat.is_bare]
+        links = [at for at in links if stats[at].tag.size_bytes <= _TARGET_BYTES]
+        for first in range(0, len(links), MAX_OBJECTS):
+            part = links[first : first + MAX_OBJECTS]
+            with suppress(CorruptionError, ConflictOnRemoteError):  # whose fault it was, asking for each alone tells
+                texts = await self.read_small([(stats[at].path, stats[at].tag) for at in part])
+                for at, data in zip(part, texts, strict=True):
+                    if data is not None and block_id(data).hex() == stats[at].tag.etag:
+                        full[at] = replace(stats[at], target=data.ljust(stats[at].tag.size_bytes, b"\0"))
+        return full
+
+    async def _resolve(self, stat: RemoteStat) -> RemoteStat:
         if stat.meta is None and stat.kind is not Kind.DIRECTORY and await self._has_room(stat.tag.size_bytes):
             stat = await self._read_with_meta(stat)
         elif stat.meta is None:
@@ -88,8 +115,16 @@ class VersionReader:
             self._kept[name, tag.version] = canonical(reply.body)
         return stat_of(stat.path, replace(state, modified_us=stat.modified_us or state.modified_us))
 
-    async def block_list(self, path: RelPath, tag: RemoteTag, older: OlderList | None = None) -> BlockList:
-        """See CloudClient.block_list."""
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
+        """See CloudClient.block_lists."""
+
+        async def work(ask: tuple[VersionRef, KnownList | None]) -> BlockList:
+            version, known = ask
+            return await self._block_list(version.path, version.tag, known)
+
+        return await outcomes(asks, work, _AT_ONCE)
+
+    async def _block_list(self, path: RelPath, tag: RemoteTag, known: KnownList | None = None) -> BlockList:
         info = await self._session.info()
         block_size = info.block_size
         if tag.size_bytes <= block_size:
@@ -101,21 +136,21 @@ class VersionReader:
                 raise CorruptionError(f"{shown(path)} on {self._session.judge.container}: {error}") from None
         binary = wire.EXTENSION_BLOCK_LISTS in info.extensions
         knows_deltas = binary or wire.EXTENSION_DELTA in info.extensions
-        if not knows_deltas or (older and older.blocks.block_size != block_size):
-            older = None
+        if not knows_deltas or (known and known.blocks.block_size != block_size):
+            known = None
         judge = self._session.judge
         tries = _TRIES
         while True:
             tries -= 1
-            since = None if older is None else older.version
+            since = None if known is None else known.tag.version
             request = self._session.make.hashmap(object_name(path), tag, block_size, since, binary=binary)
             reply = self._of_version(path, tag, await self._session.ask(request, 200, 404))
             try:
-                return await trio.to_thread.run_sync(judge.block_list, reply, path, tag, block_size, older)
+                return await trio.to_thread.run_sync(judge.block_list, reply, path, tag, block_size, known)
             except CorruptionError:
                 if not tries:
                     raise
-                older = None  # what we have may not be that version's list
+                known = None  # what we have may not be that version's list
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient.read_block."""
@@ -251,7 +286,7 @@ class VersionReader:
         """Fetch a symlink's target: the content of an object of one block."""
         if stat.kind is not Kind.SYMLINK or stat.target is not None:
             return stat
-        blocks = await self.block_list(stat.path, stat.tag)
+        blocks = await self._block_list(stat.path, stat.tag)
         target = await self.read_block(stat.path, stat.tag, blocks, 0) if len(blocks) else b""
         return replace(stat, target=target.ljust(stat.tag.size_bytes, b"\0"))
 

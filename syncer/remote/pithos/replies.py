@@ -28,6 +28,7 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
+from syncer.ports.remote import KnownList
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import BulkError, Result, decode_results
 from syncer.protocol.extensions.bulk_read import BulkReadError, decode_contents
@@ -40,7 +41,7 @@ from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap, decode_
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.pithos.names import path_from_name
-from syncer.remote.client import OlderList, RefusedName
+from syncer.remote.client import RefusedName
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
 from syncer.remote.pithos.conditions import describe
 from syncer.remote.pithos.container import ContainerInfo
@@ -336,7 +337,7 @@ class Judge:
             self.bad(f"{self.container}: not a list of block ids: {error}")
 
     def block_list(
-        self, reply: Reply, path: RelPath, tag: RemoteTag, block_size: int, older: OlderList | None = None
+        self, reply: Reply, path: RelPath, tag: RemoteTag, block_size: int, known: KnownList | None = None
     ) -> BlockList:
         """Read a hashmap, or what differs from an older one, and verify it against the version it was asked for.
 
@@ -345,12 +346,12 @@ class Judge:
         """
         try:
             if is_binary(reply):
-                base, version = (None, 0) if older is None else (older.blocks, older.version)
+                base, version = (None, 0) if known is None else (known.blocks, known.tag.version)
                 blocks = blocklists.decode_list(reply.body, block_size, tag.size_bytes, base, version)
-            elif older is None:
+            elif known is None:
                 blocks = decode_hashmap(reply.body, block_size)
             else:
-                blocks = decode_either(reply.body, block_size, older.blocks)
+                blocks = decode_either(reply.body, block_size, known.blocks)
         except HashmapError as error:
             raise CorruptionError(f"{shown(path)} on {self.container}: bad block list: {error}") from None
         if blocks.size_bytes != tag.size_bytes or blocks.object_hash.hex() != tag.etag:
@@ -460,9 +461,9 @@ def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
     return found
 
 
-def lan_key_in(hidden: Iterable[ObjectRow]) -> RemoteTag | None:
+def lan_key_in(hidden: Iterable[ObjectRow]) -> RemoteStat | None:
     """The share's key among reserved rows."""
-    return next((tag_of(row.state) for row in hidden if row.name.encode() == LAN_KEY), None)
+    return next((stat_of(RelPath(LAN_KEY), row.state) for row in hidden if row.name.encode() == LAN_KEY), None)
 
 
 def _objection(stat: RemoteStat) -> str | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat
-from syncer.errors import CorruptionError
+from syncer.errors import CorruptionError, SyncerError
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Device, devices
 
@@ -54,10 +55,10 @@ def test_a_link_whose_text_can_not_be_read_takes_no_other_along(device: Device) 
     """Damaged data of one object on the server ended the cycle."""
 
     class Damaged(MemoryClient):
-        async def resolve(self, stat: RemoteStat) -> RemoteStat:
-            if stat.path == b"link":
-                raise CorruptionError("link: block 0 is not what it is called")
-            return await super().resolve(stat)
+        async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
+            damaged = CorruptionError("link: block 0 is not what it is called")
+            found = await super().resolve(stats)
+            return [damaged if stat.path == b"link" else full for stat, full in zip(stats, found, strict=True)]
 
     device.container.lists_meta = False  # targets are read one by one, as always from a plain Pithos
     put_link(device, b"link", b"fine")

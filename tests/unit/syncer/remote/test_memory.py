@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from syncer.core.model import Kind, Meta, RelPath
+from syncer.core.model import Kind, Meta, RelPath, RemoteStat
 from syncer.errors import ConflictOnRemoteError
 from syncer.remote.http.transport import ReplyLostError
 from syncer.remote.memory import MemoryClient, MemoryContainer
@@ -52,7 +52,9 @@ def test_listings_can_be_as_bare_as_those_of_a_plain_pithos() -> None:
     trio.run(client.put_small, RelPath(b"link"), Kind.SYMLINK, b"target", Meta(), None)
     file, link = trio.run(client.list_objects).objects
     assert (file.meta, link.target) == (None, None)
-    assert trio.run(client.resolve, link).target == b"target"
+    (full,) = trio.run(client.resolve, [link])
+    assert isinstance(full, RemoteStat)
+    assert full.target == b"target"
 
 
 def test_equal_histories_give_equal_containers() -> None:
