@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import msgspec
-
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.scrub import Step
 from blockfs.control.protocol import GcReply, ScrubReply
@@ -24,17 +22,9 @@ from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 
 
-class _OfflineVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """The stores of a locked volume. The tree is for reading only: no mount was begun on it."""
-
-    blocks: BlockDirectory
-    tree: Tree
-    ballast: Ballast
-
-
 @contextmanager
-def _opened(path: bytes, *, walk_index: bool = False) -> Iterator[_OfflineVolume]:
-    """Lock and open a volume whose tree has sound pages.
+def _opened(path: bytes, *, walk_index: bool = False) -> Iterator[tuple[BlockDirectory, Tree, Ballast]]:
+    """Lock and open a volume whose tree has sound pages. The tree is for reading only: no mount is begun on it.
 
     Raises:
         NotFoundError: No volume there.
@@ -51,7 +41,7 @@ def _opened(path: bytes, *, walk_index: bool = False) -> Iterator[_OfflineVolume
         tree = Tree.open(volume.tree_path)
         try:
             with BlockDirectory.open(volume.blocks_path) as blocks:
-                yield _OfflineVolume(blocks=blocks, tree=tree, ballast=Ballast(volume.path))
+                yield blocks, tree, Ballast(volume.path)
         finally:
             tree.close()
     finally:
@@ -66,8 +56,8 @@ def gc(path: bytes) -> GcReply:
     """
 
     def collect() -> GcReply:
-        with _opened(path) as volume:
-            return upkeep.gc(volume.blocks, volume.tree, volume.ballast)
+        with _opened(path) as (blocks, tree, ballast):
+            return upkeep.gc(blocks, tree, ballast)
 
     return apart(path, collect, GcReply)
 
@@ -80,8 +70,8 @@ def scrub(path: bytes, *, step: Step) -> ScrubReply:
     Raises:
         BlockfsError: As `_opened`.
     """
-    with _opened(path, walk_index=True) as volume:
-        return upkeep.scrub(volume.blocks, volume.tree, step=step)
+    with _opened(path, walk_index=True) as (blocks, tree, _):
+        return upkeep.scrub(blocks, tree, step=step)
 
 
 def create_snapshot(path: bytes, name: bytes) -> SnapshotMsg:
@@ -102,7 +92,7 @@ def list_snapshots(path: bytes) -> list[SnapshotMsg]:
     Raises:
         BlockfsError: As `_opened`.
     """
-    with _opened(path) as volume, volume.tree.committed() as view:
+    with _opened(path) as (_, tree, _), tree.committed() as view:
         return snapshots_reply(snapshots_of(view)).snapshots
 
 

@@ -1,1 +1,1 @@
-"""What a mount answers over its control socket: one function for each request, by topic, and their table."""
+"""What a mount answers over its control socket: one function for each request, by topic."""

@@ -19,9 +19,8 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import AbandonedError, ReadOnlyError
 from blockfs.service import handler as module
-from blockfs.service.answers.registry import ANSWERS, Effect
 from blockfs.service.counters import Counters
-from blockfs.service.handler import BugError, MountHandler
+from blockfs.service.handler import ANSWERS, BugError, Effect, MountHandler
 
 ALL: list[type[msgspec.Struct]] = sorted(typing.get_args(protocol.Request), key=lambda one: one.__name__)
 
