@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from blockfs.errors import BlockfsError, ExpectedError
+from blockfs.errors import CorruptionError as BlocksCorruptError
 from blockfs.exitcodes import ExitCode
 
 
@@ -238,6 +239,20 @@ class RootIdentityError(SyncerError):
             f"{what} is not the one that was linked: expected {expected}, found {found}; "
             f"{first}, or run `blocksync link ROOT URL --relink` to merge it anew (that deletes nothing)"
         )
+
+
+ONE_NODE: Final = (
+    ConflictOnRemoteError,
+    LocalChangedError,
+    UnsafeNameError,
+    CorruptionError,
+    BlocksCorruptError,
+    OSError,
+    UnholdableError,
+    ForbiddenError,  # not its parent: without a token nothing goes on
+    OverQuotaError,  # not its parent: a disk that is full is full for all
+)
+"""Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
 
 
 def _shown(path: bytes) -> str:

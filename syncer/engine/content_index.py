@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
 from syncer.core.planner.outcome import Ledger
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
+from syncer.ports.local import LocalRoot
+from syncer.ports.remote import Store
 
 MIN_KNOWN_BLOCKS: Final = 16
 """Shorter block lists (below 1.1 KB) are sent and asked for as a whole."""
@@ -63,6 +67,68 @@ class LocalFiles:
             if (stat := self.stat(nid)) is not None and stat.content == content
         ]
         return [*found, *self._beside.get(content, ())]
+
+
+class LocalContents:
+    """The `Reader` of a push: contents of local files, as they were when they were hashed.
+
+    Each block is compared with its id as it is read, so no mixture of two versions can be put together. That a file is
+    still this version is looked at once more before anything is sent: a stale push costs traffic only.
+    """
+
+    def __init__(self, local: LocalRoot) -> None:
+        """Read from a root."""
+        self._local = local
+        self._lists: dict[Content, BlockList] = {}  # of large files on their way
+
+    async def contents(self, stores: Sequence[Store]) -> list[bytes | Exception]:
+        """See Reader."""
+        found: list[bytes | Exception] = []
+        for store, data in zip(stores, await self._local.read_small([_source(one) for one in stores]), strict=True):
+            if not isinstance(data, bytes):
+                found.append(data)
+            elif block_id(data).hex() != store.hash_hex:  # of one block it is the object's hash
+                found.append(LocalChangedError(store.path, "its content is not what it was when it was hashed"))
+            else:
+                found.append(data[: store.size_bytes].ljust(store.size_bytes, b"\0"))
+        return found
+
+    async def block_list(self, store: Store) -> BlockList:
+        """See Reader."""
+        stat, content = _source(store), store.content
+        assert content is not None
+        if content.size_bytes <= self._local.block_size:
+            ids = bytes(content.object_hash) if content.size_bytes else b""
+            blocks = BlockList(block_size=self._local.block_size, size_bytes=content.size_bytes, ids=ids)
+        else:
+            blocks = self._lists[content] = await self._local.block_list(stat)
+        await self._local.verify_unchanged(stat)
+        return blocks
+
+    async def older_list(self, store: Store) -> BlockList | None:
+        """See Reader."""
+        if store.older is None or store.size_bytes <= (MIN_KNOWN_BLOCKS - 1) * self._local.block_size:
+            return None
+        return await self._local.known_list(store.older)
+
+    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
+        """See Reader."""
+        data = await self._local.read_block(_source(store), blocks, index)
+        if block_id(data) != blocks[index]:
+            raise LocalChangedError(store.path, f"block {index} is not what it was when it was hashed")
+        return data
+
+    async def ended(self, store: Store, *, stored: bool) -> None:
+        """An order came to its end; a list that both sides have now is kept for the next change."""
+        blocks = None if store.content is None else self._lists.pop(store.content, None)
+        if blocks is not None and stored:
+            assert store.content is not None
+            await self._local.remember_list(store.content, blocks)
+
+
+def _source(store: Store) -> FileStat:
+    assert isinstance(store.source, FileStat)
+    return store.source
 
 
 def local_tag(ledger: Ledger, nid: Nid) -> LocalTag:

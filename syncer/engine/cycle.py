@@ -49,7 +49,7 @@ from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.fetch import serving
 from syncer.engine.foreign import Unseen, keep_beside
-from syncer.engine.isolation import ONE_NODE, Isolation
+from syncer.engine.isolation import Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
 from syncer.engine.partial.partial_look import Scoping, look_at_part
@@ -57,8 +57,9 @@ from syncer.engine.partial.subtree_moves import Whole
 from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder
-from syncer.engine.report import TRAFFIC, Failure, Listener, Report
-from syncer.engine.schedule import run_actions
+from syncer.engine.report import TRAFFIC, Failure, Listener, Report, no_step
+from syncer.engine.schedule import run_actions, run_waves
+from syncer.errors import ONE_NODE
 from syncer.ports.blocks import BlockSource
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import Hints, Observation
@@ -68,10 +69,6 @@ from syncer.remote.parallel import for_each, one_error
 from syncer.remote.source import RemoteSource
 
 _LOOKS_AT_ONCE: Final = 16
-
-
-def _no_step(name: str) -> None:
-    """Production's fault points do nothing."""
 
 
 def _all_of_it(plan: Plan) -> Plan:
@@ -108,7 +105,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     consent: str | None = None
     select: Callable[[Plan], Plan] = msgspec.field(default=_all_of_it)
-    step: Callable[[str], None] = msgspec.field(default=_no_step)
+    step: Callable[[str], None] = msgspec.field(default=no_step)
     hints: Hints | None = None
     root: str = "ROOT"
     attend_key: AttendKey = msgspec.field(default=no_key)
@@ -222,7 +219,7 @@ class Cycle:
 
     async def _run(self) -> None:
         if not self._options.dry_run and self._options.select is _all_of_it:
-            self._ahead = Ahead(self._remote, self._local.block_size)
+            self._ahead = Ahead(self._remote)
         found, look = await self.look()
         plan = self._options.select(found)
         # What was planned and is left out is not done: later cycles must not take it for done.
@@ -385,11 +382,11 @@ class Cycle:
             await self._remember_adopted(plan, files, look.base)
             if plan.remote:
                 await pusher.prepare()
-            await self._side(plan.remote, plan, ledger, recorder, pusher)
+            await self._push(plan, ledger, recorder, pusher)
             if plan.local:
                 await puller.prepare()
                 async with serving(blocks):
-                    await self._side(plan.local, plan, ledger, recorder, puller)
+                    await self._pull(plan, ledger, recorder, puller)
             await self._keep_foreign(unseen)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
@@ -442,23 +439,14 @@ class Cycle:
             wanted |= await trio.to_thread.run_sync(self._local.lists.contents)
         return await trio.to_thread.run_sync(self._state.holders, wanted)
 
-    async def _side(
-        self,
-        actions: Sequence[Action],
-        plan: Plan,
-        ledger: Ledger,
-        recorder: Recorder,
-        worker: RemoteWorker | LocalWorker,
-    ) -> None:
-        """One side's actions; an action that fails takes only its own node, and what needs it, out of the cycle."""
+    async def _push(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: RemoteWorker) -> None:
+        run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
+        await run_waves(plan.remote, partial(_kind_of, plan), partial(run.wave, perform=worker.perform))
 
-        def kind_of(nid: Nid) -> Kind | None:
-            node = plan.target.get(nid) or plan.local_state.tree.get(nid) or plan.remote_state.tree.get(nid)
-            return node.kind if node is not None else None
-
+    async def _pull(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: LocalWorker) -> None:
         run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
         one = partial(run.one, perform=worker.perform)
-        await run_actions(actions, kind_of, one, worker.workers, worker.together(run))
+        await run_actions(plan.local, partial(_kind_of, plan), one, worker.workers, worker.together(run))
 
     async def _look_for_left(self, unseen: Unseen) -> None:
         """What earlier cycles could not look after: writes that they were ended in the middle of, or nearly."""
@@ -493,6 +481,11 @@ class Cycle:
         self.report.undone = True
         self.report.failures.append(failure)
         self._listener.failed(failure)
+
+
+def _kind_of(plan: Plan, nid: Nid) -> Kind | None:
+    node = plan.target.get(nid) or plan.local_state.tree.get(nid) or plan.remote_state.tree.get(nid)
+    return node.kind if node is not None else None
 
 
 def _verb(action: Action) -> str:

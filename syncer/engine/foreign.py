@@ -13,14 +13,12 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.hashing import block_id
-from syncer.core.model import Create, Kind, Mkdir, RelPath, RemoteTag, Update
+from syncer.core.model import Kind, RelPath, RemoteTag
 from syncer.core.paths import split
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite, change_of, copy_path, rename_of
 from syncer.errors import PreconditionFailedError
+from syncer.ports.remote import Move, Store, Writes, write_one
 from syncer.ports.state import State
-from syncer.remote.client import CloudClient, MoveOrder
 
 _NAMES: Final = 16  # tries; a second one is rare: a name holds the time of the version and six digits of its hash
 
@@ -58,19 +56,11 @@ class Unseen:
         self._settled: list[int] = []
         self._writing = trio.Lock()
 
-    def change(self, action: Mkdir | Create | Update, path: RelPath, expect: RemoteTag | None) -> Overwrite:
-        """What an action is about to make of an object."""
-        size_bytes, etag = 0, block_id(b"").hex()
-        kind = Kind.DIRECTORY
-        if not isinstance(action, Mkdir):
-            kind = action.kind
-            if action.content is not None:
-                size_bytes, etag = action.content.size_bytes, action.content.object_hash.hex()
-            elif action.target is not None:
-                size_bytes, etag = len(action.target), block_id(action.target).hex()
-        return change_of(path, kind, size_bytes, etag, expect, self._newest())
+    def store(self, order: Store) -> Overwrite:
+        """What an order is about to make of an object."""
+        return change_of(order.path, order.kind, order.size_bytes, order.hash_hex, order.replaces, self._newest())
 
-    def rename(self, kind: Kind, order: MoveOrder) -> Overwrite:
+    def rename(self, kind: Kind, order: Move) -> Overwrite:
         """A rename onto a free name."""
         return rename_of(order.target, kind, order.expect, self._newest())
 
@@ -112,12 +102,7 @@ class Unseen:
         del self._settled[: len(settled)]
 
 
-def rewrite(path: RelPath, blocks: BlockList, expect: RemoteTag) -> Overwrite:
-    """The same file once more, by another list of its blocks."""
-    return change_of(path, Kind.FILE, blocks.size_bytes, blocks.object_hash.hex(), expect)
-
-
-async def keep_beside(remote: CloudClient, version: ForeignVersion) -> RelPath:
+async def keep_beside(remote: Writes, version: ForeignVersion) -> RelPath:
     """Give a version a conflict name beside its object. It is copied on the server: nothing is transferred.
 
     Returns:
@@ -129,8 +114,9 @@ async def keep_beside(remote: CloudClient, version: ForeignVersion) -> RelPath:
     taken: list[bytes] = []
     while True:
         target = copy_path(version, taken)
+        order = Store(path=target, kind=version.kind, meta=version.meta, source=version)
         try:
-            await remote.keep_version(version, target)
+            await write_one(remote, order)
         except PreconditionFailedError:
             taken.append(split(target)[1])
             if len(taken) == _NAMES:

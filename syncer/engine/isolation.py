@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import TypeAlias
 
-from blockfs.errors import CorruptionError as BlocksCorruptError
 from blockfs.exitcodes import ExitCode
 from syncer.core.model import Action
 from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.engine.record import Recorder
 from syncer.engine.report import Listener, Report, code_of_one
-from syncer.errors import (
-    ConflictOnRemoteError,
-    CorruptionError,
-    ForbiddenError,
-    LocalChangedError,
-    OverQuotaError,
-    UnholdableError,
-    UnsafeNameError,
-)
+from syncer.errors import ONE_NODE, LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.ports.localvalues import BusyError
 
-ONE_NODE: Final = (
-    ConflictOnRemoteError,
-    LocalChangedError,
-    UnsafeNameError,
-    CorruptionError,
-    BlocksCorruptError,
-    OSError,
-    UnholdableError,
-    ForbiddenError,  # not its parent: without a token nothing goes on
-    OverQuotaError,  # not its parent: a disk that is full is full for all
-)
-"""Errors that concern one node: named, isolated, tried again in the next cycle. All others end the cycle."""
+Told: TypeAlias = Callable[[Action, list[BaseChange] | Exception], Awaitable[None]]
+"""What became of an action: what it changes in the base, or one of `ONE_NODE`."""
+
+Perform: TypeAlias = Callable[[Sequence[Action], Told], Awaitable[None]]
+"""Does actions; what it raises ends the cycle."""
 
 
 class Isolation:
@@ -82,6 +66,17 @@ class Isolation:
                 await self._book(action, outcome)
         if fatal is not None:
             raise fatal
+
+    async def wave(self, actions: Sequence[Action], perform: Perform) -> None:
+        """Do several that do not need each other, each booked as soon as it is told what became of it."""
+
+        async def done(action: Action, outcome: list[BaseChange] | Exception) -> None:
+            if isinstance(outcome, Exception):
+                self._isolate(action, outcome)
+            else:
+                await self._book(action, outcome)
+
+        await perform([action for action in actions if self._is_ready(action)], done)
 
     def _is_ready(self, action: Action) -> bool:
         obstacle = self._ledger.obstacle(action)

@@ -12,7 +12,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.ids import ID_SIZE, BlockId
+from blockfs.blocks.ids import ID_SIZE, BlockId, ObjectHash
 from blockfs.runtime.output import shown
 from syncer.blocks.board import Blocks
 from syncer.core.model import (
@@ -36,7 +36,7 @@ from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.fetch import fetch_small, fetch_version
-from syncer.engine.foreign import Unseen, rewrite
+from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Isolation
 from syncer.engine.schedule import Together
 from syncer.errors import (
@@ -51,9 +51,9 @@ from syncer.errors import (
 from syncer.ports.blocks import Receive, VersionRef
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import OWN, Applied, Wanted, content_of
-from syncer.ports.remote import KnownList
+from syncer.ports.remote import InMemory, KnownList, Store, write_one
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
-from syncer.remote.client import CloudClient, MissingBlocks
+from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
@@ -395,19 +395,18 @@ class LocalWorker:
         whole = BlockList(block_size=blocks.block_size, size_bytes=blocks.size_bytes, ids=ids)
         node = self._ledger.node(Side.REMOTE, nid)
         meta = NO_META if node is None else node.meta
-        try:
-            if len(whole) > 1:
-                await self._remote.put_blocks([last])
-            (booked,) = await self._unseen.about_to([rewrite(path, whole, tag)])
-            if len(whole) > 1:
-                result = await self._remote.put_object(path, whole, meta, tag)
-            else:  # who is no owner may not send blocks, but perhaps write this object
-                result = await self._remote.put_small(path, Kind.FILE, last, meta, tag)
+        content = Content(size_bytes=whole.size_bytes, object_hash=ObjectHash(whole.object_hash))
+        order = Store(path=path, kind=Kind.FILE, meta=meta, replaces=tag, content=content)
+        (booked,) = await self._unseen.about_to([self._unseen.store(order)])
+        try:  # who is no owner may not send blocks, but perhaps write an object of one
+            stored = await write_one(self._remote, order, InMemory(whole, {len(whole) - 1: last}))
         except ForbiddenError as refused:
             raise ForbiddenError(
                 f"{shown(path)} was cut on the server, and has the hash of what it was before. This token may not give "
                 f"it its own (403): sync it once with a token of its owner, or have the file uploaded again"
             ) from refused
-        if isinstance(result, MissingBlocks):
-            raise CorruptionError(f"{shown(path)} was cut on the server, which no longer has all of its other blocks")
-        self._unseen.done(booked, result.foreign)
+        except LocalChangedError:
+            raise CorruptionError(
+                f"{shown(path)} was cut on the server, which no longer has all of its other blocks"
+            ) from None
+        self._unseen.done(booked, stored.foreign)

@@ -33,6 +33,10 @@ TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_receive
 """Counters of a client that the summary shows."""
 
 
+def no_step(name: str) -> None:
+    """A fault point outside of tests."""
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Something that was to be synced and is not, in this cycle.
 

@@ -107,6 +107,46 @@ def _cut(actions: Sequence[Action], together: Together, shares: Sequence[int] = 
     return found
 
 
+async def run_waves(
+    actions: Iterable[Action],
+    kind_of: Callable[[Nid], Kind | None],
+    perform: Callable[[Sequence[Action]], Awaitable[None]],
+) -> None:
+    """Perform all actions in waves that keep the rules above.
+
+    Args:
+        actions: One side's, as planned.
+        kind_of: What a node is.
+        perform: Does actions that do not need each other. What concerns one of them it deals with itself; what it
+            raises ends the run.
+    """
+    for batch in batches(actions, kind_of):
+        for wave in waves(batch):
+            await perform(wave)
+
+
+def waves(batch: Sequence[Action]) -> Iterator[list[Action]]:
+    """Cut a run into lists of actions that do not need each other.
+
+    Directories, and what they need, come first, level by level: a wave ends with its slowest action, so files are not
+    spread over the levels.
+    """
+    needs = dependencies(batch)
+    first = {at for at, action in enumerate(batch) if isinstance(action, Mkdir)}
+    for at in range(len(batch) - 1, -1, -1):
+        if at in first:
+            first.update(needs[at])
+    for chosen in (sorted(first), [at for at in range(len(batch)) if at not in first]):
+        rank: dict[int, int] = {}
+        found: list[list[Action]] = []
+        for at in chosen:
+            rank[at] = max((rank[need] + 1 for need in needs[at] if need in rank), default=0)
+            if rank[at] == len(found):
+                found.append([])
+            found[rank[at]].append(batch[at])
+        yield from found
+
+
 async def _run_together(batch: Sequence[Action], perform: Perform, workers: int, together: Together) -> None:
     folders, files, rest = portions(batch, together)
     # A directory that is made the plain way would be needed by others of these: then all is done the plain way.
@@ -155,6 +195,8 @@ def dependencies(batch: Sequence[Action]) -> list[list[int]]:
             nids.append(action.parent)
         if isinstance(action, Update) and action.after is not None:
             nids.append(action.after)
+        if isinstance(action, Trash) and action.absorbed_by is not None:
+            nids.append(action.absorbed_by)
         needs.append([made_by[nid] for nid in nids if nid in made_by])
         if isinstance(action, Trash):
             freed[action.path] = position

@@ -20,14 +20,14 @@ from typing import Protocol
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId, ObjectHash
-from syncer.core.model import Ages, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Ages, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
-from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import KnownList, RemoteInfo
+from syncer.ports.remote import KnownList, RemoteInfo, Writes
 
 Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
@@ -141,72 +141,6 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     lan_key_gone: bool = False
 
 
-class PutResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A write that is done.
-
-    Attributes:
-        tag: The version that is now current, as our own write made it.
-        foreign: Versions of others that it replaced unseen; empty on a server with atomic conditions.
-        lacking: What the object had and has no more, as a sentence; None if nothing.
-    """
-
-    tag: RemoteTag
-    foreign: tuple[ForeignVersion, ...] = ()
-    lacking: str | None = None
-
-
-class MissingBlocks(msgspec.Struct, frozen=True, kw_only=True):
-    """The server lacks blocks of a block list: nothing was written. Send them with `put_blocks`, then put again.
-
-    Attributes:
-        ids: Distinct, in the order of the block list. May contain `ZERO_BLOCK` (its data are b"").
-    """
-
-    ids: tuple[BlockId, ...]
-
-
-class KnownBase(msgspec.Struct, frozen=True, kw_only=True):
-    """What a writer knows that spares sending a whole block list. Wrong knowledge costs traffic, and does no harm.
-
-    Attributes:
-        blocks: The block list of the version that is replaced.
-        object_hash: Of the new content, which the writer has computed already.
-    """
-
-    blocks: BlockList
-    object_hash: ObjectHash
-
-
-class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several renames.
-
-    Attributes:
-        source: Where the object is.
-        target: Its new name, which must be free.
-        expect: The version that is moved.
-    """
-
-    source: RelPath
-    target: RelPath
-    expect: RemoteTag
-
-
-class PutOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several objects to be made: see `CloudClient.put_small`.
-
-    Attributes:
-        path: Where; nothing may be there.
-        kind: What.
-        data: See `put_small`.
-        meta: Mode and mtime, stored with it.
-    """
-
-    path: RelPath
-    kind: Kind
-    data: bytes
-    meta: Meta
-
-
 class KeySign(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at a container told of the share's key.
 
@@ -219,7 +153,7 @@ class KeySign(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
 
 
-class CloudClient(Protocol):
+class CloudClient(Writes, Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
     Common errors of all methods (syncer.errors): RemoteUnavailableError (13; its subclass `http.BadReplyError` when the
@@ -357,129 +291,10 @@ class CloudClient(Protocol):
         """
         ...
 
-    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
-        """Store blocks on the server, in one request (keep it to a few MiB), and verify the ids it answers.
-
-        Args:
-            blocks: At most block_size bytes each, canonical or not; b"" stores the zero block. At least one.
-
-        Returns:
-            Their ids, in order. Not referenced by any object yet.
-        """
-        ...
-
-    async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
-    ) -> PutResult | MissingBlocks:
-        """Create or replace a file by its block list. See `upload.upload_file` for the whole dance.
-
-        Args:
-            path: Where.
-            blocks: The new content; its block size is the container's.
-            meta: Mode and mtime, stored with it.
-            expect: The version that it replaces; None: there must be no object of that name.
-            base: What is known of the replaced version, to save traffic.
-
-        Raises:
-            ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
-        """
-        ...
-
-    async def put_small(
-        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
-    ) -> PutResult:
-        """Create or replace an object by one plain request.
-
-        Args:
-            path: Where.
-            kind: FILE: `data` is the whole content, at most one block. DIRECTORY: b"". SYMLINK: the target.
-            data: See kind.
-            meta: As for put_object.
-            expect: As for put_object.
-
-        Raises:
-            ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
-        """
-        ...
-
-    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
-        """Make many small objects that have nothing to do with each other, each as `put_small` does.
-
-        Keep it to 1024 objects and 8 MiB: where the server can, they are one request.
-
-        Returns:
-            What became of each, in the order of `orders`; an error is what `put_small` would have raised.
-        """
-        ...
-
-    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
-        """Rename one object without transferring content; its uuid stays, its version is new.
-
-        A directory moves alone: what lies below it is other objects, to be moved one by one.
-
-        Raises:
-            ConflictOnRemoteError: The source is not `expect`, or the target is taken. Nothing was moved.
-        """
-        ...
-
-    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
-        """Rename many objects that have nothing to do with each other, each as `move` does, in any order.
-
-        Returns:
-            Their new versions, in the order of `orders`.
-
-        Raises:
-            ConflictOnRemoteError: One of them could not be moved. Others may have been.
-        """
-        ...
-
-    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
-        """Rename an object and all below it, in one go, without transferring content. Uuids stay, versions are new.
-
-        Only of as many objects as `Capabilities.moves_trees` says.
-
-        Args:
-            source: The root of the subtree.
-            target: Its new name; nothing may be there, or below it.
-            guard: What the subtree holds.
-
-        Raises:
-            ConflictOnRemoteError: It holds something else, the target is taken, or whether it was done could not be
-                found out. In the last case, look at everything.
-        """
-        ...
-
-    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
-        """Delete one object. Already gone is fine.
-
-        Raises:
-            ConflictOnRemoteError: The current object is not `expect`. It is still there.
-        """
-        ...
-
-    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
-        """Set metadata, content untouched; None fields stay.
-
-        Raises:
-            ConflictOnRemoteError: The current object is not `expect`. Nothing was written.
-        """
-        ...
-
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
         """What a write replaced unseen that was booked and of which no more was heard; see `overwrites.unseen`.
 
         Empty also if it was never done, and on a server with atomic conditions.
-        """
-        ...
-
-    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
-        """Give a version a name of its own, with its metadata; the time it was made is its mtime if it has none.
-
-        It may be there already, by an earlier try or by somebody else who found it.
-
-        Raises:
-            ConflictOnRemoteError: The version is no longer readable.
-            PreconditionFailedError: Something else has that name.
         """
         ...
 

@@ -6,7 +6,7 @@ One `MemoryContainer` is shared by any number of `MemoryClient`s, as a server is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,39 +23,46 @@ from syncer.core.partial.affected import UnscopableError
 from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
-from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
+from syncer.core.subtrees import SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
-from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
+from syncer.errors import ONE_NODE, ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import KnownList, RemoteInfo
+from syncer.ports.remote import (
+    Delete,
+    Done,
+    KnownList,
+    Move,
+    MoveTree,
+    Order,
+    Reader,
+    RemoteInfo,
+    SetMeta,
+    Store,
+    Stored,
+)
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
     Changes,
     Counters,
     Deliver,
-    KnownBase,
     Listing,
-    MissingBlocks,
-    MoveOrder,
-    PutOrder,
-    PutResult,
     RefusedName,
 )
-from syncer.remote.parallel import each_alone, outcomes
+from syncer.remote.parallel import for_each, outcomes
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.polling import poll
 from syncer.remote.serials import SERIALS, Cursor, cursor_of
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
-"""Called with the method's name and its path (b"" for the container's). May wait, change the container, or raise."""
+"""Called with what is done, a method's or an order's name, and its path (b"" for the container's). May wait, change the
+container, or raise."""
 
 _NOTHING: Final = RelPath(b"")
+_AT_ONCE: Final = 16
 
-_MUTATING: Final = frozenset(
-    {"create_container", "put_blocks", "put_object", "put_small", "move", "move_subtree", "delete", "set_meta"}
-)
+_MUTATING: Final = frozenset({"create_container", "send", "store", "move", "move_tree", "delete", "set_meta"})
 
 
 async def no_hook(operation: str, path: RelPath) -> None:
@@ -208,6 +215,7 @@ class MemoryClient:
         self.ages: Ages = SERIALS
         self.before = before
         self.after = after
+        self._sending = trio.Lock()
 
     async def container_info(self) -> RemoteInfo:
         """See CloudClient."""
@@ -393,109 +401,131 @@ class MemoryClient:
             data = await self.read_block(path, tag, blocks, index)
             await deliver(index, blocks[index], data)
 
-    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
-        """See CloudClient."""
-        assert blocks
-        assert all(len(block) <= self.container.block_size for block in blocks)
-        await self._enter("put_blocks")
+    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
+        """See Writes."""
+
+        async def one(at: int) -> None:
+            outcome: Stored | Exception
+            try:
+                outcome = await self._carry_out(orders[at], reader)
+            except ONE_NODE as error:
+                outcome = error
+            await done(at, outcome)
+
+        await for_each(iter(range(len(orders))), one, max(1, min(_AT_ONCE, len(orders))))
+
+    async def _carry_out(self, order: Order, reader: Reader) -> Stored:
+        match order:
+            case Store():
+                return await self._store(order, reader)
+            case Move():
+                return await self._move(order)
+            case MoveTree():
+                return await self._move_tree(order)
+            case Delete():
+                return await self._delete(order)
+            case SetMeta():
+                return await self._set_meta(order)
+
+    async def _store(self, order: Store, reader: Reader) -> Stored:
+        if isinstance(order.source, ForeignVersion):
+            raise ConflictOnRemoteError(order.source.path, order.path.decode(errors="replace"), "no versions of others")
+        if order.kind is Kind.FILE and (order.size_bytes > self.container.block_size or order.sent):
+            return await self._store_large(order, reader)
+        data: bytes | Exception = order.target or b""
+        if order.kind is Kind.FILE:
+            (data,) = await reader.contents([order])
+        if isinstance(data, Exception):
+            raise data
+        await self._enter("store", order.path)
+        self._require(order.path, order.replaces)
+        self.counters.bytes_sent += len(data)
+        if order.kind is Kind.FILE and data:
+            self.counters.blocks_sent += 1
+        return await self._put("store", order.path, order.kind, self.container.store_all(data), order.meta)
+
+    async def _store_large(self, order: Store, reader: Reader) -> Stored:
+        blocks = await reader.block_list(order)
+        while True:
+            await self._enter("store", order.path)
+            self._require(order.path, order.replaces)
+            missing = self._missing(blocks)
+            if not missing:
+                return await self._put("store", order.path, Kind.FILE, blocks, order.meta)
+            async with self._sending:  # what two files share is sent by one of them
+                places = {name: index for index, name in reversed(list(enumerate(blocks))) if name in missing}
+                wanted = [places[name] for name in self._missing(blocks)]
+                if wanted:
+                    await self._send([await reader.block(order, blocks, index) for index in sorted(wanted)])
+
+    def _missing(self, blocks: Iterable[BlockId]) -> set[BlockId]:
+        return {name for name in blocks if name != ZERO_BLOCK and name not in self.container.data}
+
+    async def send(self, blocks: Mapping[BlockId, bytes]) -> None:
+        """See Writes."""
+        missing = self._missing(blocks)
+        if missing:
+            await self._send([data for name, data in blocks.items() if name in missing])
+
+    async def _send(self, blocks: Sequence[bytes]) -> None:
+        await self._enter("send")
         self._info()
         self.counters.blocks_sent += len(blocks)
         self.counters.bytes_sent += sum(len(block) for block in blocks)
-        ids = [self.container.store(block) for block in blocks]
-        await self.after("put_blocks", _NOTHING)
-        return ids
+        for block in blocks:
+            self.container.store(block)
+        await self.after("send", _NOTHING)
 
-    async def put_object(
-        self,
-        path: RelPath,
-        blocks: BlockList,
-        meta: Meta,
-        expect: RemoteTag | None,
-        base: KnownBase | None = None,  # noqa: ARG002 - nothing travels here
-    ) -> PutResult | MissingBlocks:
-        """See CloudClient."""
-        await self._enter("put_object", path)
-        self._require(path, expect)
-        missing = tuple(
-            name for name in dict.fromkeys(blocks) if name != ZERO_BLOCK and name not in self.container.data
-        )
-        if missing:
-            return MissingBlocks(ids=missing)
-        return await self._put("put_object", path, Kind.FILE, blocks, meta)
+    async def commit(self) -> None:
+        """See Writes: all is there at once."""
 
-    async def put_small(
-        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
-    ) -> PutResult:
-        """See CloudClient."""
-        assert len(data) <= self.container.block_size
-        await self._enter("put_small", path)
-        self._require(path, expect)
-        self.counters.bytes_sent += len(data)
-        if kind is Kind.FILE and data:
-            self.counters.blocks_sent += 1
-        return await self._put("put_small", path, kind, self.container.store_all(data), meta)
+    async def _move(self, order: Move) -> Stored:
+        await self._enter("move", order.source, target=order.target)
+        self._require(order.source, order.expect)
+        self._require(order.target, None)
+        old = self.container.remove(order.source)
+        made = self.container.put(order.target, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid)
+        await self.after("move", order.source)
+        return Stored(tag=made.tag)
 
-    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
-        """See CloudClient."""
-        return await each_alone(orders, self.put_small)
-
-    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
-        """See CloudClient."""
-        await self._enter("move", source, target=target)
-        self._require(source, expect)
-        self._require(target, None)
-        moved = self.container.remove(source)
-        made = self.container.put(target, kind=moved.kind, blocks=moved.blocks, meta=moved.meta, uuid=moved.uuid)
-        await self.after("move", source)
-        return PutResult(tag=made.tag)
-
-    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
-        """See CloudClient."""
-        return [await self.move(order.source, order.target, order.expect) for order in orders]
-
-    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
-        """See CloudClient."""
-        await self._enter("move_subtree", source, target=target)
+    async def _move_tree(self, order: MoveTree) -> Stored:
+        source, target = order.source, order.target
+        await self._enter("move_tree", source, target=target)
         self._info()
         box = self.container
         below = [path for path in sorted(box.objects) if path == source or path.startswith(source + b"/")]
         taken = [path for path in box.objects if path == target or path.startswith(target + b"/")]
         found = guard_of((path[len(source) :], box.objects[path].version) for path in below)
-        if found != guard or taken or source not in box.objects:
+        if found != order.guard or taken or source not in box.objects:
             raise ConflictOnRemoteError(source, "the folder as it was seen", "another one, or a taken name")
-        move = SubtreeMove(source=source.decode(), target=target.decode(), first=box.last_version + 1, guard=guard)
+        move = SubtreeMove(source=source.decode(), target=target.decode(), first=box.last_version + 1, guard=found)
         for rank, path in enumerate(below):
             old = box.remove(path)
             new = RelPath(target + path[len(source) :])
             made = box.put(new, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid)
             assert made.version == version_of(move.first, rank)
         box.moves.append(move)
-        await self.after("move_subtree", source)
-        return move
+        await self.after("move_tree", source)
+        return Stored(moved=move)
 
-    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
-        """See CloudClient."""
-        await self._enter("delete", path)
+    async def _delete(self, order: Delete) -> Stored:
+        await self._enter("delete", order.path)
         self._info()
-        if path in self.container.objects:
-            self._require(path, expect)
-            self.container.remove(path)
-        await self.after("delete", path)
+        if order.path in self.container.objects:
+            self._require(order.path, order.expect)
+            self.container.remove(order.path)
+        await self.after("delete", order.path)
+        return Stored()
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
-        """See CloudClient."""
-        await self._enter("set_meta", path)
-        self._require(path, expect)
-        found = self.container.objects[path]
-        return await self._put("set_meta", path, found.kind, found.blocks, found.meta.overlaid(meta))
+    async def _set_meta(self, order: SetMeta) -> Stored:
+        await self._enter("set_meta", order.path)
+        self._require(order.path, order.expect)
+        found = self.container.objects[order.path]
+        return await self._put("set_meta", order.path, found.kind, found.blocks, found.meta.overlaid(order.meta))
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:  # noqa: ARG002 - see CloudClient
         """See CloudClient: conditions are atomic here."""
         return []
-
-    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
-        """See CloudClient: there is never one."""
-        raise ConflictOnRemoteError(version.path, target.decode(errors="replace"), "no versions of others")
 
     async def close(self) -> None:
         """See CloudClient."""
@@ -513,11 +543,11 @@ class MemoryClient:
         await trio.lowlevel.checkpoint()
         await self.before(operation, path)
 
-    async def _put(self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta) -> PutResult:
+    async def _put(self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta) -> Stored:
         """The effect of a write, then its hook."""
         made = self.container.put(path, kind=kind, blocks=blocks, meta=meta)
         await self.after(operation, path)
-        return PutResult(tag=made.tag)
+        return Stored(tag=made.tag)
 
     def _info(self) -> RemoteInfo:
         if not self.container.exists:

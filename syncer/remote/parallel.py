@@ -8,9 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError, UnsafeNameError
-from syncer.remote.client import PutOrder, PutResult
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -39,31 +37,6 @@ async def for_each(jobs: Iterator[T], work: Callable[[T], Awaitable[None]], work
                 nursery.start_soon(worker)
     except BaseExceptionGroup as group:
         raise first_error(group) from group
-
-
-async def each_alone(
-    orders: Sequence[PutOrder],
-    put: Callable[[RelPath, Kind, bytes, Meta, None], Awaitable[PutResult]],
-    workers: int = 1,
-) -> list[PutResult | SyncerError]:
-    """`CloudClient.put_all` by requests of their own.
-
-    Args:
-        orders: What to make.
-        put: `CloudClient.put_small`.
-        workers: How many at once.
-    """
-    done: dict[int, PutResult | SyncerError] = {}
-
-    async def one(at: int) -> None:
-        order = orders[at]
-        try:
-            done[at] = await put(order.path, order.kind, order.data, order.meta, None)
-        except SyncerError as error:
-            done[at] = error
-
-    await for_each(iter(range(len(orders))), one, workers)
-    return [done[at] for at in range(len(orders))]
 
 
 async def outcomes(jobs: Sequence[J], work: Callable[[J], Awaitable[R]], workers: int) -> list[R | SyncerError]:

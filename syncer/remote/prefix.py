@@ -8,31 +8,26 @@ every extension works. The reserved names are the folder's own: `PREFIX/.blocksy
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from syncer.core.model import Ages, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Ages, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
-from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.core.subtrees import SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import KnownList, RemoteInfo
+from syncer.ports.remote import Done, KnownList, Move, MoveTree, Order, Reader, RemoteInfo, Store, Stored
 from syncer.remote.client import (
     Changes,
     CloudClient,
     Counters,
     Deliver,
-    KnownBase,
     Listing,
-    MissingBlocks,
-    MoveOrder,
-    PutOrder,
-    PutResult,
     RefusedName,
 )
 from syncer.remote.http.retry import RetryPolicy
@@ -91,11 +86,6 @@ class PrefixClient:
         self._names = _Names(prefix)
         self.ages: Ages = inner.ages
         self.counters: Counters = inner.counters
-
-    def _put(self, result: PutResult) -> PutResult:
-        """Versions of others that were at the same name."""
-        foreign = [(one, self._names.into(one.path)) for one in result.foreign]
-        return replace(result, foreign=tuple(replace(one, path=path) for one, path in foreign if path is not None))
 
     # --- the container
 
@@ -215,69 +205,53 @@ class PrefixClient:
 
     # --- writing
 
-    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
-        """See CloudClient."""
-        return await self._inner.put_blocks(blocks)
-
-    async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
-    ) -> PutResult | MissingBlocks:
-        """See CloudClient."""
-        done = await self._inner.put_object(self._names.out(path), blocks, meta, expect, base)
-        return done if isinstance(done, MissingBlocks) else self._put(done)
-
-    async def put_small(
-        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
-    ) -> PutResult:
-        """See CloudClient."""
-        return self._put(await self._inner.put_small(self._names.out(path), kind, data, meta, expect))
-
-    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
-        """See CloudClient."""
-        done: dict[int, PutResult | SyncerError] = {}
-        outside: dict[int, PutOrder] = {}
+    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
+        """See Writes."""
+        outside: list[Order] = []
+        places: list[int] = []
         for at, order in enumerate(orders):
             try:
-                outside[at] = replace(order, path=self._names.out(order.path))
+                outside.append(self._outside(order))
             except UnsafeNameError as error:
-                done[at] = error
-        results = await self._inner.put_all(list(outside.values()))
-        for at, result in zip(outside, results, strict=True):
-            done[at] = self._put(result) if isinstance(result, PutResult) else result
-        return [done[at] for at in range(len(orders))]
+                await done(at, error)
+            else:
+                places.append(at)
 
-    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
-        """See CloudClient."""
-        return self._put(await self._inner.move(self._names.out(source), self._names.out(target), expect))
+        async def inside(at: int, outcome: Stored | Exception) -> None:
+            await done(places[at], self._stored(outcome) if isinstance(outcome, Stored) else outcome)
 
-    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
-        """See CloudClient."""
-        outside = [
-            replace(one, source=self._names.out(one.source), target=self._names.out(one.target)) for one in orders
-        ]
-        return [self._put(done) for done in await self._inner.move_all(outside)]
+        if outside:
+            await self._inner.write(outside, reader, inside)
 
-    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
-        """See CloudClient."""
-        return self._move(await self._inner.move_subtree(self._names.out(source), self._names.out(target), guard))
+    def _outside(self, order: Order) -> Order:
+        """An order of the container."""
+        if isinstance(order, Move | MoveTree):
+            return replace(order, source=self._names.out(order.source), target=self._names.out(order.target))
+        if isinstance(order, Store) and isinstance(order.source, ForeignVersion):
+            order = replace(order, source=replace(order.source, path=self._names.out(order.source.path)))
+        return replace(order, path=self._names.out(order.path))
 
-    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
-        """See CloudClient."""
-        await self._inner.delete(self._names.out(path), expect)
+    def _stored(self, stored: Stored) -> Stored:
+        """Versions of others that were at the same name, and what moved, by the names in the folder."""
+        foreign = [(one, self._names.into(one.path)) for one in stored.foreign]
+        return replace(
+            stored,
+            foreign=tuple(replace(one, path=path) for one, path in foreign if path is not None),
+            moved=None if stored.moved is None else self._move(stored.moved),
+        )
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
-        """See CloudClient."""
-        return self._put(await self._inner.set_meta(self._names.out(path), meta, expect))
+    async def send(self, blocks: Mapping[BlockId, bytes]) -> None:
+        """See Writes."""
+        await self._inner.send(blocks)
+
+    async def commit(self) -> None:
+        """See Writes."""
+        await self._inner.commit()
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
         """See CloudClient."""
         found = await self._inner.replaced_unseen(replace(write, path=self._names.out(write.path)))
         return [replace(one, path=write.path) for one in found]
-
-    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
-        """See CloudClient."""
-        outside = replace(version, path=self._names.out(version.path))
-        await self._inner.keep_version(outside, self._names.out(target))
 
 
 def open_remote(

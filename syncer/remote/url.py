@@ -49,10 +49,6 @@ class RemoteUrl(msgspec.Struct, frozen=True, kw_only=True):
         parts = [part for part in (self.base, self.account, self.container) if part]
         return "/" + "/".join(quote_name(part) for part in parts)
 
-    def object_path(self, name: str) -> str:
-        """Request path of one object, quoted."""
-        return f"{self.container_path}/{quote_name(name)}"
-
     def object_reference(self, name: str) -> str:
         """`/container/object`, quoted, as Destination and X-Move-From take it."""
         return f"/{quote_name(self.container)}/{quote_name(name)}"

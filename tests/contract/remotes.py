@@ -24,17 +24,17 @@ from syncer.engine.fetch import fetch_version, serving
 from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
-from syncer.ports.remote import KnownList
+from syncer.ports.remote import KnownList, write_one
 from syncer.protocol.pithos import headers
-from syncer.remote.client import CloudClient, Counters, PutResult
+from syncer.remote.client import CloudClient, Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.pithos.client import PithosClient, open_pithos
-from syncer.remote.pithos.upload import upload_file
 from syncer.remote.prefix import PrefixClient
 from syncer.remote.source import RemoteSource
 from syncer.remote.url import parse_url
+from tests.contract.writing import Made, New, Shelf, made_of, make_all, store_order
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 from tests.fakes.pithos_store import Container
 
@@ -281,25 +281,21 @@ async def _made_and_closed(client: CloudClient, scenario: Coroutine[Any, Any, ob
 
 async def put_many(client: CloudClient, count: int) -> None:
     """Small files at once: `d/7` holds `7`."""
-    async with trio.open_nursery() as nursery:
-        for number in range(count):
-            nursery.start_soon(client.put_small, path(f"d/{number}"), Kind.FILE, b"%d" % number, META, None)
+    news = [New(path=path(f"d/{number}"), kind=Kind.FILE, data=b"%d" % number, meta=META) for number in range(count)]
+    for outcome in await make_all(client, news):
+        assert isinstance(outcome, Made)
 
 
 def path(text: str) -> RelPath:
     return RelPath(text.encode())
 
 
-async def store(client: CloudClient, where: str, data: bytes, replace: RemoteStat | None = None) -> PutResult:
+async def store(client: CloudClient, where: str, data: bytes, replace: RemoteStat | None = None) -> Made:
     """Upload `data` the way the engine does."""
     block_size = (await client.container_info()).grid.block_size
-    scratch = MemoryContainer(block_size=block_size)
-    blocks = scratch.store_all(data)
-
-    async def read(index: int, _block_id: bytes) -> bytes:
-        return data[index * block_size : (index + 1) * block_size]
-
-    return await upload_file(client, path(where), blocks, read, META, None if replace is None else replace.tag)
+    tag = None if replace is None else replace.tag
+    order = store_order(path(where), Kind.FILE, data, META, tag, block_size)
+    return made_of(await write_one(client, order, Shelf([data], block_size)))
 
 
 async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:

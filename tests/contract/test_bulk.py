@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
-import trio
 from msgspec.structs import replace
 
 from syncer.core.model import Kind, Meta, RelPath
-from syncer.errors import ConflictOnRemoteError, SyncerError, UnsafeNameError
-from syncer.remote.client import CloudClient, MoveOrder, PutOrder, PutResult
+from syncer.errors import ConflictOnRemoteError, UnsafeNameError
+from syncer.ports.remote import Delete, Move, Order, Stored
+from syncer.remote.client import CloudClient
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import cursor_of
 from tests.contract.remotes import (
@@ -24,6 +26,7 @@ from tests.contract.remotes import (
     run,
     run_through,
 )
+from tests.contract.writing import Made, New, Shelf, made_of, make_all, put_small, set_meta, write_list
 
 FILES = 200
 
@@ -44,12 +47,12 @@ def test_many_small_changes_at_once(remote: Remote) -> None:
         await check(client, {b"d/%d" % number: b"%d" % number for number in range(FILES)})
         stats = {stat.path: stat for stat in (await client.list_objects()).objects}
         before = client.counters.snapshot()
-        async with trio.open_nursery() as nursery:
-            for number in range(0, FILES, 2):
-                source = stats[path(f"d/{number}")]
-                nursery.start_soon(client.move, source.path, path(f"e/{number}"), source.tag)
-                victim = stats[path(f"d/{number + 1}")]
-                nursery.start_soon(client.delete, victim.path, victim.tag)
+        orders: list[Order] = []
+        for number in range(0, FILES, 2):
+            source, victim = stats[path(f"d/{number}")], stats[path(f"d/{number + 1}")]
+            orders.append(Move(source=source.path, target=path(f"e/{number}"), expect=source.tag))
+            orders.append(Delete(path=victim.path, expect=victim.tag))
+        assert all(isinstance(one, Stored) for one in await write_list(client, orders, Shelf([])))
         changed = client.counters.since(before)
         await check(client, {b"e/%d" % number: b"%d" % number for number in range(0, FILES, 2)})
         moved = {stat.path: stat.tag.uuid for stat in (await client.list_objects()).objects}
@@ -65,19 +68,9 @@ def test_each_change_has_its_own_condition(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         await put_many(client, 10)
         stats = {stat.path: stat for stat in (await client.list_objects()).objects}
-        heard: dict[int, str] = {}
-
-        async def create_again(number: int) -> None:
-            try:
-                await client.put_small(path(f"d/{number}"), Kind.FILE, b"other", META, None)
-                heard[number] = "made"
-            except ConflictOnRemoteError:
-                heard[number] = "conflict"
-
-        async with trio.open_nursery() as nursery:
-            for number in range(5, 15):
-                nursery.start_soon(create_again, number)
-        assert heard == {number: "conflict" if number < 10 else "made" for number in range(5, 15)}
+        news = [New(path=path(f"d/{at}"), kind=Kind.FILE, data=b"other", meta=META) for at in range(5, 15)]
+        refused = [isinstance(one, ConflictOnRemoteError) for one in await make_all(client, news)]
+        assert refused == [at < 10 for at in range(5, 15)]
         now = {stat.path: stat for stat in (await client.list_objects()).objects}
         assert all(now[name] == stat for name, stat in stats.items())
 
@@ -92,11 +85,11 @@ def test_a_lost_message_loses_and_doubles_no_change(serve: ServeRemote, loss: Lo
         await put_many(client, 50)
         stats = (await client.list_objects()).objects
         transport.lose(loss, place)
-        async with trio.open_nursery() as nursery:
-            for stat in stats[:25]:
-                nursery.start_soon(client.delete, stat.path, stat.tag)
-            for stat in stats[25:]:
-                nursery.start_soon(client.move, stat.path, path(f"to/{stat.path.decode()}"), stat.tag)
+        orders: list[Order] = [Delete(path=stat.path, expect=stat.tag) for stat in stats[:25]]
+        orders += [
+            Move(source=stat.path, target=path(f"to/{stat.path.decode()}"), expect=stat.tag) for stat in stats[25:]
+        ]
+        assert all(isinstance(one, Stored) for one in await write_list(client, orders, Shelf([])))
         transport.lose(loss, None)
         listing = await client.list_objects()
         assert [stat.path for stat in listing.objects] == [path(f"to/{stat.path.decode()}") for stat in stats[25:]]
@@ -106,11 +99,18 @@ def test_a_lost_message_loses_and_doubles_no_change(serve: ServeRemote, loss: Lo
     run_through(serve, LossyTransport, scenario)
 
 
-async def orders_of(client: CloudClient) -> list[MoveOrder]:
+async def move_all(client: CloudClient, orders: Sequence[Move]) -> list[Made]:
+    found = await write_list(client, orders, Shelf([]))
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return [made_of(one) for one in found if isinstance(one, Stored)]
+
+
+async def orders_of(client: CloudClient) -> list[Move]:
     stats = (await client.list_objects()).objects
     return [
-        MoveOrder(source=stat.path, target=path(f"to/{stat.path.decode()}"), expect=stat.tag)
-        for stat in reversed(stats)
+        Move(source=stat.path, target=path(f"to/{stat.path.decode()}"), expect=stat.tag) for stat in reversed(stats)
     ]
 
 
@@ -119,13 +119,13 @@ def test_a_folder_full_of_objects_moves(remote: Remote) -> None:
         await put_many(client, 50)
         orders = await orders_of(client)
         before = client.counters.snapshot()
-        results = await client.move_all(orders)
+        results = await move_all(client, orders)
         moved = {stat.path: stat.tag for stat in (await client.list_objects()).objects}
         assert {order.target: result.tag for order, result in zip(orders, results, strict=True)} == moved
         assert {tag.uuid for tag in moved.values()} == {order.expect.uuid for order in orders}
         if remote.name == "serve":
             assert client.counters.since(before).mutating_requests == 1
-        assert await client.move_all([]) == []
+        assert await move_all(client, []) == []
 
     run(remote, scenario)
 
@@ -134,11 +134,11 @@ def test_what_can_not_be_moved_stays(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         await put_many(client, 10)
         orders = await orders_of(client)
-        theirs = await client.set_meta(orders[3].source, Meta(mode=0o600, mtime_ns=5), orders[3].expect)
-        await client.put_small(orders[5].target, Kind.FILE, b"in the way", META, None)
+        theirs = await set_meta(client, orders[3].source, Meta(mode=0o600, mtime_ns=5), orders[3].expect)
+        await put_small(client, orders[5].target, Kind.FILE, b"in the way", META, None)
         for wrong in (3, 5):
             with pytest.raises(ConflictOnRemoteError):
-                await client.move_all([orders[wrong]])
+                await move_all(client, [orders[wrong]])
         now = {stat.path: stat for stat in (await client.list_objects()).objects}
         assert now[orders[3].source].tag == theirs.tag
         assert now[orders[5].source].tag == orders[5].expect
@@ -152,7 +152,7 @@ def test_a_folder_moves_once_whatever_is_lost(serve: ServeRemote, loss: Loss) ->
         await put_many(client, 30)
         orders = await orders_of(client)
         transport.lose(loss, 0)
-        results = await client.move_all(orders)
+        results = await move_all(client, orders)
         transport.lose(loss, None)
         listing = await client.list_objects()
         assert {stat.path: stat.tag for stat in listing.objects} == {
@@ -163,20 +163,20 @@ def test_a_folder_moves_once_whatever_is_lost(serve: ServeRemote, loss: Loss) ->
     run_through(serve, LossyTransport, scenario)
 
 
-def orders_to_make(count: int) -> list[PutOrder]:
-    made = [PutOrder(path=path("d"), kind=Kind.DIRECTORY, data=b"", meta=Meta(mode=0o750, special=0))]
+def orders_to_make(count: int) -> list[New]:
+    made = [New(path=path("d"), kind=Kind.DIRECTORY, data=b"", meta=Meta(mode=0o750, special=0))]
     return made + [
-        PutOrder(path=path(f"d/{number}"), kind=Kind.FILE, data=b"%d" % number * (number % 3), meta=META)
+        New(path=path(f"d/{number}"), kind=Kind.FILE, data=b"%d" % number * (number % 3), meta=META)
         for number in range(count)
     ]
 
 
-async def expect_made(client: CloudClient, orders: list[PutOrder], results: list[PutResult | SyncerError]) -> None:
+async def expect_made(client: CloudClient, orders: list[New], results: list[Made | Exception]) -> None:
     stats = {stat.path: await resolved(client, stat) for stat in (await client.list_objects()).objects}
     assert len(stats) == len(orders) == len(results)
     for order, result in zip(orders, results, strict=True):
         stat = stats[order.path]
-        assert isinstance(result, PutResult)
+        assert isinstance(result, Made)
         assert (stat.tag, stat.kind, stat.meta) == (result.tag, order.kind, order.meta)
         assert stat.tag.size_bytes == len(order.data)
 
@@ -185,24 +185,24 @@ def test_many_small_objects_are_made_in_one_request(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         await client.container_info()
         before, orders = client.counters.snapshot(), orders_to_make(50)
-        results = await client.put_all(orders)
+        results = await make_all(client, orders)
         if remote.name == "serve":
             assert client.counters.since(before).requests == 1
         await expect_made(client, orders, results)
-        assert await client.put_all([]) == []
+        assert await make_all(client, []) == []
 
     run(remote, scenario)
 
 
 def test_of_many_small_objects_each_has_its_own_fate(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        theirs = await client.put_small(path("d/7"), Kind.FILE, b"theirs", META, None)
+        theirs = await put_small(client, path("d/7"), Kind.FILE, b"theirs", META, None)
         orders = orders_to_make(10)
         orders[3] = replace(orders[3], path=RelPath(b".blocksync/private"))
         results = (
-            await client.put_all(orders)
+            await make_all(client, orders)
             if remote.name != "memory"
-            else await client.put_all([order for order in orders if order is not orders[3]])
+            else await make_all(client, [order for order in orders if order is not orders[3]])
         )
         told = [type(result) for result in results]
         if remote.name != "memory":
@@ -220,10 +220,10 @@ def test_objects_are_made_once_whatever_is_lost(serve: ServeRemote, loss: Loss) 
     async def scenario(client: PithosClient, transport: LossyTransport) -> None:
         orders = orders_to_make(30)
         transport.lose(loss, 0)
-        results = await client.put_all(orders)
+        results = await make_all(client, orders)
         transport.lose(loss, None)
         await expect_made(client, orders, results)
-        versions = [result.tag.version for result in results if isinstance(result, PutResult)]
+        versions = [result.tag.version for result in results if isinstance(result, Made)]
         assert max(versions) - min(versions) == len(orders) - 1
 
     run_through(serve, LossyTransport, scenario)

@@ -31,6 +31,7 @@ from tests.contract.remotes import (
     run,
     run_through,
 )
+from tests.contract.writing import put_small
 
 FILES = 200
 
@@ -61,7 +62,7 @@ def test_texts_of_many_links_come_together(remote: Remote) -> None:
         targets = {path(f"link{number}"): b"%d" % number for number in range(FILES)}
         async with trio.open_nursery() as nursery:
             for link, target in targets.items():
-                nursery.start_soon(client.put_small, link, Kind.SYMLINK, target, META, None)
+                nursery.start_soon(put_small, client, link, Kind.SYMLINK, target, META, None)
         stats = (await client.list_objects()).objects
         before = client.counters.snapshot()
         found, failures = await resolve_changed(client, stats, BaseIndex())
@@ -79,7 +80,7 @@ def test_older_versions_are_read_and_what_is_gone_is_told(remote: Remote) -> Non
     async def scenario(client: CloudClient) -> None:
         await put_many(client, 20)
         stats = (await client.list_objects()).objects
-        await client.put_small(stats[3].path, Kind.FILE, b"newer", META, stats[3].tag)
+        await put_small(client, stats[3].path, Kind.FILE, b"newer", META, stats[3].tag)
         assert (await read_all(client, stats))[stats[3].path] == stats[3].path.rpartition(b"/")[2]
         never = replace(stats[5], tag=replace(stats[5].tag, version=stats[5].tag.version + 10_000_000))
         with pytest.raises(ConflictOnRemoteError):

@@ -30,6 +30,7 @@ from tests.contract.remotes import (
     run,
     store,
 )
+from tests.contract.writing import delete, move, put_small
 from tests.kit.rows import MemoryRows
 
 FOREVER_S = 250.0  # the test ends long before, or fails
@@ -58,11 +59,11 @@ def test_changes_are_what_the_listing_would_show(remote: Remote) -> None:
         nothing = await changes_since(client, since)
         assert (nothing.objects, nothing.deleted, nothing.position) == ([], [], since)
         await store(client, "edited", b"2" * 3 * BLOCK, replace=await must_head(client, "edited"))
-        await client.move(path("moved"), path("folder/moved"), (await must_head(client, "moved")).tag)
+        await move(client, path("moved"), path("folder/moved"), (await must_head(client, "moved")).tag)
         for name in ("deleted", "made and deleted"):
-            await client.delete(path(name), (await must_head(client, name)).tag)
+            await delete(client, path(name), (await must_head(client, name)).tag)
         await store(client, "made and deleted", b"again")
-        await client.put_small(path("folder"), Kind.DIRECTORY, b"", META, None)
+        await put_small(client, path("folder"), Kind.DIRECTORY, b"", META, None)
         found, listing = await changes_since(client, since), await client.list_objects()
         changed = {path(name) for name in ("edited", "folder", "folder/moved", "made and deleted")}
         assert found.objects == [stat for stat in listing.objects if stat.path in changed]
@@ -256,8 +257,8 @@ def test_without_it_a_listing_is_held_against_what_is_known(any_remote: Remote) 
         before = await client.list_objects()
         await store(client, "edited", b"other", await must_head(client, "edited"))
         moved, gone = await must_head(client, "moved"), await must_head(client, "deleted")
-        await client.move(path("moved"), path("away"), moved.tag)
-        await client.delete(path("deleted"), gone.tag)
+        await move(client, path("moved"), path("away"), moved.tag)
+        await delete(client, path("deleted"), gone.tag)
         await store(client, "new", b"new")
         now = await client.list_objects()
         found = await client.changes(replace(cursor_of(before.position), identity="").position, known(before.objects))
@@ -347,7 +348,7 @@ def test_versions_that_the_client_knows_are_left_out(remote: Remote) -> None:
         since = await now_of(client)
         tags = [(await store(client, f"own{number}", b"own")).tag for number in range(5)]
         await store(client, "own1", b"theirs", replace=await must_head(client, "own1"))
-        await client.delete(path("own2"), tags[2])
+        await delete(client, path("own2"), tags[2])
         await store(client, "theirs", b"theirs")
         found = await client.changes(since, own=tags)
         assert found is not None

@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
-from syncer.remote.client import CloudClient, MissingBlocks, PutResult
+from syncer.ports.remote import InMemory, Store, write_one
+from syncer.remote.client import CloudClient
 from syncer.remote.http.transport import BadReplyError
+from syncer.remote.pithos.client import PithosClient
 from syncer.remote.pithos.replies import Judge
-from syncer.remote.pithos.upload import upload_file
 from tests.contract.remotes import (
     BLOCK,
     META,
@@ -35,6 +37,7 @@ from tests.contract.remotes import (
     store,
     through,
 )
+from tests.contract.writing import Made, Shelf, delete, made_of, move, put_small, set_meta, store_order
 from tests.fakes.pithos import FakePithos
 
 
@@ -75,7 +78,7 @@ def test_nul_bytes_at_the_end_count(remote: Remote) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await store(client, "file", b"B", replace=before)
         with pytest.raises(ConflictOnRemoteError):
-            await client.delete(path("file"), before.tag)
+            await delete(client, path("file"), before.tag)
         assert await fetch(client, await must_head(client, "file")) == long
 
     run(remote, scenario)
@@ -110,24 +113,40 @@ def test_only_missing_blocks_are_sent(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_put_object_names_the_missing_blocks_and_writes_nothing(remote: Remote) -> None:
+def test_what_was_sent_ahead_does_not_travel_again(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         known, unknown, other = content(1, BLOCK), content(2, BLOCK), content(3, BLOCK)
-        await client.put_blocks([known])
-        ids = [block_id(part) for part in (unknown, known, other, unknown)]
-        blocks = BlockList(block_size=BLOCK, size_bytes=4 * BLOCK, ids=b"".join(ids))
-        result = await client.put_object(path("file"), blocks, META, None)
-        assert result == MissingBlocks(ids=(ids[0], ids[2]))
-        assert await client.head(path("file")) is None
+        for _ in range(2):
+            await client.send({block_id(known): known})
+        assert client.counters.blocks_sent == 1
+        await store(client, "file", unknown + known + other + unknown)
+        assert client.counters.blocks_sent == 3
+
+    run(remote, scenario)
+
+
+@pytest.mark.parametrize("ahead", [True, False], ids=["there", "collected"])
+def test_a_small_file_that_was_sent_ahead_is_made_of_what_is_there(remote: Remote, ahead: bool) -> None:
+    async def scenario(client: CloudClient) -> None:
+        data = content(1, 99)
+        if ahead:
+            await client.send({block_id(data): data})
+        order = replace(store_order(path("file"), Kind.FILE, data, META), sent=True)
+        made = made_of(await write_one(client, order, Shelf([data])))
+        assert client.counters.blocks_sent == 1
+        assert await fetch(client, await must_head(client, "file")) == data
+        assert (await must_head(client, "file")).tag == made.tag
 
     run(remote, scenario)
 
 
 def test_blocks_are_stored_under_their_ids_in_any_form(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
+        if not isinstance(client, PithosClient):
+            return
         blocks = [content(1, BLOCK), b"", b"short", b"padded" + bytes(100), content(2, 10), bytes(BLOCK)]
-        assert await client.put_blocks(blocks) == [block_id(block) for block in blocks]
-        assert await client.put_blocks([b""]) == [ZERO_BLOCK]
+        assert await client.uploads.put_blocks(blocks) == [block_id(block) for block in blocks]
+        assert await client.uploads.put_blocks([b""]) == [ZERO_BLOCK]
 
     run(remote, scenario)
 
@@ -150,7 +169,7 @@ def test_uuid_stays_through_updates_and_moves(remote: Remote) -> None:
         first = await store(client, "a/file", data)
         second = await store(client, "a/file", data + b"!", replace=await must_head(client, "a/file"))
         before = client.counters.snapshot()
-        third = await client.move(path("a/file"), path("b/other"), second.tag)
+        third = await move(client, path("a/file"), path("b/other"), second.tag)
         assert client.counters.since(before).blocks_sent == 0
         assert first.tag.uuid == second.tag.uuid == third.tag.uuid != ""
         assert first.tag.version < second.tag.version < third.tag.version
@@ -186,11 +205,11 @@ def test_a_stale_expectation_changes_nothing(remote: Remote) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await store(client, "file", content(3, 3 * BLOCK), replace=stale)
         with pytest.raises(ConflictOnRemoteError):
-            await client.move(path("file"), path("elsewhere"), stale.tag)
+            await move(client, path("file"), path("elsewhere"), stale.tag)
         with pytest.raises(ConflictOnRemoteError):
-            await client.set_meta(path("file"), meta_of(0o600), stale.tag)
+            await set_meta(client, path("file"), meta_of(0o600), stale.tag)
         with pytest.raises(ConflictOnRemoteError):
-            await client.delete(path("file"), stale.tag)
+            await delete(client, path("file"), stale.tag)
         assert await must_head(client, "file") == current
         assert await client.head(path("elsewhere")) is None
 
@@ -201,13 +220,13 @@ def test_what_is_gone_can_not_be_changed(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         await store(client, "file", b"data")
         gone = await must_head(client, "file")
-        await client.delete(path("file"), gone.tag)
+        await delete(client, path("file"), gone.tag)
         with pytest.raises(ConflictOnRemoteError):
             await store(client, "file", b"new", replace=gone)
         with pytest.raises(ConflictOnRemoteError):
-            await client.move(path("file"), path("other"), gone.tag)
+            await move(client, path("file"), path("other"), gone.tag)
         with pytest.raises(ConflictOnRemoteError):
-            await client.set_meta(path("file"), meta_of(0o600), gone.tag)
+            await set_meta(client, path("file"), meta_of(0o600), gone.tag)
         assert (await client.list_objects()).objects == []
 
     run(remote, scenario)
@@ -216,14 +235,14 @@ def test_what_is_gone_can_not_be_changed(remote: Remote) -> None:
 def test_deleting_twice_is_fine_and_a_new_life_has_a_new_uuid(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         first = await store(client, "file", b"data")
-        await client.delete(path("file"), first.tag)
-        await client.delete(path("file"), first.tag)
+        await delete(client, path("file"), first.tag)
+        await delete(client, path("file"), first.tag)
         assert await client.head(path("file")) is None
         second = await store(client, "file", b"data")
         assert second.tag.uuid != first.tag.uuid
         assert second.foreign == ()
         with pytest.raises(ConflictOnRemoteError):
-            await client.delete(path("file"), first.tag)
+            await delete(client, path("file"), first.tag)
 
     run(remote, scenario)
 
@@ -233,7 +252,7 @@ def test_a_move_does_not_replace_its_target(remote: Remote) -> None:
         moving = await store(client, "moving", b"moving")
         await store(client, "taken", b"taken")
         with pytest.raises(ConflictOnRemoteError):
-            await client.move(path("moving"), path("taken"), moving.tag)
+            await move(client, path("moving"), path("taken"), moving.tag)
         assert await fetch(client, await must_head(client, "moving")) == b"moving"
         assert await fetch(client, await must_head(client, "taken")) == b"taken"
 
@@ -246,7 +265,7 @@ def test_metadata_change_without_content(remote: Remote) -> None:
         made = await store(client, "file", data)
         before = client.counters.snapshot()
         meta = meta_of(0o755, mtime_ns=-5, xattrs=((b"one", b"1"),))  # fewer than before
-        done = await client.set_meta(path("file"), meta, made.tag)
+        done = await set_meta(client, path("file"), meta, made.tag)
         assert client.counters.since(before).bytes_sent == 0
         stat = await must_head(client, "file")
         assert (stat.tag, stat.meta) == (done.tag, meta)
@@ -261,9 +280,9 @@ def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: R
     large = meta_of(0o755, xattrs=((b"big", None), (b"small", b"1")))
 
     async def scenario(client: CloudClient) -> None:
-        made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", large, None)
+        made = await put_small(client, path("folder"), Kind.DIRECTORY, b"", large, None)
         assert (await must_head(client, "folder")).meta == meta_of(0o755, xattrs=((b"small", b"1"),))
-        await client.set_meta(path("folder"), meta_of(0o755, xattrs=((b"big", None),)), made.tag)
+        await set_meta(client, path("folder"), meta_of(0o755, xattrs=((b"big", None),)), made.tag)
         assert (await must_head(client, "folder")).meta == meta_of(0o755, xattrs=())
 
     run(remote, scenario)
@@ -282,17 +301,17 @@ def test_metadata_survive_a_new_content(remote: Remote) -> None:
 
 def test_directories_and_symlinks_keep_their_kinds(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
-        made = await client.put_small(path("folder"), Kind.DIRECTORY, b"", meta_of(0o750), None)
-        await client.put_small(path("link"), Kind.SYMLINK, b"../target \xff", Meta(), None)
+        made = await put_small(client, path("folder"), Kind.DIRECTORY, b"", meta_of(0o750), None)
+        await put_small(client, path("link"), Kind.SYMLINK, b"../target \xff", Meta(), None)
         folder = await must_head(client, "folder")
         assert (folder.kind, folder.content, folder.target, folder.tag) == (Kind.DIRECTORY, None, None, made.tag)
         assert folder.meta == meta_of(0o750)
         link = await must_head(client, "link")
         assert (link.kind, link.content, link.target) == (Kind.SYMLINK, None, b"../target \xff")
-        moved = await client.move(path("link"), path("folder/link"), link.tag)
+        moved = await move(client, path("link"), path("folder/link"), link.tag)
         assert await must_head(client, "folder/link") == await resolved(client, await must_head(client, "folder/link"))
-        await client.delete(path("folder/link"), moved.tag)
-        await client.delete(path("folder"), made.tag)
+        await delete(client, path("folder/link"), moved.tag)
+        await delete(client, path("folder"), made.tag)
         assert (await client.list_objects()).objects == []
 
     run(remote, scenario)
@@ -303,7 +322,7 @@ def test_the_listing_is_complete_sorted_and_resolvable(remote: Remote) -> None:
         names = [f"d{index % 3}/f{index:02}" for index in range(23)] + ["d1", "Ünïcode ✓/%2F", "link", "z~!'()*+,;=:@"]
         for name in names:
             if name == "link":
-                await client.put_small(path(name), Kind.SYMLINK, b"target", Meta(), None)
+                await put_small(client, path(name), Kind.SYMLINK, b"target", Meta(), None)
             else:
                 await store(client, name, name.encode())
         listing = await client.list_objects()
@@ -319,9 +338,9 @@ def test_the_listing_is_complete_sorted_and_resolvable(remote: Remote) -> None:
 def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         made = await store(client, "file", b"data")
-        parked = await client.move(path("file"), path(".blocksync/park/7-file"), made.tag)
+        parked = await move(client, path("file"), path(".blocksync/park/7-file"), made.tag)
         assert [stat.path for stat in (await client.list_objects()).objects] == [b".blocksync/park/7-file"]
-        await client.move(path(".blocksync/park/7-file"), path("back"), parked.tag)
+        await move(client, path(".blocksync/park/7-file"), path("back"), parked.tag)
         assert [stat.path for stat in (await client.list_objects()).objects] == [b"back"]
 
     run(remote, scenario)
@@ -340,9 +359,9 @@ def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remot
         before = client.counters.snapshot()
         bad = type(where)(name)
         with pytest.raises(UnsafeNameError):
-            await client.put_small(bad, Kind.FILE, b"data", META, None)
+            await put_small(client, bad, Kind.FILE, b"data", META, None)
         with pytest.raises(UnsafeNameError):
-            await client.move(where, bad, made.tag)
+            await move(client, where, bad, made.tag)
         with pytest.raises(UnsafeNameError):
             await client.head(bad)
         assert client.counters.since(before).requests == 0
@@ -350,15 +369,15 @@ def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remot
     run(remote, scenario)
 
 
-WRITES: dict[str, Callable[[CloudClient, RemoteStat], Awaitable[PutResult | None]]] = {
+WRITES: dict[str, Callable[[CloudClient, RemoteStat], Awaitable[Made | None]]] = {
     "create small": lambda client, made: store(client, "new", b"new"),
     "create large": lambda client, made: store(client, "new", content(7, 3 * BLOCK)),
-    "create directory": lambda client, made: client.put_small(path("new"), Kind.DIRECTORY, b"", meta_of(0o700), None),
+    "create directory": lambda client, made: put_small(client, path("new"), Kind.DIRECTORY, b"", meta_of(0o700), None),
     "replace": lambda client, made: store(client, "file", content(8, 2 * BLOCK), replace=made),
     "same content again": lambda client, made: store(client, "file", content(9, 2 * BLOCK), replace=made),
-    "move": lambda client, made: client.move(path("file"), path("new"), made.tag),
-    "delete": lambda client, made: client.delete(path("file"), made.tag),
-    "metadata": lambda client, made: client.set_meta(path("file"), meta_of(0o600, mtime_ns=1), made.tag),
+    "move": lambda client, made: move(client, path("file"), path("new"), made.tag),
+    "delete": lambda client, made: delete(client, path("file"), made.tag),
+    "metadata": lambda client, made: set_meta(client, path("file"), meta_of(0o600, mtime_ns=1), made.tag),
 }
 
 
@@ -378,7 +397,7 @@ def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write:
         transport.lose(loss, place)
         result = await WRITES[write](client, made)
         sent = transport.sent
-        if isinstance(result, PutResult):
+        if isinstance(result, Made):
             where = "file" if write in {"replace", "same content again", "metadata"} else "new"
             assert (await must_head(client, where)).tag == result.tag
             assert result.foreign == ()
@@ -452,7 +471,7 @@ def test_on_our_server_each_small_write_is_one_request(remote: Remote) -> None:
         return
 
     async def scenario(client: CloudClient) -> None:
-        async def cost(write: Awaitable[PutResult | None]) -> tuple[PutResult | None, int]:
+        async def cost(write: Awaitable[Made | None]) -> tuple[Made | None, int]:
             before = client.counters.snapshot()
             result = await write
             return result, client.counters.since(before).requests
@@ -460,13 +479,13 @@ def test_on_our_server_each_small_write_is_one_request(remote: Remote) -> None:
         made, spent = await cost(store(client, "file", b"data"))
         assert made is not None
         assert spent == 1
-        changed, spent = await cost(client.set_meta(path("file"), meta_of(0o600), made.tag))
+        changed, spent = await cost(set_meta(client, path("file"), meta_of(0o600), made.tag))
         assert changed is not None
         assert spent == 1
-        moved, spent = await cost(client.move(path("file"), path("moved"), changed.tag))
+        moved, spent = await cost(move(client, path("file"), path("moved"), changed.tag))
         assert moved is not None
         assert spent == 1
-        assert (await cost(client.delete(path("moved"), moved.tag)))[1] == 1
+        assert (await cost(delete(client, path("moved"), moved.tag)))[1] == 1
         large = content(1, 3 * BLOCK)
         assert (await cost(store(client, "large", large)))[1] == 3
         assert (await cost(store(client, "copy", large)))[1] == 1
@@ -480,7 +499,7 @@ def test_the_serial_of_the_container_never_sinks(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         made = await store(client, "file", b"data")
         after_create = (await client.list_objects()).position
-        await client.delete(path("file"), made.tag)
+        await delete(client, path("file"), made.tag)
         after_delete = (await client.list_objects()).position
         is_later = client.ages.is_later
         assert not is_later(made.tag, after_create)
@@ -514,11 +533,9 @@ def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Re
         ids = b"".join(block_id(part) for part in parts)
         blocks = BlockList(block_size=BLOCK, size_bytes=BLOCK + 99, ids=ids)
 
-        async def read(index: int, _block_id: bytes) -> bytes:
-            return [parts[0], b"changed"][index]
-
+        held = InMemory(blocks, {0: parts[0], 1: b"changed"})
         with pytest.raises(LocalChangedError):
-            await upload_file(client, path("file"), blocks, read, META, None)
+            await write_one(client, Store(path=path("file"), kind=Kind.FILE, meta=META, content=held.content), held)
         assert await client.head(path("file")) is None
 
     run(remote, scenario)

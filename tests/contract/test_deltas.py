@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
+from syncer.core.model import Kind
 from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.ports.remote import KnownList
+from syncer.ports.remote import InMemory, KnownList, Store, write_one
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
-from syncer.remote.client import CloudClient, KnownBase, PutResult
+from syncer.remote.client import CloudClient
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.memory import MemoryContainer
 from syncer.remote.pithos.client import PithosClient
-from syncer.remote.pithos.upload import upload_file
 from tests.contract.remotes import (
     BLOCK,
     META,
@@ -38,6 +38,7 @@ from tests.contract.remotes import (
     run,
     run_through,
 )
+from tests.contract.writing import Made, Shelf, made_of, store_order
 
 BLOCKS = 300
 
@@ -60,17 +61,10 @@ def list_of(data: bytes) -> BlockList:
     return MemoryContainer(block_size=BLOCK).store_all(bytes(data))
 
 
-async def upload(
-    client: CloudClient, data: bytes, before: bytes | None = None, base: BlockList | None = None
-) -> PutResult:
-    blocks = list_of(data)
-
-    async def read(index: int, _block_id: bytes) -> bytes:
-        return bytes(data[index * BLOCK : (index + 1) * BLOCK])
-
+async def upload(client: CloudClient, data: bytes, before: bytes | None = None, base: BlockList | None = None) -> Made:
     expect = None if before is None else (await must_head(client, "big")).tag
-    known = None if base is None else KnownBase(blocks=base, object_hash=blocks.object_hash)
-    return await upload_file(client, path("big"), blocks, read, META, expect, known)
+    order = store_order(path("big"), Kind.FILE, bytes(data), META, expect)
+    return made_of(await write_one(client, order, Shelf([bytes(data)], known=base)))
 
 
 def changed(data: bytearray) -> bytearray:
@@ -132,10 +126,10 @@ def test_somebody_elses_version_is_not_spliced(remote: Remote) -> None:
         other = old[:]
         other[:5] = b"other"
         theirs = (await upload(client, other, old)).tag
-        new = list_of(changed(old))
-        known = KnownBase(blocks=list_of(old), object_hash=new.object_hash)
+        new = bytes(changed(old))
+        order = store_order(path("big"), Kind.FILE, new, META, first)
         with pytest.raises(ConflictOnRemoteError):
-            await client.put_object(path("big"), new, META, first, known)
+            await write_one(client, order, Shelf([new], known=list_of(old)))
         assert (await must_head(client, "big")).tag == theirs
 
     run(remote, scenario)
@@ -210,7 +204,7 @@ class Liar(Protocol):
     lies: int
 
 
-async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[PutResult, KnownList]:
+async def sent_and_asked_for(client: PithosClient, liar: Liar) -> tuple[Made, KnownList]:
     """Send two versions and ask for the difference: one lie is found, and the right list comes of it."""
     old, old_tag = original(), (await upload(client, original())).tag
     done = await upload(client, changed(old), old, list_of(old))
@@ -278,11 +272,12 @@ def test_a_sparse_file_costs_its_blocks_and_not_its_size(serve: ServeRemote) -> 
     ids = b"".join(known.get(index, ZERO_BLOCK) for index in range(count))
     blocks = BlockList(block_size=BLOCK, size_bytes=count * BLOCK, ids=ids)
 
-    async def read(index: int, _block_id: bytes) -> bytes:
-        return filled[index]
-
     async def scenario(client: CloudClient) -> None:
-        done = await upload_file(client, path("sparse"), blocks, read, META, None)
+        held = InMemory(blocks, filled)
+        done = await write_one(
+            client, Store(path=path("sparse"), kind=Kind.FILE, meta=META, content=held.content), held
+        )
+        assert done.tag is not None
         assert client.counters.blocks_sent == len(filled)
         assert client.counters.bytes_sent < (len(filled) + 1) * BLOCK
         before = client.counters.snapshot()

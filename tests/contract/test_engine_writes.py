@@ -34,7 +34,7 @@ from tests.unit.syncer.local.folders import new_place, noise
 ROUNDS: Final = effort.count("versions of a share")
 DEATHS: Final = effort.count("servers that go away")
 NEVER: Final = 1 << 30
-WRITES: Final = frozenset({"put_small", "put_object", "move", "delete", "set_meta"})
+WRITES: Final = frozenset({"store", "move", "delete", "set_meta"})
 
 
 @pytest.fixture(params=["memory", "fake", "serve"])

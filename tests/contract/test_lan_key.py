@@ -25,6 +25,7 @@ from tests.contract.remotes import (
     path,
     run,
 )
+from tests.contract.writing import delete, put_small
 from tests.kit.rows import MemoryRows
 
 DAY = 24 * 3600
@@ -119,7 +120,7 @@ def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(remote
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
         await attend(two, client)
-        await client.put_small(path("file"), Kind.FILE, b"1", META, None)
+        await put_small(client, path("file"), Kind.FILE, b"1", META, None)
         listing = await client.list_objects()
         old = one.keys()
         await one.keeper.rotate(client)
@@ -161,7 +162,7 @@ def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Rem
         await attend(two, client)
         stat = await client.head(NAME)
         assert stat is not None
-        await client.delete(NAME, stat.tag)
+        await delete(client, NAME, stat.tag)
         for device in (one, two):
             await attend(device, client)
             assert device.keys() == []
@@ -186,7 +187,7 @@ def test_a_key_that_was_put_back_turns_the_lan_off(remote: Remote, tmp_path: Pat
         await one.keeper.rotate(client)
         stat = await client.head(NAME)
         assert stat is not None
-        await client.put_small(NAME, Kind.FILE, first, META, stat.tag)
+        await put_small(client, NAME, Kind.FILE, first, META, stat.tag)
         await attend(one, client)
         assert one.keys() == []
         assert "older" in one.off
@@ -203,7 +204,7 @@ def test_what_is_no_key_turns_the_lan_off_and_is_not_overwritten_in_passing(
 ) -> None:
     async def scenario(client: CloudClient) -> None:
         one = Device(tmp_path)
-        await client.put_small(NAME, Kind.FILE, raw, META, None)
+        await put_small(client, NAME, Kind.FILE, raw, META, None)
         await attend(one, client)
         assert one.keys() == []
         assert one.off
@@ -226,7 +227,7 @@ def test_no_other_private_name_may_be_used(remote: Remote) -> None:
             return  # it takes any name; its users are tests
         for name in (".blocksync/lan-key2", ".blocksync/lan-key/x", ".blocksync/root"):
             with pytest.raises(UnsafeNameError):
-                await client.put_small(path(name), Kind.FILE, b"x", META, None)
+                await put_small(client, path(name), Kind.FILE, b"x", META, None)
 
     run(remote, scenario)
 
@@ -248,7 +249,7 @@ class Refusing(MemoryClient):
 def test_a_token_that_may_only_read_makes_no_key_and_asks_once_a_day(tmp_path: Path) -> None:
     async def main() -> None:
         container, one = MemoryContainer(), Device(tmp_path)
-        client = Refusing(container, "put_small")
+        client = Refusing(container, "store")
         await attend(one, client)
         assert one.keys() == []
         assert one.off
@@ -270,7 +271,7 @@ def test_a_token_that_may_only_read_goes_on_with_a_key_that_is_due(tmp_path: Pat
     async def main() -> None:
         container, one, two = MemoryContainer(), Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(two, MemoryClient(container))
-        client = Refusing(container, "put_small")
+        client = Refusing(container, "store")
         await attend(one, client)
         one.now_s += 31 * DAY
         await one.keeper.attend(client, KeySign())
@@ -302,7 +303,7 @@ def test_somebody_who_rotates_at_the_same_moment_is_believed(tmp_path: Path) -> 
         await attend(two, MemoryClient(container))
 
         async def between(operation: str, where: RelPath) -> None:
-            if operation == "put_small" and two.keeper.kept().highest == 1:
+            if operation == "store" and two.keeper.kept().highest == 1:
                 await two.keeper.rotate(MemoryClient(container))
 
         await one.keeper.rotate(MemoryClient(container, before=between))
@@ -380,7 +381,7 @@ def test_a_passphrase_that_is_set_while_a_cycle_looks_at_the_key_stays(cheap: No
         container, one = MemoryContainer(), Device(tmp_path, "one")
 
         async def between(operation: str, where: RelPath) -> None:
-            if operation == "put_small" and where == NAME:
+            if operation == "store" and where == NAME:
                 one.keeper.use_passphrase("correct horse", "anna", "docs", "")
 
         await attend(one, MemoryClient(container, before=between))
@@ -407,7 +408,7 @@ def test_who_forgets_a_passphrase_takes_the_servers_key_again_but_no_older_one(c
         one.keeper.use_passphrase("correct horse", "anna", "docs", "")
         stat = await client.head(NAME)
         assert stat is not None
-        await client.put_small(NAME, Kind.FILE, first, META, stat.tag)
+        await put_small(client, NAME, Kind.FILE, first, META, stat.tag)
         one.keeper.forget_passphrase()
         await attend(one, client)
         assert "older" in one.off

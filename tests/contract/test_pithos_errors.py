@@ -69,7 +69,7 @@ def test_a_token_that_is_refused_before_a_large_body_is_read_is_no_lost_reply() 
             server.token = "another"
             server.unread = 1 << 20
             with pytest.raises(AuthError, match="401"):
-                await client.put_blocks([content(1, 4 << 20)])
+                await client.uploads.put_blocks([content(1, 4 << 20)])
             await client.close()
 
         token = server.token

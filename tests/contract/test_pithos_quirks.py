@@ -13,10 +13,8 @@ from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
     RemoteUnavailableError,
-    SyncerError,
 )
 from syncer.protocol.pithos.headers import encode_meta
-from syncer.remote.client import PutOrder, PutResult
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
@@ -34,6 +32,7 @@ from tests.contract.remotes import (
     store,
     write,
 )
+from tests.contract.writing import Made, New, delete, make_all, move, put_small, set_meta
 from tests.fakes.pithos import Fault, FaultKind
 
 
@@ -50,7 +49,7 @@ def test_an_update_that_slipped_in_is_reported_and_readable(synnefo: FakeRemote,
         await store(client, "file", b"base")
         base = await must_head(client, "file")
         if len(mine) > BLOCK:
-            await client.put_blocks([mine[at : at + BLOCK] for at in range(0, len(mine), BLOCK)])
+            await client.uploads.put_blocks([mine[at : at + BLOCK] for at in range(0, len(mine), BLOCK)])
         synnefo.server.store.between = lambda name: write(synnefo, name, b"theirs")
         done = await store(client, "file", mine, replace=base)
         (foreign,) = done.foreign
@@ -73,15 +72,13 @@ def test_a_create_that_slipped_in_is_reported(synnefo: FakeRemote) -> None:
     play(synnefo, scenario)
 
 
-def small_files(count: int) -> list[PutOrder]:
-    return [
-        PutOrder(path=path(f"d/{number:03}"), kind=Kind.FILE, data=b"%d" % number, meta=META) for number in range(count)
-    ]
+def small_files(count: int) -> list[New]:
+    return [New(path=path(f"d/{number:03}"), kind=Kind.FILE, data=b"%d" % number, meta=META) for number in range(count)]
 
 
-async def expect_made(client: PithosClient, orders: list[PutOrder], results: list[PutResult | SyncerError]) -> None:
+async def expect_made(client: PithosClient, orders: list[New], results: list[Made | Exception]) -> None:
     for order, result in zip(orders, results, strict=True):
-        assert isinstance(result, PutResult)
+        assert isinstance(result, Made)
         assert result.tag == (await must_head(client, order.path.decode())).tag
 
 
@@ -90,7 +87,7 @@ def test_most_of_many_small_files_take_one_request_each(synnefo: FakeRemote) -> 
         orders = small_files(300)
         await client.container_info()
         before = client.counters.snapshot()
-        results = await client.put_all(orders)
+        results = await make_all(client, orders)
         assert client.counters.since(before).requests < 300 + 20  # the first ones can't know who else writes; a listing
         assert client.counters.since(before).blocks_sent == 300
         await expect_made(client, orders, results)
@@ -110,9 +107,9 @@ def test_of_many_creates_one_that_slipped_in_is_reported(synnefo: FakeRemote, vi
             synnefo.server.store.between = between  # it is called once
 
         synnefo.server.store.between = between
-        results = await client.put_all(orders)
+        results = await make_all(client, orders)
         await expect_made(client, orders, results)
-        foreign = [each.path for result in results if isinstance(result, PutResult) for each in result.foreign]
+        foreign = [each.path for result in results if isinstance(result, Made) for each in result.foreign]
         assert foreign == [order.path for order in orders[-victims:]]
 
     play(synnefo, scenario)
@@ -125,7 +122,7 @@ def test_many_creates_are_made_once_whatever_is_lost(synnefo: FakeRemote, kind: 
         orders = small_files(50)
         await client.container_info()
         synnefo.server.inject(Fault(kind, containing=target, times=5))
-        results = await client.put_all(orders)
+        results = await make_all(client, orders)
         synnefo.server.clear_faults()
         await expect_made(client, orders, results)
         assert all(len(versions) == 1 for versions in box(synnefo).history.values())
@@ -138,7 +135,7 @@ def test_many_creates_among_names_of_others(synnefo: FakeRemote) -> None:
         orders = small_files(40)
         for number in range(1000):
             write(synnefo, f"d/{number % 10:03}-{number}", b"")
-        results = await client.put_all(orders)
+        results = await make_all(client, orders)
         await expect_made(client, orders, results)
 
     play(synnefo, scenario)
@@ -158,7 +155,7 @@ def test_a_change_between_check_and_delete_is_put_back(synnefo: FakeRemote) -> N
         made = await store(client, "file", b"base")
         synnefo.server.store.between = lambda name: write(synnefo, name, b"theirs")
         with pytest.raises(ConflictOnRemoteError):
-            await client.delete(path("file"), made.tag)
+            await delete(client, path("file"), made.tag)
         assert await fetch(client, await must_head(client, "file")) == b"theirs"
         assert list(box(synnefo).live()) == ["file"]
 
@@ -172,7 +169,7 @@ def test_appended_nuls_between_check_and_delete_are_put_back(synnefo: FakeRemote
         made = await store(client, "file", b"base")
         synnefo.server.store.between = lambda name: write(synnefo, name, b"base" + bytes(9))
         with pytest.raises(ConflictOnRemoteError):
-            await client.delete(path("file"), made.tag)
+            await delete(client, path("file"), made.tag)
         assert await fetch(client, await must_head(client, "file")) == b"base" + bytes(9)
 
     play(synnefo, scenario)
@@ -188,7 +185,7 @@ def test_what_can_not_go_back_to_its_name_goes_beside_it(synnefo: FakeRemote) ->
 
         synnefo.server.store.between = intrude
         with pytest.raises(ConflictOnRemoteError):
-            await client.delete(path("file"), made.tag)
+            await delete(client, path("file"), made.tag)
         (name,) = box(synnefo).live()
         assert name.startswith("file (recovered ")
         assert await fetch(client, await must_head(client, name)) == b"theirs"
@@ -200,7 +197,7 @@ def test_a_target_that_appeared_during_a_move_is_reported(synnefo: FakeRemote) -
     async def scenario(client: PithosClient) -> None:
         made = await store(client, "file", b"moving")
         synnefo.server.store.between = lambda _name: write(synnefo, "target", b"theirs")
-        done = await client.move(path("file"), path("target"), made.tag)
+        done = await move(client, path("file"), path("target"), made.tag)
         (foreign,) = done.foreign
         blocks = await list_of(client, foreign)
         assert await client.read_block(foreign.path, foreign.tag, blocks, 0) == b"theirs"
@@ -214,7 +211,7 @@ def test_a_source_that_changed_during_a_move_is_a_conflict_and_stays_readable(sy
         made = await store(client, "file", b"moving")
         synnefo.server.store.between = lambda name: write(synnefo, name, b"theirs")
         with pytest.raises(ConflictOnRemoteError):
-            await client.move(path("file"), path("target"), made.tag)
+            await move(client, path("file"), path("target"), made.tag)
         assert await fetch(client, await must_head(client, "target")) == b"theirs"
 
     play(synnefo, scenario)
@@ -251,7 +248,7 @@ def test_a_lost_metadata_change_is_not_mistaken_for_anothers(synnefo: FakeRemote
 
         intrude_and_drop(synnefo, "POST", intrude)
         with pytest.raises(ConflictOnRemoteError):
-            await client.set_meta(path("file"), Meta(mode=0o755), made.tag)
+            await set_meta(client, path("file"), Meta(mode=0o755), made.tag)
         assert (await must_head(client, "file")).meta == replace(META, mode=0o600)
 
     play(synnefo, scenario)
@@ -265,7 +262,7 @@ def test_a_half_done_deletion_is_finished_by_the_next_listing(synnefo: FakeRemot
         made = await store(client, "file", b"base")
         synnefo.server.inject(Fault(FaultKind.STATUS_BEFORE, method="DELETE", times=100))
         with pytest.raises(RemoteUnavailableError):
-            await client.delete(path("file"), made.tag)
+            await delete(client, path("file"), made.tag)
         (hidden,) = box(synnefo).live()
         assert hidden.startswith(".blocksync/trash/")
         synnefo.server.clear_faults()
@@ -443,7 +440,7 @@ def test_a_block_post_is_believed_only_with_the_right_ids(synnefo: FakeRemote, k
     async def scenario(client: PithosClient) -> None:
         synnefo.server.inject(Fault(kind, method="POST"))
         with pytest.raises(BadReplyError):
-            await client.put_blocks([b"one", b"two"])
+            await client.uploads.put_blocks([b"one", b"two"])
 
     play(synnefo, scenario)
 
@@ -451,7 +448,7 @@ def test_a_block_post_is_believed_only_with_the_right_ids(synnefo: FakeRemote, k
 def test_a_short_block_travels_without_padding(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         before = client.counters.snapshot()
-        await client.put_blocks([b"short", content(1, BLOCK)])
+        await client.uploads.put_blocks([b"short", content(1, BLOCK)])
         assert client.counters.since(before).bytes_sent == BLOCK + len(b"short")
 
     play(synnefo, scenario)
@@ -465,8 +462,8 @@ def test_a_server_with_md5_etags_is_understood(synnefo: FakeRemote) -> None:
         assert made.tag.etag == block_id(b"one").hex()
         await store(client, "file", content(1, 2 * BLOCK), replace=await must_head(client, "file"))
         stat = await must_head(client, "file")
-        await client.move(path("file"), path("moved"), stat.tag)
-        await client.delete(path("moved"), (await must_head(client, "moved")).tag)
+        await move(client, path("file"), path("moved"), stat.tag)
+        await delete(client, path("moved"), (await must_head(client, "moved")).tag)
         assert not box(synnefo).live()
 
     synnefo.server.store.update_md5 = True
@@ -570,7 +567,7 @@ def test_a_count_that_is_wrong_for_good_does_not_end_the_sync(synnefo: FakeRemot
 def test_metadata_of_a_listing_without_any_are_fetched_on_demand(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         await store(client, "file", b"data")
-        await client.put_small(path("link"), Kind.SYMLINK, b"target", Meta(), None)
+        await put_small(client, path("link"), Kind.SYMLINK, b"target", Meta(), None)
         file, link = (await client.list_objects()).objects
         assert (file.meta, link.target) == (None, None)
         assert (await resolved(client, file)).meta == META

@@ -25,6 +25,7 @@ from tests.contract.remotes import (
     run,
     store,
 )
+from tests.contract.writing import delete, move, move_tree, put_small
 from tests.fakes.pithos import FakePithos
 
 BESIDE = ("folder", "folder2/x", "fold/x", "other/folder/x", "top")
@@ -53,15 +54,15 @@ def test_only_the_folder_is_listed_changed_and_told_of(remote: Remote) -> None:
         inside = view(remote, client)
         for name in BESIDE:
             kind = Kind.DIRECTORY if name == "folder" else Kind.FILE
-            await client.put_small(path(name), kind, b"" if kind is Kind.DIRECTORY else name.encode(), META, None)
+            await put_small(client, path(name), kind, b"" if kind is Kind.DIRECTORY else name.encode(), META, None)
         before = await client.list_objects()
         since = (await inside.list_objects()).position
         made = await store(inside, "a/f", b"x" * 3 * BLOCK)
         assert [stat.path for stat in (await inside.list_objects()).objects] == [b"a/f"]
         assert (await must_head(client, "folder/a/f")).tag == made.tag
-        moved = await inside.move(path("a/f"), path(".blocksync/park/1-f"), made.tag)
+        moved = await move(inside, path("a/f"), path(".blocksync/park/1-f"), made.tag)
         assert [stat.path for stat in (await inside.list_objects()).objects] == [b".blocksync/park/1-f"]
-        await inside.delete(path(".blocksync/park/1-f"), moved.tag)
+        await delete(inside, path(".blocksync/park/1-f"), moved.tag)
         assert (await client.list_objects()).objects == before.objects
         changes = await inside.changes(since)
         if changes is not None:
@@ -92,7 +93,7 @@ def test_no_name_leads_out_of_the_folder(remote: Remote, name: bytes) -> None:
         inside = view(remote, client)
         before = client.counters.snapshot()
         with pytest.raises(UnsafeNameError):
-            await inside.put_small(type(path("x"))(name), Kind.FILE, b"", META, None)
+            await put_small(inside, type(path("x"))(name), Kind.FILE, b"", META, None)
         with pytest.raises(UnsafeNameError):
             await inside.head(type(path("x"))(name))
         assert client.counters.since(before).requests == 0
@@ -137,21 +138,21 @@ def test_subtrees_move_within_the_folder_and_what_comes_in_or_goes_out_is_told_o
     async def scenario(client: CloudClient) -> None:
         inside = view(remote, client)
         for root in ("folder/a", "folder/b", "c", "d"):
-            await client.put_small(path(root), Kind.DIRECTORY, b"", META, None)
+            await put_small(client, path(root), Kind.DIRECTORY, b"", META, None)
             await store(client, f"{root}/x", root.encode())
         since = (await inside.list_objects()).position
-        moved = await inside.move_subtree(
-            path("a"), path("new/a"), guard_of_all((await inside.list_objects()).objects, "a")
+        moved = await move_tree(
+            inside, path("a"), path("new/a"), guard_of_all((await inside.list_objects()).objects, "a")
         )
         assert (moved.source, moved.target) == ("a", "new/a")
         everything = (await client.list_objects()).objects
-        await client.move_subtree(path("c"), path("beside"), guard_of_all(everything, "c"))
+        await move_tree(client, path("c"), path("beside"), guard_of_all(everything, "c"))
         told = await inside.changes(since, moves=True)
         assert told is not None
         assert (told.moves, told.objects, told.deleted) == ([moved], [], [])
         for source, target in (("d", "folder/d"), ("folder/b", "b"), ("folder/d", "folder/e")):
             everything = (await client.list_objects()).objects
-            await client.move_subtree(path(source), path(target), guard_of_all(everything, source))
+            await move_tree(client, path(source), path(target), guard_of_all(everything, source))
         told = await inside.changes(since, moves=True)
         assert told is not None
         assert told.moves == []

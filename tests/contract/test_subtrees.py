@@ -24,6 +24,7 @@ from tests.contract.remotes import (
     run_through,
     store,
 )
+from tests.contract.writing import delete, move_tree, put_small, set_meta
 
 INSIDE = ("dir", "dir/a", "dir/a-b", "dir/a/deep", "dir/ü")
 BESIDE = ("dir-", "dir0", "di", "other")
@@ -35,7 +36,7 @@ def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote
 
 
 async def fill(client: CloudClient) -> None:
-    await client.put_small(path("dir"), Kind.DIRECTORY, b"", META, None)
+    await put_small(client, path("dir"), Kind.DIRECTORY, b"", META, None)
     for name in (*INSIDE[1:], *BESIDE):
         await store(client, name, name.encode() * 2000)
 
@@ -65,7 +66,7 @@ def test_a_subtree_moves_as_one_and_its_versions_follow_from_the_first(remote: R
         await fill(client)
         before = await look(client)
         requests = client.counters.requests
-        move = await client.move_subtree(path("dir"), path("some/where"), guard(before))
+        move = await move_tree(client, path("dir"), path("some/where"), guard(before))
         assert client.counters.requests == requests + 1
         after = await look(client)
         assert {name: after[name] for name in BESIDE} == {name: before[name] for name in BESIDE}
@@ -90,19 +91,19 @@ def test_what_is_not_as_it_was_seen_does_not_move(remote: Remote, what: str) -> 
         elif what == "added":
             await store(client, "dir/z", b"new")
         elif what == "deleted":
-            await client.delete(path("dir/ü"), (await must_head(client, "dir/ü")).tag)
+            await delete(client, path("dir/ü"), (await must_head(client, "dir/ü")).tag)
         elif what == "root edited":
-            await client.set_meta(path("dir"), META, (await must_head(client, "dir")).tag)
+            await set_meta(client, path("dir"), META, (await must_head(client, "dir")).tag)
         elif what == "taken":
             await store(client, "to", b"new")
         elif what == "taken below":
             await store(client, "to/x", b"new")
         else:
-            await client.delete(path("dir"), (await must_head(client, "dir")).tag)
+            await delete(client, path("dir"), (await must_head(client, "dir")).tag)
             seen = guard({name: stat for name, stat in (await look(client)).items() if name != "dir"})
         before = await client.list_objects()
         with pytest.raises(ConflictOnRemoteError):
-            await client.move_subtree(path("dir"), path("to"), seen)
+            await move_tree(client, path("dir"), path("to"), seen)
         assert await client.list_objects() == before
 
     run(remote, scenario)
@@ -114,13 +115,13 @@ def test_changes_tell_a_move_as_one_and_what_changed_behind_it(remote: Remote) -
         since = await now_of(client)
         before = await look(client)
         await store(client, "early", b"1")
-        move = await client.move_subtree(path("dir"), path("to"), guard(before))
+        move = await move_tree(client, path("dir"), path("to"), guard(before))
         told = await changes_since(client, since, moves=True)
         assert told.moves == [move]
         assert [stat.path for stat in told.objects] == [b"early"]
         assert told.deleted == []
         await store(client, "to/a", b"edited", replace=await must_head(client, "to/a"))
-        await client.delete(path("to/ü"), (await must_head(client, "to/ü")).tag)
+        await delete(client, path("to/ü"), (await must_head(client, "to/ü")).tag)
         await store(client, "dir", b"another one")
         told = await changes_since(client, since, moves=True)
         assert told.moves == [move]
@@ -141,9 +142,9 @@ def test_moves_in_a_row_are_told_in_order(remote: Remote) -> None:
     async def scenario(client: CloudClient) -> None:
         await fill(client)
         since = await now_of(client)
-        first = await client.move_subtree(path("dir"), path("b"), guard(await look(client)))
+        first = await move_tree(client, path("dir"), path("b"), guard(await look(client)))
         between = await now_of(client)
-        second = await client.move_subtree(path("b"), path("dir"), guard(await look(client), "b"))
+        second = await move_tree(client, path("b"), path("dir"), guard(await look(client), "b"))
         told = await changes_since(client, since, moves=True)
         assert (told.moves, told.objects, told.deleted) == ([first, second], [], [])
         assert (await changes_since(client, between, moves=True)).moves == [second]
@@ -159,7 +160,7 @@ def test_a_name_too_long_for_the_server_moves_nothing(serve: ServeRemote) -> Non
         before = await client.list_objects()
         target = RelPath(b"/".join([b"x" * 250] * 4) + b"/" + b"y" * 17)
         with pytest.raises(UnsafeNameError):
-            await client.move_subtree(path("dir"), target, guard(await look(client)))
+            await move_tree(client, path("dir"), target, guard(await look(client)))
         assert await client.list_objects() == before
 
     run(serve, scenario)
@@ -172,7 +173,7 @@ def test_a_lost_message_leaves_it_in_doubt_and_moves_at_most_once(serve: ServeRe
         seen = guard(await look(client))
         transport.lose(loss, 0)
         with pytest.raises(ConflictOnRemoteError):
-            await client.move_subtree(path("dir"), path("to"), seen)
+            await move_tree(client, path("dir"), path("to"), seen)
         transport.lose(loss, None)
         now = await look(client)
         assert ("to/a" in now, "dir/a" in now) == ((False, True) if loss is Loss.BEFORE else (True, False))

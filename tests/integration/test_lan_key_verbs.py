@@ -17,6 +17,7 @@ from syncer.core.paths import LAN_KEY
 from syncer.remote.client import CloudClient
 from syncer.remote.prefix import open_remote
 from tests.contract.remotes import META
+from tests.contract.writing import delete, put_small
 from tests.integration.syncing import BLOCKSYNC, Sync, content
 
 NAME = RelPath(LAN_KEY)
@@ -52,9 +53,9 @@ def on_server(sync: Sync, prefix: str = "", data: bytes | None = None, *, gone: 
             found = await client.head(NAME)
             if gone:
                 assert found is not None
-                await client.delete(NAME, found.tag)
+                await delete(client, NAME, found.tag)
             if data is not None:
-                await client.put_small(NAME, Kind.FILE, data, META, found.tag if found else None)
+                await put_small(client, NAME, Kind.FILE, data, META, found.tag if found else None)
             return await client.head(NAME)
         finally:
             await client.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.walk import journeys
+from tests.kit.walk import TO_THE_SOCKET, journeys
 
 PAGE = Path(__file__).parents[2] / "docs/design/walk.md"
 TITLES = {"write": "A write", "seal": "A seal", "push": "A push", "pull": "A pull"}
@@ -37,3 +37,12 @@ def test_the_page_names_only_what_is_entered(walked: dict[str, list[str]], journ
     named = modules_on_the_page(TITLES[journey])
     assert len(named) >= 8
     assert {*named} - NOT_WALKED <= entered
+
+
+def test_a_new_file_is_pushed_through_seven_modules_from_the_decision_to_the_socket(
+    walked: dict[str, list[str]],
+) -> None:
+    """Breaks when a step is put between that only hands on what it is given."""
+    assert 4 <= len(walked[TO_THE_SOCKET]) <= 7, walked[TO_THE_SOCKET]
+    assert walked[TO_THE_SOCKET][0] == "syncer.engine.push"
+    assert walked[TO_THE_SOCKET][-1] == "syncer.remote.http.transport"

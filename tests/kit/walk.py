@@ -39,8 +39,11 @@ _VALUES: Final = {
     ),
     *("blockfs.tree.schema", "blockfs.blocks.ids", "blockfs.blocks.hashing", "blockfs.blocks.extents"),
     *("blockfs.blocks.blocklist", "blockfs.engine.config", "blockfs.engine.fatal", "blockfs.engine.clock"),
+    *("syncer.ports.remote", "syncer.protocol.pithos.headers", "syncer.protocol.pithos.names"),
 }
-"""Modules of values and of what all stand on: in every journey, and no step of any."""
+"""Modules of values, how they are spelt, and what all stand on: in every journey, and no step of any."""
+
+TO_THE_SOCKET: Final = "push, from the decision to the socket"
 
 
 class Steps:
@@ -55,6 +58,7 @@ class Steps:
         self._begin, self._end = begin, end
         self._is_on = begin is None
         self._is_over = False
+        self._callers: frozenset[FrameType] = frozenset()
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         if event != "call" or self._is_over:
@@ -63,11 +67,23 @@ class Steps:
         place = f"{module}:{frame.f_code.co_name}"
         if place == self._end and self._is_on:
             self._is_over = True
-        elif place == self._begin:
+        elif place == self._begin and not self._is_on:
             self._is_on = True
+            self._callers = _callers(frame)
+        if frame in self._callers:
+            return  # goes on after a wait; it was entered before
         is_ours = module.startswith(("blockfs.", "syncer.")) and module not in _VALUES
         if self._is_on and is_ours and frame.f_code.co_name not in {"<module>", "__init__"}:
             self.modules[module] = None
+
+
+def _callers(frame: FrameType) -> frozenset[FrameType]:
+    found: list[FrameType] = []
+    above = frame.f_back
+    while above is not None:
+        found.append(above)
+        above = above.f_back
+    return frozenset(found)
 
 
 @contextmanager
@@ -105,8 +121,11 @@ def write_and_seal(folder: Path) -> tuple[list[str], list[str]]:
     return list(written.modules), list(sealed.modules)
 
 
-def push_and_pull(folder: Path) -> tuple[list[str], list[str]]:
-    """A new file of 1 KiB from the decision to its base row; and another one's from the decision to its base row."""
+def push_and_pull(folder: Path) -> dict[str, list[str]]:
+    """A new file of 1 KiB from the decision to its base row; another one's from the decision to its base row.
+
+    And the first half of the push: from an action in its hands to the thread that has the socket.
+    """
     with serve_process(folder) as remote:
         remote.new_container()
         here, there = (Device(name, new_place(folder, name), MemoryContainer()) for name in ("here", "there"))
@@ -123,18 +142,20 @@ def push_and_pull(folder: Path) -> tuple[list[str], list[str]]:
         cycle(here)
         cycle(there)
         here.write("new", b"x" * 1024)
-        with walked("syncer.engine.schedule:run_actions", "syncer.engine.cycle:_keep_foreign") as pushed:
+        with walked("syncer.engine.schedule:run_waves", "syncer.engine.cycle:_keep_foreign") as pushed:
             cycle(here)
         with walked("syncer.engine.schedule:run_actions", "syncer.engine.cycle:_keep_foreign") as pulled:
             cycle(there)
-    return list(pushed.modules), list(pulled.modules)
+        here.write("newer", b"x" * 1024)
+        with walked("syncer.engine.push:perform", "syncer.remote.http.transport:send") as sent:
+            cycle(here)
+    return {"push": list(pushed.modules), "pull": list(pulled.modules), TO_THE_SOCKET: list(sent.modules)}
 
 
 def journeys(folder: Path) -> dict[str, list[str]]:
     """Modules in order, by journey."""
     written, sealed = write_and_seal(folder)
-    pushed, pulled = push_and_pull(folder)
-    return {"write": written, "seal": sealed, "push": pushed, "pull": pulled}
+    return {"write": written, "seal": sealed, **push_and_pull(folder)}
 
 
 if __name__ == "__main__":

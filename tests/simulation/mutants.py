@@ -328,7 +328,7 @@ MUTANTS = (
     Mutant(
         "old-evidence-is-booked-there",
         "push",
-        "return self._ledger.applied(action, result.tag)",
+        "return self._ledger.applied(action, stored.tag)",
         "return self._ledger.applied(action, action.expected)",
     ),
     Mutant(
@@ -349,6 +349,12 @@ MUTANTS = (
     Mutant(
         "updates-do-not-wait-for-copies", "schedule", "            nids.append(action.after)\n", "            pass\n"
     ),
+    Mutant(
+        "directories-go-with-what-is-in-them",
+        "schedule",
+        "max((rank[need] + 1 for need in needs[at] if need in rank), default=0)",
+        "0",
+    ),
     Mutant("moves-are-no-barriers", "schedule", "    return isinstance(action, Move | Park)\n", "    return False\n"),
     Mutant(
         "directories-go-first", "schedule", "        return action.kind is Kind.DIRECTORY\n", "        return False\n"
@@ -356,9 +362,8 @@ MUTANTS = (
     Mutant(
         "evidence-is-taken-anew-on-the-server",
         "push",
-        "                expect = remote_tag(self._ledger, action.nid)\n                return await self._write(",
-        "                expect = (await self._remote.head(path) or action).tag\n"
-        "                return await self._write(",
+        "                expect = remote_tag(self._ledger, action.nid)\n                return self._store(",
+        "                expect = (await self._remote.head(path) or action).tag\n                return self._store(",
     ),
     Mutant(
         "moved-along-is-not-booked",
@@ -435,11 +440,14 @@ MUTANTS = (
 
 
 def _execute(module: ModuleType, source: str) -> None:
-    errors = {
-        name: each for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, Exception)
+    """Others, who raise, catch or compare them, have the module's errors and values: these stay."""
+    kept = {
+        name: each
+        for name, each in vars(module).items()
+        if isinstance(each, type) and issubclass(each, Exception | msgspec.Struct)
     }
     exec(compile(source, module.__file__ or module.__name__, "exec"), module.__dict__)
-    vars(module).update(errors)  # others, who raise or catch them, have these
+    vars(module).update(kept)
 
 
 def _modules_from(name: str) -> list[ModuleType]:

@@ -31,6 +31,7 @@ from syncer.errors import (
 )
 from syncer.peer import sharekey
 from syncer.peer.sharekey import KEY_BYTES, BadKey, Kept, StoredKey
+from syncer.ports.remote import InMemory, Store, write_one
 from syncer.remote.client import CloudClient, KeySign
 from syncer.state.keyfile import KeyFile
 
@@ -266,6 +267,10 @@ class LanKeyKeeper:
     async def _put(
         self, remote: CloudClient, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[RemoteTag]
     ) -> Kept:
-        result = await remote.put_small(_PATH, Kind.FILE, sharekey.encode(made), _META, expect)
-        written.append(result.tag)
-        return sharekey.accepted(kept, made, result.tag.name, self._clock())
+        grid = (await remote.container_info()).grid
+        raw = InMemory.of(sharekey.encode(made), grid.block_size)
+        order = Store(path=_PATH, kind=Kind.FILE, meta=_META, replaces=expect, content=raw.content)
+        tag = (await write_one(remote, order, raw)).tag
+        assert tag is not None
+        written.append(tag)
+        return sharekey.accepted(kept, made, tag.name, self._clock())

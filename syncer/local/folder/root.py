@@ -296,7 +296,7 @@ class LocalDirectory:
             await self._run(self.lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """Read it where it lies; `upload_file` hashes it once more and refuses a changed one."""
+        """Read it where it lies; a push hashes it once more and refuses a changed one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
         held = self._reading.held.take(blocks[index])

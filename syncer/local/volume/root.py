@@ -259,7 +259,7 @@ class BlockfsRoot:
                 await self._run(self.lists.save, content, blocks)
 
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """From the volume's block directory; `upload_file` hashes it once more and refuses a damaged one."""
+        """From the volume's block directory; a push hashes it once more and refuses a damaged one."""
         if blocks[index] == ZERO_BLOCK:
             return b""
         if self._regrid is not None:

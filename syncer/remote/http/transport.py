@@ -1,6 +1,6 @@
 """HTTP as the remote clients need it: one request in, one whole reply out, many at once.
 
-urllib3's pool in threads (`threads.py`). Measured on 4 MiB GETs a thread costs 2.2 ms of CPU, httpx on trio 9.6 ms
+urllib3's pool in threads. Measured on 4 MiB GETs a thread costs 2.2 ms of CPU, httpx on trio 9.6 ms
 (docs/adr, client transport). Nothing is retried or redirected here: `retry.py` decides that.
 """
 
@@ -11,7 +11,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from http.client import HTTPException
 from typing import Final, Protocol
 
@@ -31,7 +30,6 @@ from syncer.errors import RemoteUnavailableError, UsageError
 from syncer.remote.client import Counters
 from syncer.remote.http.concurrency import Concurrency
 from syncer.remote.http.rate_limit import RateLimit
-from syncer.remote.http.threads import Threads
 from syncer.remote.url import RemoteUrl
 
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20
@@ -149,7 +147,7 @@ class HttpTransport:
         self._headers = {"X-Auth-Token": token, "User-Agent": "blocksync", "Accept-Encoding": "identity"}
         # Threads of our own: slow replies must not take trio's default ones from disk work.
         self._concurrency = Concurrency(settings.concurrency, adaptive=settings.adaptive)
-        self._threads = Threads(self._concurrency.now)
+        self._places = trio.CapacityLimiter(self._concurrency.now)
         self._up = None if settings.limit_up is None else RateLimit(settings.limit_up)
         self._down = None if settings.limit_down is None else RateLimit(settings.limit_down)
         self._waits = trio.CapacityLimiter(_MAX_WAITS)
@@ -176,7 +174,7 @@ class HttpTransport:
         if request.wait_s > 0:
             reply = await self._wait(request)
         else:
-            reply = await self._threads.run(partial(self._exchange, request))
+            reply = await trio.to_thread.run_sync(self._exchange, request, abandon_on_cancel=True, limiter=self._places)
             self._adapt(len(request.body) + len(reply.body))
         self._counters.bytes_received += len(reply.body)
         if self._down is not None and reply.body:
@@ -184,8 +182,8 @@ class HttpTransport:
         return reply
 
     def _adapt(self, size_bytes: int) -> None:
-        saturated = self._threads.waiting > 0
-        self._threads.resize(self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated))
+        saturated = self._places.statistics().tasks_waiting > 0
+        self._places.total_tokens = self._concurrency.replied(size_bytes, trio.current_time(), saturated=saturated)
 
     def close(self) -> None:
         """Close idle connections."""

@@ -1,7 +1,7 @@
 """`CloudClient` over the Pithos protocol: Synnefo's server and `blocksync serve`.
 
-The parts: `pithos_requests` and `pithos_replies` (pure), `pithos_session` (what they share), `pithos_read`,
-`pithos_write`, `pithos_plain` (what servers without atomic conditions need). docs/reference/remote.md explains it.
+The parts: `requests` and `replies` (pure), `session` (what they share), `read`; `write`, `alone`, `upload`; `creates`
+and `plain` (what servers without atomic conditions need). docs/reference/remote.md explains it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ import trio
 from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId
-from syncer.core.model import Ages, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Ages, Position, RelPath, RemoteTag
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY
-from syncer.core.planner.overwrites import ForeignVersion, Overwrite
-from syncer.core.subtrees import Guard, SubtreeMove
-from syncer.errors import AuthError, RemoteUnavailableError, SyncerError
-from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import KnownList, RemoteInfo
+from syncer.errors import AuthError, RemoteUnavailableError
+from syncer.ports.remote import RemoteInfo
 from syncer.protocol.extensions.changes import MAX_RANGES, ChangesPage
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
@@ -31,12 +27,7 @@ from syncer.remote.client import (
     Changes,
     Counters,
     Deliver,
-    KnownBase,
     Listing,
-    MissingBlocks,
-    MoveOrder,
-    PutOrder,
-    PutResult,
 )
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Transport
@@ -61,14 +52,22 @@ WAIT_S: Final = 50.0
 
 
 class PithosClient:
-    """`CloudClient` for one container. See that class for what the methods promise."""
+    """`CloudClient` for one container. See that class for what the methods promise.
+
+    Attributes:
+        uploads: Its blocks on their way.
+    """
 
     def __init__(self, url: RemoteUrl, transport: Transport, retry: Retry, counters: Counters, workers: int) -> None:
         self.counters = counters
         self.ages: Ages = SERIALS
         self._session = Session(Requests(url), transport, retry, counters, workers)
         self._reader = VersionReader(self._session)
-        self._writer = Writer(self._session)
+        self.resolve, self.head = self._reader.resolve, self._reader.head
+        self.block_lists, self.read_small = self._reader.block_lists, self._reader.read_small
+        writer = Writer(self._session)
+        self.write, self.replaced_unseen = writer.write, writer.replaced_unseen
+        self.uploads, self.send = writer.uploads, writer.uploads.send
         self._cuts = CutObjects(self._session)
 
     async def container_info(self) -> RemoteInfo:
@@ -204,7 +203,7 @@ class PithosClient:
             moves: Tell subtrees that were moved as one as such.
             without: Ascending ranges of versions that are not told.
         """
-        info = self._session.known_info  # else the cursor comes from a server with `changes`: the reply tells the rest
+        info = self._session.known  # else the cursor comes from a server with `changes`: the reply tells the rest
         needed = {wire.EXTENSION_CHANGES, *([wire.EXTENSION_WITHOUT] if without else [])}
         if info is not None and not needed <= info.extensions:
             return None
@@ -254,28 +253,12 @@ class PithosClient:
             return None  # what it answered is a listing
         return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
 
-    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
-        """See CloudClient."""
-        return await self._reader.resolve(stats)
-
-    async def head(self, path: RelPath) -> RemoteStat | None:
-        """See CloudClient."""
-        return await self._reader.head(path)
-
-    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
-        """See CloudClient."""
-        return await self._reader.block_lists(asks)
-
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""
         try:
             return await self._reader.read_block(path, tag, blocks, index)
         except WrongBlockError as wrong:
             raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
-
-    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See CloudClient."""
-        return await self._reader.read_small(versions)
 
     async def read_blocks(
         self,
@@ -293,53 +276,8 @@ class PithosClient:
         except WrongBlockError as wrong:
             raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
 
-    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
-        """See CloudClient."""
-        return await self._writer.put_blocks(blocks)
-
-    async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
-    ) -> PutResult | MissingBlocks:
-        """See CloudClient."""
-        return await self._writer.put_object(path, blocks, meta, expect, base)
-
-    async def put_small(
-        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
-    ) -> PutResult:
-        """See CloudClient."""
-        return await self._writer.put_small(path, kind, data, meta, expect)
-
-    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
-        """See CloudClient."""
-        return await self._writer.put_all(orders)
-
-    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
-        """See CloudClient."""
-        return await self._writer.move(source, target, expect)
-
-    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
-        """See CloudClient."""
-        return await self._writer.move_all(orders)
-
-    async def move_subtree(self, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
-        """See CloudClient."""
-        return await self._writer.move_subtree(source, target, guard)
-
-    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
-        """See CloudClient."""
-        await self._writer.delete(path, expect)
-
-    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
-        """See CloudClient."""
-        return await self._writer.set_meta(path, meta, expect)
-
-    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
-        """See CloudClient."""
-        return await self._writer.replaced_unseen(write)
-
-    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
-        """See CloudClient."""
-        await self._writer.keep_version(version, target)
+    async def commit(self) -> None:
+        """See Writes: what was answered is visible and durable."""
 
     async def close(self) -> None:
         """See CloudClient."""

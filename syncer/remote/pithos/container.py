@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from syncer.ports.remote import Capabilities, Grid, RemoteInfo
-from syncer.protocol.extensions import bulk, bulk_read, subtree
+from syncer.protocol.extensions import bulk_read, subtree
 from syncer.protocol.pithos import headers as wire
-
-_ALONE_AT_ONCE: Final = 16  # small writes, each a request of its own: they wait for round trips most of the time
-_ALONE_BYTES: Final = 256 << 10  # of a content whose request gains nothing from those of others
 
 
 class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +29,13 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def told(self) -> RemoteInfo:
         """The same in the words of all remotes."""
-        bulk_writes = wire.EXTENSION_BULK in self.extensions
         can = Capabilities(
             atomic=self.atomic,
             moves_trees=subtree.MAX_OBJECTS if wire.EXTENSION_SUBTREES in self.extensions else 0,
             holds_back=False,
             keeps_versions=True,
             waits="told" if wire.EXTENSION_CHANGES in self.extensions else "polling",
-            orders=bulk.MAX_OPERATIONS if bulk_writes else _ALONE_AT_ONCE,
             reads=bulk_read.MAX_OBJECTS if wire.EXTENSION_BULK_READ in self.extensions else 1,
-            small_bytes=self.block_size if bulk_writes else min(self.block_size, _ALONE_BYTES),
         )
         return RemoteInfo(
             identity=self.identity,

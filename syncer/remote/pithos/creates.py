@@ -11,19 +11,21 @@ which it would take anyway.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
-from blockfs.blocks.hashing import block_id
-from syncer.core.model import RemoteTag
-from syncer.errors import SyncerError
+from syncer.core.planner.overwrites import Overwrite
+from syncer.core.xattrs import XattrError
+from syncer.errors import ONE_NODE, SyncerError
+from syncer.ports.remote import Store, Stored
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.remote.client import PutOrder, PutResult
 from syncer.remote.parallel import for_each
+from syncer.remote.pithos.alone import Alone
 from syncer.remote.pithos.replies import Written, tag_of
-from syncer.remote.pithos.requests import object_name
+from syncer.remote.pithos.requests import etag_guard, object_name
 from syncer.remote.pithos.session import Session
 
 _MOST_KNOWN: Final = 1 << 16  # serials in memory; half of them are forgotten then
@@ -72,77 +74,80 @@ class _Sent(msgspec.Struct, frozen=True, kw_only=True):
 class Creator:
     """Makes new objects on such a server."""
 
-    def __init__(
-        self,
-        session: Session,
-        serials: OwnSerials,
-        put: Callable[[PutOrder, Callable[[], None]], Awaitable[Written]],
-        repeat: Callable[[PutOrder], Awaitable[PutResult]],
-        finish: Callable[[PutOrder, Written, RemoteTag | None], Awaitable[PutResult]],
-    ) -> None:
+    def __init__(self, session: Session, serials: OwnSerials, alone: Alone) -> None:
         """Take what is needed.
 
         Args:
             session: The container.
             serials: What is known of other writes of ours.
-            put: Sends an order once; calls back when it goes out.
-            repeat: Brings an order to its end that may have been done.
-            finish: Looks at what has become of one: its tag, if that is not known, and who slipped in.
+            alone: Brings an order to its end that may have been done.
         """
         self._session = session
         self._serials = serials
-        self._put = put
-        self._repeat = repeat
-        self._finish = finish
+        self._alone = alone
 
-    async def make(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
-        """See CloudClient.put_all."""
-        done: dict[int, PutResult | SyncerError] = {}
+    async def make(self, orders: Sequence[tuple[Store, bytes]]) -> list[Stored | Exception]:
+        """Make objects, each with its whole content; returns what became of each.
+
+        Raises:
+            SyncerError: What concerns all.
+        """
+        done: dict[int, Stored | Exception] = {}
         sent: dict[int, _Sent] = {}
 
         async def send(at: int) -> None:
-            order, since = orders[at], 0
+            order, data = orders[at]
+            since = 0
 
-            def leaving() -> None:
+            def leaving() -> None:  # the serial counts as the request leaves, not when it is queued
                 nonlocal since
                 since = self._serials.newest
 
             try:
                 name = object_name(order.path)
-                written = await self._put(order, leaving)
+                made = self._session.make.put_body(name, order.kind, data, order.meta, etag_guard(None))
+                request = replace(made, leaving=leaving)
+                written = self._alone.written(request, await self._session.send(request), order.path, None)
+            except (*ONE_NODE, XattrError) as error:
+                done[at] = error
             except SyncerError as error:
-                done[at] = await self._again(order) if error.retryable else error
-                return
-            if written.version is not None:
-                self._serials.got(written.version)
-            sent[at] = _Sent(name=name, written=written, since=since)
+                if not error.retryable:
+                    raise
+                done[at] = await self._again(order, data)
+            else:
+                if written.version is not None:
+                    self._serials.got(written.version)
+                sent[at] = _Sent(name=name, written=written, since=since)
 
         workers = max(1, min(self._session.workers, len(orders)))
         await for_each(iter(range(len(orders))), send, workers)
         states = await self._listed([one.name for one in sent.values()])
 
         async def finish(at: int) -> None:
-            done[at] = await self._finished(orders[at], sent[at], states.get(sent[at].name))
+            done[at] = await self._finished(orders[at][0], sent[at], states.get(sent[at].name))
 
         await for_each(iter(list(sent)), finish, workers)
         return [done[at] for at in range(len(orders))]
 
-    async def _again(self, order: PutOrder) -> PutResult | SyncerError:
+    async def _again(self, order: Store, data: bytes) -> Stored | Exception:
         try:
-            return await self._repeat(order)
-        except SyncerError as error:
+            return await self._alone.settle(order, data, doubt=True)
+        except ONE_NODE as error:
             return error
 
-    async def _finished(self, order: PutOrder, sent: _Sent, state: ObjectState | None) -> PutResult | SyncerError:
-        version = sent.written.version
-        tag = None
-        if state is not None and state.version == version and state.size_bytes == len(order.data):
-            tag = tag_of(state) if state.etag == block_id(order.data).hex() else None
-        if tag is not None and version is not None and self._serials.all_between(sent.since, version):
-            return PutResult(tag=tag)
+    async def _finished(self, order: Store, sent: _Sent, state: ObjectState | None) -> Stored | Exception:
+        """Look at what has become of one: its tag, if the listing does not tell, and who slipped in."""
+        written, tag = sent.written, None
+        if state is not None and state.version == written.version and state.size_bytes == order.size_bytes:
+            tag = tag_of(state) if state.etag == order.hash_hex else None
+        if tag is not None and written.version and self._serials.all_between(sent.since, written.version):
+            return Stored(tag=tag)
         try:
-            return await self._finish(order, sent.written, tag)
-        except SyncerError as error:
+            if tag is None:
+                tag = await self._alone.tag(order.path, sent.name, written, None, order.hash_hex, order.size_bytes)
+            write = Overwrite(path=order.path, kind=order.kind, size_bytes=order.size_bytes, etag=tag.etag, known=0)
+            return Stored(tag=tag, foreign=tuple(await self._alone.plain.foreign(sent.name, write, tag)))
+        except ONE_NODE as error:
             return error
 
     async def _listed(self, names: Sequence[str]) -> Mapping[str, ObjectState]:

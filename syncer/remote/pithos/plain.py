@@ -15,10 +15,10 @@ from typing import Final
 from syncer.core.model import NO_META, Meta, RelPath, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite, unseen
 from syncer.errors import ConflictOnRemoteError
+from syncer.ports.remote import Stored
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow
-from syncer.remote.client import PutResult
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.replies import tag_of
 from syncer.remote.pithos.requests import etag_guard, object_name, parse_trash_name, trash_name
@@ -45,7 +45,14 @@ class PlainServer:
         return unseen(write, later, ours)
 
     async def keep(self, version: ForeignVersion, target: RelPath) -> None:
-        """See CloudClient.keep_version."""
+        """Give a version a name of its own, with its metadata; the time it was made is its mtime if it has none.
+
+        It may be there already, by an earlier try or by somebody else who found it.
+
+        Raises:
+            ConflictOnRemoteError: The version is no longer readable.
+            PreconditionFailedError: Something else has that name.
+        """
         meta = Meta(mtime_ns=version.modified_us * 1000) if version.meta.mtime_ns is None else NO_META
         from_name, to_name = object_name(version.path), object_name(target)
         request = self._session.make.copy(from_name, to_name, version.tag.version, meta)
@@ -63,8 +70,8 @@ class PlainServer:
 
         await self._session.retry.idempotent(once)
 
-    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
-        """Rename; see CloudClient.move."""
+    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> Stored:
+        """Rename: see `ports.remote.Move`."""
         from_name, to_name = object_name(source), object_name(target)
         before = await self._versions(to_name)
         shared: dict[str, str] = {}
@@ -105,7 +112,7 @@ class PlainServer:
             uuid=expect.uuid,
         )
         foreign = tuple(await self.foreign(to_name, write, tag_of(ours)))
-        return PutResult(tag=tag_of(ours), foreign=foreign, lacking=lacking)
+        return Stored(tag=tag_of(ours), foreign=foreign, lacking=lacking)
 
     async def _share_again(self, name: str, there: Current, shared: Mapping[str, str]) -> str | None:
         """Give a renamed object what the rename dropped; says so if that is refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
@@ -17,8 +17,8 @@ from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import is_reserved, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
-from syncer.protocol.extensions import blocklists
-from syncer.protocol.extensions.bulk import Operation, encode_operations
+from syncer.ports.remote import Delete, Move, SetMeta, Store
+from syncer.protocol.extensions import blocklists, bulk
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
 from syncer.protocol.extensions.changes import encode_ranges
 from syncer.protocol.extensions.hashmap_delta import Delta, encode_delta
@@ -26,7 +26,7 @@ from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import range_header, ranges_header
 from syncer.protocol.pithos.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.pithos.listing import MAX_ROWS
-from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS, name_from_path
+from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS, name_from_path, quote_name
 from syncer.remote.http.transport import Request
 from syncer.remote.serials import Cursor
 from syncer.remote.url import RemoteUrl
@@ -49,25 +49,64 @@ Guard = Mapping[str, str]
 """Condition headers; and metadata of others that a write would drop, if they are not sent again."""
 
 
+Small: TypeAlias = Store | Move | Delete
+"""What several of can share a request."""
+
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-class Requests(msgspec.Struct, frozen=True):
+class Requests:
     """Builds requests for one container.
 
     Attributes:
         url: Where it is.
     """
 
-    url: RemoteUrl
+    def __init__(self, url: RemoteUrl) -> None:
+        self.url = url
+        self._container = url.container_path
+
+    def operation(self, order: Small, data: bytes) -> bulk.Operation:
+        """A small change as one of several in a request.
+
+        Raises:
+            UnsafeNameError: The remote can't hold such a name.
+            XattrError: Its attributes are too large.
+        """
+        if isinstance(order, Store):
+            version = order.replaces.version if order.replaces else 0
+            meta, kind = wire.encode_meta(order.meta), wire.content_type_of(order.kind)
+            return bulk.Put(name=object_name(order.path), data=data, content_type=kind, meta=meta, if_version=version)
+        if isinstance(order, Delete):
+            return bulk.Delete(name=object_name(order.path), if_version=order.expect.version)
+        source, target = object_name(order.source), object_name(order.target)
+        return bulk.Move(name=source, to=target, if_version=order.expect.version, if_to_version=0)
+
+    def change(self, order: Small | SetMeta, data: bytes) -> Request:
+        """The same as a request of its own, under the conditions of our own server.
+
+        Raises:
+            UnsafeNameError: As above.
+            XattrError: As above.
+        """
+        if isinstance(order, Store):
+            guard = version_guard(order.replaces)
+            return self.put_body(object_name(order.path), order.kind, data, order.meta, guard)
+        guard = version_guard(order.expect)
+        if isinstance(order, Delete):
+            return self.delete(object_name(order.path), guard)
+        if isinstance(order, SetMeta):
+            return self.set_meta(object_name(order.path), order.meta, guard)
+        source, target = object_name(order.source), object_name(order.target)
+        return self.move(source, target, {**guard, wire.IF_DESTINATION_VERSION: "0"})
 
     def head_container(self) -> Request:
         """Block size, identity, extensions."""
-        return Request(method="HEAD", target=self.url.container_path)
+        return Request(method="HEAD", target=self._container)
 
     def create_container(self) -> Request:
         """201 new, 202 exists."""
-        return Request(method="PUT", target=self.url.container_path)
+        return Request(method="PUT", target=self._container)
 
     def list_page(self, marker: str, *, whole: bool = True, limit: int = MAX_ROWS) -> Request:
         """Rows after `marker` (exclusive); reserved names are sorted out by the caller.
@@ -82,7 +121,7 @@ class Requests(msgspec.Struct, frozen=True):
         query |= {"prefix": below} if below else {}
         return Request(
             method="GET",
-            target=f"{self.url.container_path}?{urlencode(query)}",
+            target=f"{self._container}?{urlencode(query)}",
             max_reply_bytes=MAX_LISTING_BYTES,
         )
 
@@ -99,7 +138,7 @@ class Requests(msgspec.Struct, frozen=True):
         }
         return Request(
             method="GET",
-            target=f"{self.url.container_path}?changes&{urlencode(query)}",
+            target=f"{self._container}?changes&{urlencode(query)}",
             max_reply_bytes=MAX_LISTING_BYTES,
             wait_s=wait_s,
         )
@@ -160,7 +199,7 @@ class Requests(msgspec.Struct, frozen=True):
         # container's metadata are wiped.
         return Request(
             method="POST",
-            target=f"{self.url.container_path}?update&format=json",
+            target=f"{self._container}?update&format=json",
             headers={"Content-Type": wire.FILE_TYPE},
             body=join_blocks(blocks, block_size) or b"\0",
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * len(blocks),
@@ -207,13 +246,13 @@ class Requests(msgspec.Struct, frozen=True):
             body=data,
         )
 
-    def bulk(self, operations: Sequence[Operation]) -> Request:
+    def bulk(self, operations: Sequence[bulk.Operation]) -> Request:
         """Several small changes."""
         return Request(
             method="POST",
-            target=f"{self.url.container_path}?bulk",
+            target=f"{self._container}?bulk",
             headers={"Content-Type": _BULK_TYPE},
-            body=encode_operations(operations),
+            body=bulk.encode_operations(operations),
             max_reply_bytes=_BYTES_PER_RESULT * (1 + len(operations)),
         )
 
@@ -221,7 +260,7 @@ class Requests(msgspec.Struct, frozen=True):
         """Several small contents."""
         return Request(
             method="POST",
-            target=f"{self.url.container_path}?bulk-read",
+            target=f"{self._container}?bulk-read",
             headers={"Content-Type": _BULK_TYPE},
             body=encode_wanted(wanted),
             max_reply_bytes=2 * MAX_CONTENT_BYTES,
@@ -278,7 +317,7 @@ class Requests(msgspec.Struct, frozen=True):
         return Request(method="DELETE", target=self._object(name, {}), headers=dict(guard))
 
     def _object(self, name: str, query: Mapping[str, str]) -> str:
-        path = self.url.object_path(name)
+        path = f"{self._container}/{quote_name(name)}"
         # Synnefo tells `?hashmap` from `?hashmap=`: only by presence, but other servers may not; write the bare form.
         text = "&".join(urlencode({key: value}) if value else key for key, value in query.items())
         return f"{path}?{text}" if text else path

@@ -44,6 +44,9 @@ class Session:
         retry: Repeats.
         counters: Counts; the transport adds to them, too.
         workers: Requests at once of one transfer.
+        send: Sends a request once; any status is returned.
+        close: Closes idle connections.
+        known: The container as it was when last looked at; None: it never was.
     """
 
     def __init__(self, make: Requests, transport: Transport, retry: Retry, counters: Counters, workers: int) -> None:
@@ -52,12 +55,9 @@ class Session:
         self.retry = retry
         self.counters = counters
         self.workers = workers
-        self._transport = transport
-        self._info: ContainerInfo | None = None
-
-    async def send(self, request: Request) -> Reply:
-        """Send once; any status is returned."""
-        return await self._transport.send(request)
+        self.send = transport.send
+        self.close = transport.close
+        self.known: ContainerInfo | None = None
 
     async def ask(self, request: Request, *expected: int) -> Reply:
         """Send a request that may be repeated, until it is answered with one of some statuses."""
@@ -69,18 +69,13 @@ class Session:
 
     async def info(self) -> ContainerInfo:
         """The container as it was when last looked at."""
-        return self._info or await self.fresh_info()
-
-    @property
-    def known_info(self) -> ContainerInfo | None:
-        """The same, if it was ever looked at."""
-        return self._info
+        return self.known or await self.fresh_info()
 
     def learn_info(self, reply: Reply) -> ContainerInfo | None:
         """What the container is: by a reply about it, if that tells, else as known; None if it is not."""
         if self.judge.tells_container(reply):
-            self._info = self.judge.container_info(reply)
-        return self._info
+            self.known = self.judge.container_info(reply)
+        return self.known
 
     async def fresh_info(self) -> ContainerInfo:
         """Look at the container now."""
@@ -89,8 +84,8 @@ class Session:
     async def look_at_container(self) -> tuple[ContainerInfo, Stamp]:
         """The container now, and what would be different if anything in it were."""
         reply = await self.ask(self.make.head_container(), 204, 200)
-        self._info = self.judge.container_info(reply)
-        return self._info, self.judge.stamp(reply)
+        self.known = self.judge.container_info(reply)
+        return self.known, self.judge.stamp(reply)
 
     async def current(self, name: str, version: int | None = None) -> Current | None:
         """One object, now or at a version; None if there is none."""
@@ -122,7 +117,3 @@ class Session:
         if found is None:
             raise ConflictOnRemoteError(path, describe(tag), "nothing readable")
         return stat_of(path, replace(found.state, modified_us=modified_us or found.state.modified_us))
-
-    def close(self) -> None:
-        """Close idle connections."""
-        self._transport.close()

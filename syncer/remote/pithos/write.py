@@ -1,538 +1,330 @@
-"""Writing to Pithos. One write is: condition, request, and after a lost reply a look at what happened.
+"""Writing to Pithos: a list of orders becomes requests, as few as the server lets it be.
 
-Two kinds of server. Ours checks conditions atomically by version. Synnefo's reads the object before it takes its lock
-(protocol note 0.2), so two writers can both succeed: there we look before (its If-Match can't see appended NULs) and
-after (`pithos_plain`).
+Each request is sent once here. What is in doubt then, or was refused as too long together, is brought to its end order
+by order (`alone.py`); so are orders that need more than a request. Files of several blocks: `upload.py`. New small
+objects on a server without atomic conditions: `creates.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import trio
-from msgspec.structs import replace
 
-from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.hashing import block_id, canonical
-from blockfs.blocks.ids import BlockId
-from blockfs.runtime.output import shown
-from syncer.core.model import Kind, Meta, RelPath, RemoteTag
+from syncer.core.model import Kind, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
-from syncer.core.subtrees import Guard as SubtreeGuard
-from syncer.core.subtrees import SubtreeMove
-from syncer.errors import (
-    ConflictOnRemoteError,
-    CorruptionError,
-    ForbiddenError,
-    OverQuotaError,
-    PreconditionFailedError,
-    SyncerError,
-    UnsafeNameError,
-)
+from syncer.core.xattrs import XattrError
+from syncer.errors import ONE_NODE, OverQuotaError, SyncerError, UnholdableError, UnsafeNameError
+from syncer.ports.remote import Delete, Done, Move, MoveTree, Order, Reader, SetMeta, Store, Stored
 from syncer.protocol.extensions import bulk
-from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_IDS, delta_between, delta_of
 from syncer.protocol.pithos import headers as wire
-from syncer.protocol.pithos.faults import decode_fault
-from syncer.protocol.pithos.headers import ObjectState
-from syncer.remote.client import KnownBase, MissingBlocks, MoveOrder, PutOrder, PutResult
-from syncer.remote.http.transport import BadReplyError, Reply, Request
-from syncer.remote.parallel import each_alone, for_each
-from syncer.remote.pithos.batch import Batcher, reply_of
-from syncer.remote.pithos.conditions import describe, require
+from syncer.protocol.pithos.faults import Fault, encode_fault
+from syncer.remote.http.transport import Reply, ReplyLostError
+from syncer.remote.parallel import for_each
+from syncer.remote.pithos.alone import Alone
+from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.creates import Creator, OwnSerials
-from syncer.remote.pithos.plain import PlainServer
-from syncer.remote.pithos.replies import Written, same_payload, tag_of
-from syncer.remote.pithos.requests import Guard, etag_guard, object_name, version_guard
+from syncer.remote.pithos.requests import object_name
 from syncer.remote.pithos.session import Session
+from syncer.remote.pithos.upload import Uploads
 
-T = TypeVar("T")
-
-_BULKS_AT_ONCE: Final = 3  # of one big rename: one is on its way while another is being done
-
-
-class _Payload(msgspec.Struct, frozen=True, kw_only=True):
-    """What a write makes of an object: enough to recognise it afterwards."""
-
-    kind: Kind | None  # None: as it was
-    size_bytes: int
-    etag: str
-    meta: Meta
-
-    def is_in(self, state: ObjectState) -> bool:
-        return same_payload(state, self.kind, self.size_bytes, self.etag, self.meta)
+_ALONE_AT_ONCE: Final = 16  # requests of their own: they wait for round trips most of the time
+_LARGE_AT_ONCE: Final = 8
+_GROUPS_AT_ONCE: Final = 4  # one is read while others are on their way: 32 MiB of contents
+_ALONE_BYTES: Final = 256 << 10  # of a file whose request gains nothing from those of others, where there is no `bulk`
+_LEAST_SHARE: Final = 4  # so that the last ones come back together, and little is to be done when they are back
+_FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 
-class _Refused:
-    """The server makes something else of our splices: nothing was written."""
+class _Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A small order with its content.
+
+    Attributes:
+        at: Its place in the list.
+        order: What.
+        data: The whole content; b"" if the order has none.
+    """
+
+    at: int
+    order: Order
+    data: bytes = b""
 
 
 class Writer:
-    """The writing half of the client."""
+    """The writing half of the client.
+
+    Attributes:
+        session: The container.
+        alone: Carries out single orders.
+        creator: Makes new objects on a server without atomic conditions.
+        uploads: Sends large files.
+    """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self._plain = PlainServer(session)
-        self._batcher = Batcher(self._send_many)
-        self._creator = Creator(session, OwnSerials(), self._create, self._create_in_doubt, self._created)
+        self.session = session
+        self.alone = Alone(session)
+        self.creator = Creator(session, OwnSerials(), self.alone)
+        self.uploads = Uploads(session, self.alone)
 
-    async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
-        """See CloudClient.put_blocks."""
-        assert blocks
-        block_size = (await self._session.info()).block_size
-        assert all(len(block) <= block_size for block in blocks)
-        # The shortest goes last: only there it travels without padding.
-        order = sorted(range(len(blocks)), key=lambda at: len(blocks[at]), reverse=True)
-        sent = [canonical(blocks[at]) for at in order]
-        request = self._session.make.put_blocks(sent, block_size)
-        ids = await trio.to_thread.run_sync(lambda: [block_id(block) for block in sent])
-        self._session.counters.blocks_sent += len(sent)
-        reply = await self._session.ask(request, 202, 403)
-        if reply.status == 403:  # only the owner of a container may: that ends no cycle of who else may write objects
-            raise ForbiddenError(str(self._session.judge.failure(request, reply)))
-        # Even 202 proves nothing: a wrong content type is answered so, with an empty body.
-        if self._session.judge.stored(reply) != ids:
-            raise BadReplyError(f"{self._session.judge.origin} did not store the blocks that it was sent")
-        places = dict(zip(order, ids, strict=True))
-        return [places[at] for at in range(len(blocks))]
-
-    async def put_object(
-        self, path: RelPath, blocks: BlockList, meta: Meta, expect: RemoteTag | None, base: KnownBase | None = None
-    ) -> PutResult | MissingBlocks:
-        """See CloudClient.put_object."""
-        name = object_name(path)
-        if base is not None and expect is not None:
-            done = await self._put_delta(path, name, blocks, meta, expect, base)
-            if done is not None:
-                return done
-        etag = await trio.to_thread.run_sync(blocks.object_hash.hex)
-        payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
-
-        info = await self._session.info()
-        binary = wire.EXTENSION_BLOCK_LISTS in info.extensions and blocks.block_size == info.block_size
-        delta = await trio.to_thread.run_sync(delta_of, blocks) if binary else None
-
-        async def send(guard: Guard) -> Written | MissingBlocks:
-            if delta is None:
-                request = self._session.make.put_hashmap(name, blocks, meta, guard)
-            else:
-                request = self._session.make.put_block_list(name, blocks.block_size, delta, None, meta, guard)
-            reply = await self._session.send(request)
-            if reply.status == 409:
-                return MissingBlocks(ids=self._session.judge.missing(request, reply))
-            return self._written(request, reply, path, expect)
-
-        return await self._guarded(path, name, payload, expect, send)
-
-    async def _put_delta(  # put_object's arguments
-        self, path: RelPath, name: str, blocks: BlockList, meta: Meta, expect: RemoteTag, base: KnownBase
-    ) -> PutResult | MissingBlocks | None:
-        """Write what differs from `expect`; None if that saves nothing, or if what we know of `expect` is wrong."""
-        info = await self._session.info()
-        known = base.blocks.block_size == blocks.block_size == info.block_size
-        binary = wire.EXTENSION_BLOCK_LISTS in info.extensions
-        if not known or not (binary or wire.EXTENSION_DELTA in info.extensions):
-            return None
-        delta = await trio.to_thread.run_sync(delta_between, base.blocks, blocks, base.object_hash)
-        if 2 * len(delta) > len(blocks) or len(delta) > MAX_DELTA_IDS:
-            return None
-        etag = base.object_hash.hex()
-        payload = _Payload(kind=Kind.FILE, size_bytes=blocks.size_bytes, etag=etag, meta=meta)
-
-        async def send(guard: Guard) -> Written | MissingBlocks | _Refused:
-            put = self._session.make.put_block_list if binary else self._session.make.put_delta
-            request = put(name, blocks.block_size, delta, expect.version, meta, guard)
-            reply = await self._session.send(request)
-            if reply.status == 409:
-                return MissingBlocks(ids=self._session.judge.missing(request, reply))
-            if reply.status == 422:
-                return _Refused()
-            return self._written(request, reply, path, expect)
-
-        done: PutResult | MissingBlocks | _Refused = await self._guarded(path, name, payload, expect, send)
-        return None if isinstance(done, _Refused) else done
-
-    async def put_all(self, orders: Sequence[PutOrder]) -> list[PutResult | SyncerError]:
-        """See CloudClient.put_all."""
-        info = await self._session.info()
-        if not info.atomic:
-            self._session.counters.blocks_sent += sum(1 for one in orders if one.kind is Kind.FILE and one.data)
-            return await self._creator.make(orders)
-        if wire.EXTENSION_BULK not in info.extensions or len(orders) == 1:
-            return await each_alone(orders, self.put_small, min(self._session.workers, max(1, len(orders))))
-        done: dict[int, PutResult | SyncerError] = {}
-        operations: dict[int, bulk.Put] = {}
-        for at, order in enumerate(orders):
-            assert len(order.data) <= info.block_size
-            try:
-                name = object_name(order.path)
-            except UnsafeNameError as error:
-                done[at] = error
-                continue
-            content_type, meta = wire.content_type_of(order.kind), wire.encode_meta(order.meta)
-            operations[at] = bulk.Put(name=name, data=order.data, content_type=content_type, meta=meta, if_version=0)
-        self._session.counters.blocks_sent += sum(1 for one in orders if one.kind is Kind.FILE and one.data)
-        if not operations:
-            return [done[at] for at in range(len(orders))]
-        try:
-            results = await self._send_many(list(operations.values()))
-        except SyncerError as error:
-            too_long = isinstance(error, OverQuotaError)  # as a whole, and nothing was done: each may be small enough
-            if not (error.retryable or too_long):
-                raise
-            # Else whether it was done is looked up, and made up for, one by one.
-            rest = [orders[at] for at in operations]
-            again = await each_alone(rest, partial(self._put_small, doubt=not too_long), self._session.workers)
-            done.update(zip(operations, again, strict=True))
-        else:
-            for (at, operation), result in zip(operations.items(), results, strict=True):
-                done[at] = await self._made(orders[at], operation, result)
-        return [done[at] for at in range(len(orders))]
-
-    async def _create(self, order: PutOrder, leaving: Callable[[], None]) -> Written:
-        """Send one of several once, on a server that takes them one by one."""
-        name = object_name(order.path)
-        made = self._session.make.put_body(name, order.kind, order.data, order.meta, etag_guard(None))
-        request = replace(made, leaving=leaving)
-        return self._read_small(lambda: request, await self._session.send(request), order.path, None)
-
-    async def _create_in_doubt(self, order: PutOrder) -> PutResult:
-        return await self._put_small(order.path, order.kind, order.data, order.meta, None, doubt=True)
-
-    async def _created(self, order: PutOrder, written: Written, tag: RemoteTag | None) -> PutResult:
-        """Look at what has become of one that was sent."""
-        name = object_name(order.path)
-        if tag is None:
-            tag = await self._tag(order.path, name, written, None, block_id(order.data).hex(), len(order.data))
-        write = Overwrite(path=order.path, kind=order.kind, size_bytes=len(order.data), etag=tag.etag, known=0)
-        return PutResult(tag=tag, foreign=tuple(await self._plain.foreign(name, write, tag)))
-
-    async def _made(self, order: PutOrder, operation: bulk.Put, result: bulk.Result) -> PutResult | SyncerError:
-        """What became of one of several."""
-        etag = block_id(order.data).hex()
-        if result.status == 201 and result.version and result.uuid and result.object_hash == etag:
-            size_bytes = len(order.data)
-            return PutResult(tag=RemoteTag(uuid=result.uuid, version=result.version, etag=etag, size_bytes=size_bytes))
-        make = partial(self._session.make.put_body, operation.name, order.kind, order.data, order.meta, {})
-        try:
-            written = self._read_small(make, reply_of(result), order.path, None)
-            tag = await self._tag(order.path, operation.name, written, None, etag, len(order.data))
-        except SyncerError as error:
-            return error
-        return PutResult(tag=tag)
-
-    async def put_small(
-        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
-    ) -> PutResult:
-        """See CloudClient.put_small."""
-        if kind is Kind.FILE and data:
-            self._session.counters.blocks_sent += 1
-        return await self._put_small(path, kind, data, meta, expect)
-
-    async def _put_small(  # put_small's arguments
-        self, path: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None, *, doubt: bool = False
-    ) -> PutResult:
-        """See CloudClient.put_small; with `doubt` it may have been done already."""
-        assert len(data) <= (await self._session.info()).block_size
-        name = object_name(path)
-        payload = _Payload(kind=kind, size_bytes=len(data), etag=block_id(data).hex(), meta=meta)
-
-        async def send(guard: Guard) -> Written:
-            operation = bulk.Put(
-                name=name,
-                data=data,
-                content_type=wire.content_type_of(kind),
-                meta=wire.encode_meta(meta),
-                if_version=expect.version if expect else 0,
-            )
-            make = partial(self._session.make.put_body, name, kind, data, meta, guard)
-            return await self._send_small(make, operation, path, expect)
-
-        return await self._guarded(path, name, payload, expect, send, doubt=doubt)
-
-    async def set_meta(self, path: RelPath, meta: Meta, expect: RemoteTag) -> PutResult:
-        """See CloudClient.set_meta."""
-        name = object_name(path)
-        payload = _Payload(kind=None, size_bytes=expect.size_bytes, etag=expect.etag, meta=meta)
-
-        async def send(guard: Guard) -> Written:
-            request = self._session.make.set_meta(name, meta, guard)
-            return self._written(request, await self._session.send(request), path, expect)
-
-        return await self._guarded(path, name, payload, expect, send)
-
-    async def move(self, source: RelPath, target: RelPath, expect: RemoteTag) -> PutResult:
-        """See CloudClient.move."""
-        from_name, to_name = object_name(source), object_name(target)
-        if not (await self._session.info()).atomic:
-            return await self._plain.move(source, target, expect)
-        guard = {**version_guard(expect), wire.IF_DESTINATION_VERSION: "0"}
-        make = partial(self._session.make.move, from_name, to_name, guard)
-
-        operation = bulk.Move(name=from_name, to=to_name, if_version=expect.version, if_to_version=0)
-
-        async def attempt() -> Written | RemoteTag:
-            return await self._send_small(make, operation, source, expect)
-
-        async def look() -> RemoteTag | None:
-            return await self._plain.moved(to_name, expect)
-
-        done = await self._session.retry.looking(attempt, look)
-        if isinstance(done, Written):
-            done = await self._tag(target, to_name, done, expect, expect.etag, expect.size_bytes)
-        return PutResult(tag=done)
-
-    async def move_all(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
-        """See CloudClient.move_all."""
-        results: dict[int, PutResult] = {}
-        info = await self._session.info()
-        if info.atomic and wire.EXTENSION_BULK in info.extensions:
-
-            async def some(first: int) -> None:
-                part = orders[first : first + bulk.MAX_OPERATIONS]
-                results.update(enumerate(await self._move_together(part), first))
-
-            await for_each(iter(range(0, len(orders), bulk.MAX_OPERATIONS)), some, _BULKS_AT_ONCE)
-        else:
-
-            async def one(at: int) -> None:
-                results[at] = await self.move(orders[at].source, orders[at].target, orders[at].expect)
-
-            await for_each(iter(range(len(orders))), one, self._session.workers)
-        return [results[at] for at in range(len(orders))]
-
-    async def _move_together(self, orders: Sequence[MoveOrder]) -> list[PutResult]:
-        """Several renames in one request; each that is in doubt afterwards is looked at, and made, by itself."""
-        names = [(object_name(order.source), object_name(order.target)) for order in orders]
-        operations = [
-            bulk.Move(name=source, to=target, if_version=order.expect.version, if_to_version=0)
-            for (source, target), order in zip(names, orders, strict=True)
-        ]
-        try:
-            results = await self._send_many(operations)
-        except OverQuotaError:  # as in put_all
-            return [await self.move(order.source, order.target, order.expect) for order in orders]
-        except SyncerError as error:
-            if not error.retryable:
-                raise
-            return [await self._move_in_doubt(order) for order in orders]
-        done: list[PutResult] = []
-        for (source, target), order, result in zip(names, orders, results, strict=True):
-            expect, make = order.expect, partial(self._session.make.move, source, target, {})
-            written = self._read_small(make, reply_of(result), order.source, expect)
-            tag = await self._tag(order.target, target, written, expect, expect.etag, expect.size_bytes)
-            done.append(PutResult(tag=tag))
-        return done
-
-    async def _move_in_doubt(self, order: MoveOrder) -> PutResult:
-        tag = await self._plain.moved(object_name(order.target), order.expect)
-        return await self.move(order.source, order.target, order.expect) if tag is None else PutResult(tag=tag)
-
-    async def move_subtree(self, source: RelPath, target: RelPath, guard: SubtreeGuard) -> SubtreeMove:
-        """See CloudClient.move_subtree. After a lost reply nothing tells its serials for sure, so it is in doubt."""
-        from_name, to_name = object_name(source), object_name(target)
-        request = self._session.make.move_subtree(from_name, to_name, guard)
-
-        async def attempt() -> SubtreeMove:
-            reply = await self._session.send(request)
-            if reply.status in {400, 404, 412}:
-                raise self._refused_subtree(source, target, reply)
-            self._session.judge.demand(request, reply, 201)
-            return self._session.judge.moved_subtree(reply, from_name, to_name, guard)
-
-        async def look() -> SubtreeMove | None:
-            raise ConflictOnRemoteError(source, "the folder that was to be moved", "no answer about it")
-
-        return await self._session.retry.looking(attempt, look)
-
-    def _refused_subtree(self, source: RelPath, target: RelPath, reply: Reply) -> SyncerError:
-        """400: a name becomes too long for the server. Else it is another subtree, or its new place is taken."""
-        if reply.status == 400:
-            fault = decode_fault(reply.status, reply.body)
-            return UnsafeNameError(target, "the server refuses it" if fault is None else fault.message)
-        return PreconditionFailedError(source, "the folder as it was seen", "another one, or a taken name")
-
-    async def delete(self, path: RelPath, expect: RemoteTag) -> None:
-        """See CloudClient.delete."""
-        name = object_name(path)
-        if not (await self._session.info()).atomic:
-            await self._plain.delete(path, expect)
-            return
-        make = partial(self._session.make.delete, name, version_guard(expect))
-
-        operation = bulk.Delete(name=name, if_version=expect.version)
-
-        async def attempt() -> bool:
-            reply = await self._send(make, operation)
-            if reply.status == 412:
-                raise self._session.judge.conflict(path, expect, reply)
-            if reply.status not in {204, 200, 404}:
-                raise self._session.judge.failure(make(), reply)
-            return True
-
-        async def look() -> bool | None:
-            return await self._gone(path, name, expect) or None
-
-        try:
-            await self._session.retry.looking(attempt, look)
-        except PreconditionFailedError:
-            # Gone counts as done; only a HEAD tells "gone" from "another version".
-            if not await self._gone(path, name, expect):
-                raise
+    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
+        """See Writes."""
+        info = self.session.known or await self.session.info()
+        await _Writing(self, info, orders, reader, done).run()
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
         """See CloudClient.replaced_unseen."""
-        if (await self._session.info()).atomic:
+        if (await self.session.info()).atomic:
             return []
-        return await self._plain.foreign(object_name(write.path), write)
+        return await self.alone.plain.foreign(object_name(write.path), write)
 
-    async def keep_version(self, version: ForeignVersion, target: RelPath) -> None:
-        """See CloudClient.keep_version."""
-        await self._plain.keep(version, target)
 
-    async def _send_small(
-        self, make: Callable[[], Request], operation: bulk.Operation, path: RelPath, expect: RemoteTag | None
-    ) -> Written:
-        """Send a small change once, and read the reply."""
-        return self._read_small(make, await self._send(make, operation), path, expect)
+class _Writing:
+    """One list."""
 
-    def _read_small(
-        self, make: Callable[[], Request], reply: Reply, path: RelPath, expect: RemoteTag | None
-    ) -> Written:
-        """Read the reply to a small change."""
-        if reply.status == 201:
-            return self._session.judge.written(reply)
-        return self._written(make(), reply, path, expect)
+    def __init__(
+        self, writer: Writer, info: ContainerInfo, orders: Sequence[Order], reader: Reader, done: Done
+    ) -> None:
+        self._session, self._alone = writer.session, writer.alone
+        self._creator, self._uploads = writer.creator, writer.uploads
+        self._orders, self._reader, self._done = orders, reader, done
+        self._block_size, self._is_atomic = info.block_size, info.atomic
+        self._has_bulk = info.atomic and wire.EXTENSION_BULK in info.extensions
+        self._most_bytes = info.block_size if self._has_bulk else min(info.block_size, _ALONE_BYTES)
 
-    async def _send(self, make: Callable[[], Request], operation: bulk.Operation) -> Reply:
-        """Send a small change once, together with others if the server can that and others are there.
+    async def run(self) -> None:
+        groups: list[int] = []
+        single: list[int] = []
+        large: list[int] = []
+        for at, order in enumerate(self._orders):
+            if isinstance(order, Store) and order.size_bytes > self._block_size:
+                large.append(at)
+            else:
+                (groups if self._goes_with_others(order) else single).append(at)
+        pools: list[tuple[Iterator[list[int]], Callable[[list[int]], Awaitable[None]], int]] = [
+            (self._cut(groups), self._together, min(_GROUPS_AT_ONCE, len(groups))),
+            (([at] for at in single), self._one, min(_ALONE_AT_ONCE, len(single))),
+            (([at] for at in large), self._large, min(_LARGE_AT_ONCE, len(large))),
+        ]
+        used = [pool for pool in pools if pool[2]]
+        if len(self._orders) == 1:  # the daily case: nothing to do at once
+            ((jobs, work, _),) = used
+            await work(next(jobs))
+        else:
+            await for_each(iter(used), lambda pool: for_each(*pool), max(1, len(used)))
 
-        The request is made only if it goes alone: for thousands of small files, quoting names is much of the work.
-        """
-        info = await self._session.info()
-        if not info.atomic or wire.EXTENSION_BULK not in info.extensions:
-            return await self._session.send(make())
+    def _goes_with_others(self, order: Order) -> bool:
+        """Whether an order is one of several in a request, or of several that are looked at by one listing."""
+        if isinstance(order, MoveTree | SetMeta):
+            return False
+        if not isinstance(order, Store):
+            return self._has_bulk
+        if order.sent or isinstance(order.source, ForeignVersion) or order.size_bytes > self._most_bytes:
+            return False
+        return self._has_bulk or (not self._is_atomic and order.replaces is None)
 
-        async def alone() -> Reply:
-            return await self._session.send(make())
+    def _cut(self, places: Sequence[int]) -> Iterator[list[int]]:
+        """Groups; the first ones only shares of a full one, and the last ones only of what is left."""
+        full, number, at = bulk.MAX_OPERATIONS, 0, 0
+        while at < len(places):
+            first = full // _FIRST_SHARES[number] if number < len(_FIRST_SHARES) else full
+            most = min(first, max(full // _LEAST_SHARE, (len(places) - at) // _GROUPS_AT_ONCE))
+            room, end = bulk.MAX_CONTENT_BYTES, at
+            while end < len(places) and end - at < most:
+                room -= _cost(self._orders[places[end]])
+                if room < 0 and end > at:
+                    break
+                end += 1
+            yield list(places[at:end])
+            at, number = end, number + 1
 
-        return await self._batcher.send(operation, alone)
+    # --- small ones
 
-    async def _send_many(self, operations: Sequence[bulk.Operation]) -> Sequence[bulk.Result]:
-        """Send several small changes once, in one request."""
-        request = await trio.to_thread.run_sync(self._session.make.bulk, operations)
-        reply = self._session.judge.demand(request, await self._session.send(request), 200)
-        return self._session.judge.results(reply, len(operations))
+    async def _together(self, places: list[int]) -> None:
+        changes = await self._read(places)
+        if not self._is_atomic:
+            stores = [(change.order, change.data) for change in changes if isinstance(change.order, Store)]
+            for change, outcome in zip(changes, await self._creator.make(stores), strict=True):
+                await self._tell(change.at, outcome)
+        else:
+            await self._send(changes)
 
-    async def _gone(self, path: RelPath, name: str, expect: RemoteTag) -> bool:
-        """True: there is no object. False: it is still there.
+    async def _one(self, places: list[int]) -> None:
+        (at,) = places
+        order = self._orders[at]
+        if isinstance(order, Store) and order.sent:
+            await self._large(places)
+            return
+        once = self._is_atomic and not isinstance(order, MoveTree)
+        once = once and not (isinstance(order, Store) and isinstance(order.source, ForeignVersion))
+        for change in await self._read(places):
+            await (self._send_alone(change) if once else self._settle(change))
 
-        Raises:
-            ConflictOnRemoteError: Another version is there.
-        """
-        current = await self._session.current(name)
-        if current is None:
-            return True
-        require(path, expect, tag_of(current.state))
-        return False
+    async def _read(self, places: Sequence[int]) -> list[_Change]:
+        """The orders with their contents; what can't be had is told."""
+        files: list[Store] = []
+        for at in places:
+            order = self._orders[at]
+            if isinstance(order, Store) and _has_content(order):
+                files.append(order)
+        found = iter(await self._reader.contents(files) if files else ())
+        changes: list[_Change] = []
+        for at in places:
+            order = self._orders[at]
+            data: bytes | Exception = b""
+            if isinstance(order, Store):
+                data = next(found) if _has_content(order) else order.target or b""
+            if isinstance(data, Exception):
+                await self._tell(at, data)
+                continue
+            if data and isinstance(order, Store) and order.kind is Kind.FILE:
+                self._session.counters.blocks_sent += 1
+            changes.append(_Change(at=at, order=order, data=data))
+        return changes
 
-    def _written(self, request: Request, reply: Reply, path: RelPath, expect: RemoteTag | None) -> Written:
-        """Read the reply to a conditional write of one object."""
-        if reply.status == 412 or (reply.status == 404 and expect is not None):
-            raise self._session.judge.conflict(path, expect, reply)
-        return self._session.judge.written(self._session.judge.demand(request, reply, 201, 202, 204))
+    async def _send(self, changes: Sequence[_Change]) -> None:
+        """Send small changes to our own server, once, in one request."""
+        if len(changes) < 2:
+            for change in changes:
+                await self._send_alone(change)
+            return
+        operations: dict[int, bulk.Operation] = {}
+        for change in changes:
+            assert isinstance(change.order, Store | Move | Delete)
+            try:
+                operations[change.at] = self._session.make.operation(change.order, change.data)
+            except (UnsafeNameError, XattrError) as error:
+                await self._tell(change.at, error)
+        if operations:
+            await self._send_bulk([one for one in changes if one.at in operations], list(operations.values()))
 
-    async def _guarded(
-        self,
-        path: RelPath,
-        name: str,
-        payload: _Payload,
-        expect: RemoteTag | None,
-        send: Callable[[Guard], Awaitable[Written | T]],
-        *,
-        doubt: bool = False,
-    ) -> PutResult | T:
-        """Write under the condition `expect`, to a known end."""
-        atomic = (await self._session.info()).atomic
+    async def _send_alone(self, change: _Change) -> None:
+        order, doubt = change.order, True
+        assert not isinstance(order, MoveTree)
 
-        async def attempt() -> Written | RemoteTag | T:
-            if atomic:
-                return await send(version_guard(expect))
-            return await send(
-                etag_guard(None) if expect is None else await self._look_before(path, name, expect, payload.meta)
-            )
+        async def once() -> Stored | None:
+            nonlocal doubt
+            try:
+                reply = await self._session.send(self._session.make.change(order, change.data))
+                return await self._alone.concluded(order, reply)
+            except SyncerError as error:
+                if not error.retryable:
+                    raise
+                doubt = isinstance(error, ReplyLostError)
+                return None
 
-        async def look() -> RemoteTag | None:
-            current = await self._session.current(name)
-            found = None if current is None else tag_of(current.state)
-            newer = found is not None and found.version > (expect.version if expect else 0)
-            if current is not None and newer and payload.is_in(current.state):
-                return found
-            require(path, expect, found)
-            return None
+        if not await self._end(change, once):
+            await self._settle(change, doubt=doubt)
 
-        done = await self._session.retry.looking(attempt, look, doubt=doubt)
-        if isinstance(done, Written):
-            sent = payload.kind is not None
-            done = await self._tag(path, name, done, expect, payload.etag, payload.size_bytes, sent=sent)
-        if not isinstance(done, RemoteTag):
-            return done
-        if atomic or payload.kind is None:  # a change of metadata leaves the content that it finds
-            return PutResult(tag=done)
-        write = Overwrite(
-            path=path,
-            kind=payload.kind,
-            size_bytes=payload.size_bytes,
-            etag=payload.etag,
-            known=0 if expect is None else expect.version,
-            replaced=expect,
-        )
-        return PutResult(tag=done, foreign=tuple(await self._plain.foreign(name, write, done)))
+    async def _send_bulk(self, changes: Sequence[_Change], operations: Sequence[bulk.Operation]) -> None:
+        left, doubt = list(changes), False
+        try:
+            request = await trio.to_thread.run_sync(self._session.make.bulk, operations)
+            reply = self._session.judge.demand(request, await self._session.send(request), 200)
+            results = self._session.judge.results(reply, len(operations))
+        except OverQuotaError:
+            pass  # as a whole, and nothing was done: each goes alone, and may be small enough
+        except SyncerError as error:
+            if not error.retryable:
+                raise
+            doubt = isinstance(error, ReplyLostError)
+        else:
+            left, doubt = await self._read_results(changes, results), True
+        if left:  # whether they were done is looked up, and made up for, one by one
+            await for_each(iter(left), partial(self._settle, doubt=doubt), min(_ALONE_AT_ONCE, len(left)))
 
-    async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None, meta: Meta) -> Guard:
-        """Plain Pithos: compare everything first, then send the condition that it knows.
+    async def _read_results(self, changes: Sequence[_Change], results: Sequence[bulk.Result]) -> list[_Change]:
+        """Tell what became of several; returns those of which the server does not know itself."""
+        others: list[tuple[_Change, bulk.Result]] = []
+        with trio.CancelScope(shield=True):  # what is known is told, whatever happens elsewhere
+            for change, result in zip(changes, results, strict=True):
+                stored = _made(change.order, result)
+                if stored is None:
+                    others.append((change, result))
+                else:
+                    await self._tell(change.at, stored)
+        left: list[_Change] = []
+        for change, result in others:
 
-        Not for what must not exist: of that, a condition says all that a look would.
-        """
-        current = await self._session.current(name)
-        require(path, expect, None if current is None else tag_of(current.state))
-        guard = etag_guard(None if current is None else current.etag)
-        if current is None:
-            return guard
-        # A PUT drops what it does not name (protocol note 0.9): what others keep there is sent again, if it fits.
-        room = wire.MAX_META_ITEMS - len(wire.encode_meta(meta))
-        foreign = sorted(wire.foreign_meta(current.state.meta).items())[:room]
-        return {**guard, **wire.meta_headers(dict(foreign))}
+            async def read(order: Order = change.order, result: bulk.Result = result) -> Stored | None:
+                try:
+                    return await self._alone.concluded(order, _reply_of(result))
+                except SyncerError as error:
+                    if not error.retryable:
+                        raise
+                    return None
 
-    async def _tag(  # the reply and what it should say
-        self,
-        path: RelPath,
-        name: str,
-        written: Written,
-        expect: RemoteTag | None,
-        etag: str,
-        size_bytes: int,
-        *,
-        sent: bool = True,
-    ) -> RemoteTag:
-        """Name the version that was just written, with a HEAD only for what the reply left out.
+            if not await self._end(change, read):
+                left.append(change)
+        return left
 
-        Raises:
-            ConflictOnRemoteError: It was written, and is replaced already; or no content was sent (`sent`), and it is
-                somebody else's.
-            CorruptionError: The server made something else of it.
-        """
-        uuid = written.uuid or (expect.uuid if expect is not None else None)
-        if written.version is not None and uuid and written.etag == etag:
-            return RemoteTag(uuid=uuid, version=written.version, etag=etag, size_bytes=size_bytes)
-        current = await self._session.current(name, written.version)
-        tag = None if current is None else tag_of(current.state)
-        if tag is not None and tag.etag == etag and tag.size_bytes == size_bytes:
-            return tag
-        if written.version is None or tag is None or not sent:
-            raise ConflictOnRemoteError(path, "what was just written", describe(tag))
-        raise CorruptionError(
-            f"{shown(path)} on {self._session.judge.container}: stored with hash {tag.etag}, sent with {etag}"
-        )
+    async def _settle(self, change: _Change, *, doubt: bool = False) -> None:
+        await self._end(change, partial(self._alone.settle, change.order, change.data, doubt=doubt))
+
+    # --- large ones
+
+    async def _large(self, places: list[int]) -> None:
+        (at,) = places
+        order = self._orders[at]
+        assert isinstance(order, Store)
+        await self._end(_Change(at=at, order=order), partial(self._uploads.upload, order, self._reader))
+
+    # --- outcomes
+
+    async def _end(self, change: _Change, work: Callable[[], Awaitable[Stored | None]]) -> bool:
+        """Tell what `work` makes of an order; False if that is nothing yet."""
+        outcome: Stored | Exception | None
+        try:
+            outcome = await work()
+        except (*ONE_NODE, XattrError) as error:
+            outcome = error
+        if outcome is not None:
+            await self._tell(change.at, outcome)
+        return outcome is not None
+
+    async def _tell(self, at: int, outcome: Stored | Exception) -> None:
+        order = self._orders[at]
+        if isinstance(outcome, XattrError):  # those of both sides, united
+            outcome = UnholdableError(order.source if isinstance(order, Move | MoveTree) else order.path, str(outcome))
+        await self._done(at, outcome)
+
+
+def _made(order: Order, result: bulk.Result) -> Stored | None:
+    """What a result says without doubt."""
+    if isinstance(order, Delete):
+        return Stored() if result.status == 204 else None
+    assert isinstance(order, Store | Move)
+    etag = order.hash_hex if isinstance(order, Store) else order.expect.etag
+    if result.status != 201 or not (result.version and result.uuid) or result.object_hash != etag:
+        return None
+    size_bytes = order.size_bytes if isinstance(order, Store) else order.expect.size_bytes
+    return Stored(tag=RemoteTag(uuid=result.uuid, version=result.version, etag=etag, size_bytes=size_bytes))
+
+
+def _has_content(order: Store) -> bool:
+    return order.kind is Kind.FILE and not isinstance(order.source, ForeignVersion)
+
+
+def _cost(order: Order) -> int:
+    """Bytes of an order in a request, names aside."""
+    if not isinstance(order, Store):
+        return 0
+    attributes = sum(len(name) + len(value or b"") for name, value in order.meta.xattrs or ())
+    return order.size_bytes + 2 * attributes
+
+
+def _reply_of(result: bulk.Result) -> Reply:
+    """What a change would have been answered if it had been sent alone."""
+    if result.status >= 300:
+        fault = Fault(code=result.status, message=result.message)
+        return Reply(status=result.status, headers={}, body=encode_fault(fault))
+    headers: dict[str, str] = {}
+    if result.version:
+        headers[wire.OBJECT_VERSION.lower()] = str(result.version)
+    if result.uuid:
+        headers[wire.OBJECT_UUID.lower()] = result.uuid
+    if result.object_hash:
+        headers["etag"] = result.object_hash
+    return Reply(status=result.status, headers=headers, body=b"")

@@ -327,7 +327,7 @@ def test_one_object_that_changed_meanwhile_fails_alone_and_is_done_next_time(pai
     meddled: list[bytes] = []
 
     async def meddle(operation: str, path: RelPath) -> None:
-        if operation == "put_small" and path == b"a" and not meddled:
+        if operation == "store" and path == b"a" and not meddled:
             meddled.append(path)
             small_version(first.container, b"a", b"theirs")
 
@@ -360,7 +360,7 @@ def test_a_server_that_goes_away_ends_the_cycle_and_what_was_done_is_recorded(pa
         first.write(f"f{number:02}", b"%d" % number)
 
     async def gone(operation: str, path: RelPath) -> None:
-        if len(first.container.objects) == 10 and operation == "put_small":
+        if len(first.container.objects) == 10 and operation == "store":
             raise RemoteUnavailableError("gone")
 
     with pytest.raises(RemoteUnavailableError):

@@ -78,7 +78,7 @@ def test_what_somebody_else_wrote_meanwhile_is_told_with_all_that_is_ours(pair: 
 
     async def before(operation: str, _path: RelPath) -> None:
         nonlocal wrote
-        if operation in {"put_all", "put_small"} and not wrote:
+        if operation == "store" and not wrote:
             wrote = True
             await second.cycle()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from syncer.core.model import ROOT, Action, Create, Kind, Meta, Mkdir, Move, Nid, RelPath, SetMeta, Side, Trash, Update
-from syncer.engine.schedule import Together, batches, dependencies, is_barrier, portions, run_actions
+from syncer.engine.schedule import Together, batches, dependencies, is_barrier, portions, run_actions, run_waves, waves
 
 NO_META = Meta()
 
@@ -175,3 +175,47 @@ def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
     assert all(now <= min(size, max(least, before // 4)) for now, before in zip(sizes, left, strict=True))
     assert not sizes or sizes[0] <= first
     assert all(now >= first for now in sizes[:-1])
+
+
+@given(st.lists(one_action, max_size=20), st.lists(st.integers(0, 7), max_size=6), st.data())
+def test_a_wave_needs_only_what_earlier_ones_did(others: list[Action], tree: list[int], data: st.DataObject) -> None:
+    folders: list[Action] = []
+    for number, above in enumerate(tree):
+        parent = folders[above % len(folders)] if folders and above else None
+        folders.append(mkdir(100 + 2 * number, ROOT if parent is None else parent.nid))
+    files = [
+        create(201 + 2 * number, data.draw(st.sampled_from([0, *(each.nid for each in folders)])))
+        for number in range(data.draw(st.integers(0, 8)))
+    ]
+    actions = [*folders, *files, *others]
+    order = {id(action): number for number, action in enumerate(actions)}
+    ended: list[int] = []
+
+    async def perform(wave: Sequence[Action]) -> None:
+        for action in wave:
+            for earlier in actions[: order[id(action)]]:
+                parent = action.parent if isinstance(action, Create | Mkdir) else None
+                copy = action.after if isinstance(action, Update) else None
+                needed = earlier.nid in (action.nid, parent, copy)
+                needed = needed or is_barrier(earlier, kind_of) or is_barrier(action, kind_of)
+                assert not needed or order[id(earlier)] in ended
+        ended.extend(order[id(action)] for action in wave)
+
+    trio.run(run_waves, actions, kind_of, perform)
+    assert sorted(ended) == list(range(len(actions)))
+
+
+def test_files_are_not_spread_over_the_levels_of_their_directories() -> None:
+    """A wave ends with its slowest action: files wait for all directories, and then for nothing."""
+    top, file, below, deep = mkdir(2), create(1, 2), mkdir(4, 2), create(3, 4)
+    assert list(waves([top, file, below, deep])) == [[top], [below], [file, deep]]
+
+
+def test_what_is_absorbed_goes_after_what_stands_for_it() -> None:
+    absorbed = replace(trash(1), absorbed_by=Nid(3))
+    assert list(waves([create(3), absorbed])) == [[create(3)], [absorbed]]
+
+
+def test_a_directory_waits_for_the_object_that_has_its_name() -> None:
+    gone = replace(trash(1), path=RelPath(b"d"))
+    assert list(waves([gone, mkdir(2), create(3, 2)])) == [[gone], [mkdir(2)], [create(3, 2)]]

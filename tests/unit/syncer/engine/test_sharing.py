@@ -120,7 +120,7 @@ def test_a_file_that_was_not_pushed_is_not_told_of(make: Callable[..., Shared]) 
     write(one, "new", 2, 3)
 
     async def away(operation: str, path: RelPath) -> None:
-        if operation in {"put_small", "put_object"} and path == b"new":
+        if operation == "store" and path == b"new":
             raise RemoteUnavailableError("away")
 
     with pytest.raises(RemoteUnavailableError):

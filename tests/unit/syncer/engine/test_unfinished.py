@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from syncer.core.model import RelPath
 from syncer.errors import ConflictOnRemoteError, RemoteUnavailableError, SafetyStopError
 from syncer.remote.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
@@ -70,14 +71,12 @@ def test_a_conflict_copy_that_an_earlier_run_made_on_the_server_is_told_by_the_r
             second.reconcile(step=die)
     else:
 
-        class Refused(MemoryClient):
+        async def refused(operation: str, path: RelPath) -> None:
             """Does what it is asked for, and says that it did not."""
+            if operation == "store":
+                raise ConflictOnRemoteError(path, "403", "nothing")
 
-            async def put_small(self, *arguments: object) -> None:  # type: ignore[override]
-                await super().put_small(*arguments)  # type: ignore[arg-type]
-                raise ConflictOnRemoteError(b"file", "403", "nothing")
-
-        assert second.reconcile(client=Refused(second.container)).exit_code == 3
+        assert second.reconcile(client=MemoryClient(second.container, after=refused)).exit_code == 3
     assert len(second.container.objects) == 3
     report = second.reconcile()
     assert (report.exit_code, report.conflicts) == (4, 1)
@@ -87,25 +86,21 @@ def test_a_conflict_copy_that_an_earlier_run_made_on_the_server_is_told_by_the_r
     assert_at_rest(first, second)
 
 
-@pytest.mark.parametrize("method", ["put_small", "put_blocks", "put_object"])
-def test_a_conflict_copy_counts_when_it_is_made(
-    pair: tuple[Device, Device], method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("operation", "size"), [("store", 10), ("send", 10 * BLOCK), ("store", 10 * BLOCK)])
+def test_a_conflict_copy_counts_when_it_is_made(pair: tuple[Device, Device], operation: str, size: int) -> None:
     """A cycle that something else broke off reported a copy that it had only planned."""
     first, second = pair
-    size = 10 if method == "put_small" else 10 * BLOCK
     first.write("file", noise(1, size))
     second.write("file", noise(2, size))
     first.reconcile()
 
-    async def gone(self: MemoryClient, *arguments: object) -> None:
-        raise RemoteUnavailableError("gone")
+    async def gone(what: str, path: RelPath) -> None:
+        if what == operation:
+            raise RemoteUnavailableError("gone")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(MemoryClient, method, gone)
-        with pytest.raises(RemoteUnavailableError):
-            second.reconcile()
-        assert second.report.conflicts == 0
+    with pytest.raises(RemoteUnavailableError):
+        second.reconcile(client=MemoryClient(second.container, before=gone))
+    assert second.report.conflicts == 0
     assert second.reconcile(dry_run=True).conflicts == 1
     assert second.reconcile().conflicts == 1
     assert second.reconcile().conflicts == 0

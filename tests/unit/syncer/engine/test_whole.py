@@ -64,8 +64,8 @@ def test_a_moved_folder_is_one_request_and_one_rename(pair: tuple[Device, Device
     (first.path / "new").mkdir()
     (first.path / "folder").rename(first.path / "new" / "name")
     calls = cycle(first)
-    assert calls.count("move_subtree") == calls.count("put_small") == 1
-    assert not {"move", "list_objects", "put_object", "delete"} & set(calls)
+    assert calls.count("move_tree") == calls.count("store") == 1
+    assert not {"move", "list_objects", "delete"} & set(calls)
     calls = cycle(second)
     assert not {"list_objects", "block_list", "read_block", "move", "head"} & set(calls)
     assert [type(action) for action in second.ears.actions].count(Move) == 1
@@ -80,7 +80,7 @@ def test_under_watch_the_two_names_are_enough(pair: tuple[Device, Device]) -> No
     (first.path / "folder").rename(first.path / "renamed")
     calls: list[str] = []
     assert not first.reconcile(client=called(first, calls), entries=[b"folder", b"renamed"]).failures
-    assert "move_subtree" in calls
+    assert "move_tree" in calls
     calls.clear()
     assert not second.reconcile(client=called(second, calls), entries=[]).failures
     assert "list_objects" not in calls
@@ -167,7 +167,7 @@ def test_what_the_server_has_got_meanwhile_is_not_moved_unseen(
     done: list[str] = []
 
     async def before(operation: str, path: RelPath) -> None:
-        if operation == "move_subtree" and not done:
+        if operation == "move_tree" and not done:
             done.append(operation)
             await second_cycle()
 
@@ -200,7 +200,7 @@ def test_renamed_back_and_forth_before_the_other_looks(pair: tuple[Device, Devic
     first, second = pair
     for old, new in (("folder", "b"), ("b", "c"), ("c", "folder"), ("folder", "d")):
         (first.path / old).rename(first.path / new)
-        assert "move_subtree" in cycle(first)
+        assert "move_tree" in cycle(first)
     settle(first, second)
     assert (second.path / "d" / "deep" / "er" / "file").exists()
 
@@ -221,7 +221,7 @@ def test_two_folders_move_at_once(pair: tuple[Device, Device]) -> None:
     settle(first, second)
     (first.path / "folder").rename(first.path / "x")
     (first.path / "other").rename(first.path / "y")
-    assert cycle(first).count("move_subtree") == 2
+    assert cycle(first).count("move_tree") == 2
     assert "list_objects" not in cycle(second)
     settle(first, second)
 
@@ -244,7 +244,7 @@ def test_a_folder_that_leaves_a_folder_that_moves_is_no_whole(leaving: tuple[Dev
     """The move of the upper one gives the lower one a new version: a guard from before would be refused."""
     first, second = leaving
     calls = cycle(first)
-    assert not {"move_subtree", "list_objects"} & set(calls)
+    assert not {"move_tree", "list_objects"} & set(calls)
     assert "list_objects" not in cycle(second)
     settle(first, second)
     assert (second.path / "renamed" / "new" / "empty").is_dir()
@@ -259,7 +259,7 @@ def test_a_crash_while_a_folder_leaves_a_folder_that_moves_is_made_good(
 
     async def before(operation: str, path: RelPath) -> None:
         nonlocal writes
-        writes += operation in {"put_small", "move", "move_subtree"}
+        writes += operation in {"store", "move", "move_tree"}
         if writes > place:
             raise Crash(operation)
 
@@ -283,7 +283,7 @@ def test_a_server_without_the_extension_moves_one_by_one(pair: tuple[Device, Dev
     first.container.extensions = frozenset({EXTENSION_CHANGES})
     (first.path / "folder").rename(first.path / "renamed")
     calls = cycle(first)
-    assert "move_subtree" not in calls
+    assert "move_tree" not in calls
     assert calls.count("move") > len(INSIDE)
     settle(first, second)
 
@@ -293,7 +293,7 @@ def test_with_rules_of_what_is_ignored_things_move_one_by_one(pair: tuple[Device
     first.write(".blocksyncignore", b"renamed/a\n")
     settle(first, second)
     (first.path / "folder").rename(first.path / "renamed")
-    assert "move_subtree" not in cycle(first)
+    assert "move_tree" not in cycle(first)
     first.reconcile()
     second.reconcile()
     assert (first.path / "renamed" / "a").exists()
@@ -364,7 +364,7 @@ def test_what_came_into_a_folder_before_does_not_keep_it_from_moving_as_a_whole(
         second.reconcile()
         until_the_clock_ticks(second)  # what was pulled must not look racily clean either
         (first.path / old).rename(first.path / new)
-        assert "move_subtree" in cycle(first)
+        assert "move_tree" in cycle(first)
         calls = cycle(second)
         assert not {"list_objects", "block_list", "read_block", "move"} & set(calls)
         assert [type(action) for action in second.ears.actions].count(Move) == 1

@@ -24,9 +24,7 @@ def test_plain_pithos_can_nothing_but_keep_versions() -> None:
         holds_back=False,
         keeps_versions=True,
         waits="polling",
-        orders=16,
         reads=1,
-        small_bytes=MIB // 4,
     )
 
 
@@ -35,17 +33,11 @@ def test_plain_pithos_can_nothing_but_keep_versions() -> None:
     [
         ("changes", "waits", "told"),
         ("subtree-moves", "moves_trees", MAX_OBJECTS),
-        ("bulk", "orders", 1024),
-        ("bulk", "small_bytes", 4 * MIB),
         ("bulk-read", "reads", 1024),
     ],
 )
 def test_each_extension_is_one_of_the_capabilities(extension: str, field: str, value: object) -> None:
     assert getattr(can(4 * MIB, extension), field) == value
-
-
-def test_a_small_content_is_at_most_one_block() -> None:
-    assert can(4096).small_bytes == 4096
 
 
 def test_the_text_names_what_is_announced() -> None:

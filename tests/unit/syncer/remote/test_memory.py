@@ -7,6 +7,7 @@ from syncer.core.model import Kind, Meta, RelPath, RemoteStat
 from syncer.errors import ConflictOnRemoteError
 from syncer.remote.http.transport import ReplyLostError
 from syncer.remote.memory import MemoryClient, MemoryContainer
+from tests.contract.writing import put_small
 
 PATH = RelPath(b"file")
 META = Meta(mode=0o600)
@@ -17,7 +18,7 @@ async def lose(operation: str, path: RelPath) -> None:
 
 
 def put(client: MemoryClient) -> None:
-    trio.run(client.put_small, PATH, Kind.FILE, b"data", META, None)
+    trio.run(put_small, client, PATH, Kind.FILE, b"data", META, None)
 
 
 def test_a_failure_before_the_effect_leaves_nothing() -> None:
@@ -49,7 +50,7 @@ def test_listings_can_be_as_bare_as_those_of_a_plain_pithos() -> None:
     box = MemoryContainer(lists_meta=False)
     client = MemoryClient(box)
     put(client)
-    trio.run(client.put_small, RelPath(b"link"), Kind.SYMLINK, b"target", Meta(), None)
+    trio.run(put_small, client, RelPath(b"link"), Kind.SYMLINK, b"target", Meta(), None)
     file, link = trio.run(client.list_objects).objects
     assert (file.meta, link.target) == (None, None)
     (full,) = trio.run(client.resolve, [link])

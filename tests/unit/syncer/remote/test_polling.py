@@ -11,6 +11,7 @@ from syncer.core.model import NO_META, Kind, RelPath
 from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.polling import MAX_POLL_S, poll
 from syncer.remote.serials import Cursor
+from tests.contract.writing import put_small
 
 
 def test_polling_slows_down_while_nothing_happens_and_tells_of_changes_only() -> None:
@@ -77,7 +78,7 @@ def test_a_server_that_can_is_waited_for_and_not_polled() -> None:
             nursery.start_soon(listen)
             await trio.testing.wait_all_tasks_blocked()
             assert not told.is_set()
-            await MemoryClient(container).put_small(RelPath(b"here"), Kind.DIRECTORY, b"", NO_META, None)
+            await put_small(MemoryClient(container), RelPath(b"here"), Kind.DIRECTORY, b"", NO_META, None)
             await told.wait()
 
     trio.run(main, clock=MockClock(autojump_threshold=0.01))

@@ -1,0 +1,128 @@
+"""`Writes.write` on every kind of remote: what a list of orders promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
+from syncer.core.model import Kind, meta_of
+from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnsafeNameError
+from syncer.ports.remote import Delete, InMemory, Move, Order, SetMeta, Store, Stored
+from syncer.remote.client import CloudClient
+from tests.contract.remotes import (
+    BLOCK,
+    META,
+    Remote,
+    content,
+    fetch,
+    must_head,
+    path,
+    run,
+    store,
+)
+from tests.contract.writing import Shelf, store_order, write_list
+
+
+def test_orders_of_all_kinds_in_one_list_have_an_outcome_each(remote: Remote) -> None:
+    """R1, R4: what is refused takes nothing else with it."""
+
+    async def scenario(client: CloudClient) -> None:
+        made = {name: await store(client, name, name.encode()) for name in ("move", "delete", "meta", "stale", "file")}
+        await store(client, "stale", b"newer", await must_head(client, "stale"))
+        large = content(1, 5 * BLOCK)
+        news = [b"small", large]
+        orders: list[Order] = [
+            store_order(path("small"), Kind.FILE, b"small", META),
+            store_order(path("large"), Kind.FILE, large, META),
+            store_order(path("folder"), Kind.DIRECTORY, b"", meta_of(0o700)),
+            store_order(path("link"), Kind.SYMLINK, b"target", meta_of(None)),
+            store_order(path("file"), Kind.FILE, large, META, made["file"].tag),
+            Move(source=path("move"), target=path("moved"), expect=made["move"].tag),
+            Delete(path=path("delete"), expect=made["delete"].tag),
+            SetMeta(path=path("meta"), meta=meta_of(0o600), expect=made["meta"].tag),
+            store_order(path("stale"), Kind.FILE, b"small", META, made["stale"].tag),
+            Delete(path=path("stale"), expect=made["stale"].tag),
+            store_order(path("../out"), Kind.FILE, b"small", META),
+        ]
+        found = await write_list(client, orders, Shelf(news))
+        for order, outcome in zip(orders[:8], found[:8], strict=True):
+            assert isinstance(outcome, Stored), (order, outcome)
+        assert all(isinstance(outcome, ConflictOnRemoteError) for outcome in found[8:10])
+        assert isinstance(found[10], UnsafeNameError)
+        listed = {stat.path.decode(): stat for stat in (await client.list_objects()).objects}
+        assert set(listed) == {"small", "large", "folder", "link", "file", "moved", "meta", "stale"}
+        for order, outcome in zip(orders, found, strict=True):
+            if isinstance(outcome, Stored) and not isinstance(order, Delete):
+                name = (order.target if isinstance(order, Move) else order.path).decode()
+                assert listed[name].tag == outcome.tag
+        assert await fetch(client, await must_head(client, "large")) == large
+
+    run(remote, scenario)
+
+
+def test_an_empty_list_costs_nothing(remote: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        await client.container_info()
+        before = client.counters.snapshot()
+        assert await write_list(client, [], Shelf([])) == []
+        await client.commit()
+        assert client.counters.since(before).mutating_requests == 0
+
+    run(remote, scenario)
+
+
+def test_a_block_that_several_files_need_travels_once(remote: Remote) -> None:
+    """R11: new files that share most of what they hold, all in one list."""
+
+    async def scenario(client: CloudClient) -> None:
+        shared = content(1, 100 * BLOCK)
+        files = [shared + content(2 + number, 2 * BLOCK) for number in range(6)]
+        orders: list[Order] = [
+            store_order(path(f"image-{number}"), Kind.FILE, data, META) for number, data in enumerate(files)
+        ]
+        before = client.counters.snapshot()
+        assert all(isinstance(one, Stored) for one in await write_list(client, orders, Shelf(files)))
+        assert client.counters.since(before).blocks_sent == 100 + 6 * 2
+        assert await fetch(client, await must_head(client, "image-3")) == files[3]
+
+    run(remote, scenario)
+
+
+class Fickle(Shelf):
+    """Of one content a block is not what it was."""
+
+    def __init__(self, contents: Sequence[bytes], bad: InMemory) -> None:
+        super().__init__(contents)
+        self.bad = bad.content
+        self.asked = trio.Event()
+
+    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
+        if store.content == self.bad:
+            self.asked.set()
+            await trio.sleep(0)
+            raise LocalChangedError(store.path, "it was written to")
+        await self.asked.wait()
+        return await super().block(store, blocks, index)
+
+
+def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Remote) -> None:
+    if remote.name == "memory":
+        return  # sends for one file at a time
+
+    async def scenario(client: CloudClient) -> None:
+        shared = content(1, 9 * BLOCK)
+        bad, good = shared + content(2, BLOCK), shared + content(3, BLOCK)
+        orders: list[Order] = [
+            store_order(path("bad"), Kind.FILE, bad, META),
+            store_order(path("good"), Kind.FILE, good, META),
+        ]
+        outcomes = await write_list(client, orders, Fickle([bad, good], InMemory.of(bad, BLOCK)))
+        assert isinstance(outcomes[0], LocalChangedError)
+        assert isinstance(outcomes[1], Stored)
+        assert await client.head(path("bad")) is None
+        assert block_id(await fetch(client, await must_head(client, "good"))) == block_id(good)
+
+    run(remote, scenario)
