@@ -17,8 +17,8 @@ from blockfs.tree.check_names import all_inodes, check_inodes, check_link_counts
 from blockfs.tree.check_rows import check_meta, check_rows
 from blockfs.tree.check_snapshots import check_snapshots
 from blockfs.tree.committed import CommittedView
-from blockfs.tree.draft import Draft, MissingBlocks, World
-from blockfs.tree.findings import Finding, Problem
+from blockfs.tree.draft import Draft, World
+from blockfs.tree.findings import Problem
 from blockfs.tree.repaired import RepairedRows
 from blockfs.tree.schema import Table, decode_u64, u64
 
@@ -33,11 +33,6 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     draft: Draft
     inodes: int
-
-
-def check(view: CommittedView, block_size: int, missing: MissingBlocks | None = None) -> list[Finding]:
-    """Which invariants are broken; see `examine`."""
-    return examine(view, World(block_size=block_size, missing=missing)).draft.findings
 
 
 def examine(view: CommittedView, world: World) -> Examination:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 
 import lmdb
-import msgspec
 
 from blockfs.blocks.environment import lmdb_error, lmdb_errors
 from blockfs.blocks.hashing import leaf_key
@@ -17,43 +16,19 @@ from blockfs.tree.overlay import KeyValues, scan_snapshot
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
     META_FAILED,
-    META_RESERVED,
     Cursor,
     FailedFlush,
     Inode,
-    Kind,
-    Reserved,
     Table,
     copy_key,
     decode_failed_flush,
     decode_inode,
     decode_leaf_ref,
-    decode_reserved,
     decode_u64,
     split_ino_key,
     u64,
 )
 from blockfs.tree.waiting import Pause, asking
-
-
-class TreeCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all inodes that have a name, without those of snapshots.
-
-    Attributes:
-        files: Regular files; hard links count once.
-        directories: Directories, the root included.
-        others: Symlinks and special files.
-        logical_bytes: Sum of the files' published sizes.
-        allocated_blocks: Blocks in the files' leaves that are no holes, each as often as it is referred to.
-        leaves: Distinct leaves.
-    """
-
-    files: int
-    directories: int
-    others: int
-    logical_bytes: int
-    allocated_blocks: int
-    leaves: int
 
 
 class Snapshot:
@@ -148,11 +123,6 @@ class CommittedView(TreeReader):
         rows = self._snapshot.scan(Table.JOURNAL, after=u64(since.sequence))
         return [decode_u64(row) for _, row in rows], now
 
-    def journal(self) -> Iterator[tuple[int, int]]:
-        """All journal rows: (sequence, ino)."""
-        for key, row in self._snapshot.scan(Table.JOURNAL):
-            yield decode_u64(key), decode_u64(row)
-
     def copies(self, top: int, after: int = 0) -> Iterator[tuple[int, int]]:
         """Originals with an ino greater than `after` and their copies in a snapshot, ascending."""
         for key, row in self._snapshot.scan(Table.COPIES, u64(top), copy_key(top, after)):
@@ -218,31 +188,3 @@ class CommittedView(TreeReader):
             found.update(BlockId(ids[at : at + ID_SIZE]) for at in range(0, len(ids), ID_SIZE))
         found.discard(ZERO_BLOCK)
         return found
-
-    def reserved(self) -> Reserved | None:
-        """Numbers that may have been used."""
-        row = self._rows.get(Table.META, META_RESERVED)
-        return None if row is None else decode_reserved(row)
-
-    def counts(self) -> TreeCounts:
-        """Sums for `stats`. Reads every inode row."""
-        files = directories = others = logical_bytes = allocated_blocks = 0
-        for inode in self.inodes():
-            if inode.nlink == 0 or inode.is_frozen:
-                continue
-            if inode.kind is Kind.FILE:
-                files += 1
-                logical_bytes += inode.size_bytes
-                allocated_blocks += self.allocated_blocks(inode.ino)
-            elif inode.kind is Kind.DIRECTORY:
-                directories += 1
-            else:
-                others += 1
-        return TreeCounts(
-            files=files,
-            directories=directories,
-            others=others,
-            logical_bytes=logical_bytes,
-            allocated_blocks=allocated_blocks,
-            leaves=self._snapshot.row_count(Table.LEAVES),
-        )

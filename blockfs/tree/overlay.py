@@ -63,11 +63,6 @@ class ChangeSet:
     def __bool__(self) -> bool:
         return bool(self.holds or self.callbacks) or any(self.changes)
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all keys and values."""
-        return sum(len(key) + len(value or b"") for changes in self.changes for key, value in changes.items())
-
 
 def prefix_end(prefix: bytes) -> bytes | None:
     """The least key greater than all keys that start with `prefix`; None if there is no such key."""

@@ -37,11 +37,6 @@ class Side(Enum):
 
     __hash__ = object.__hash__  # members are singletons; Enum's own is Python code, run at every look at the books
 
-    @property
-    def other(self) -> Side:
-        """The opposite replica."""
-        return Side.REMOTE if self is Side.LOCAL else Side.LOCAL
-
 
 class Kind(Enum):
     """What a node is. It never changes: a file that becomes a directory is a deletion and a new node."""

@@ -21,7 +21,6 @@ NAME_BYTES: Final = 255
 """NAME_MAX of every Linux filesystem we meet. A longer segment can't exist locally."""
 
 TARGET_BYTES: Final = 4095  # of a symlink: PATH_MAX without the NUL
-_PATH_BYTES: Final = 4000  # PATH_MAX is 4096 with the NUL; the rest is room for a root that is opened by descriptor
 
 
 def rel_path(raw: bytes) -> RelPath:

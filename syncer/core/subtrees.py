@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -100,20 +100,6 @@ def guard_of(entries: Iterable[tuple[bytes, int]]) -> Guard:
     return Guard(count=count, digest=hasher.hexdigest())
 
 
-class Member(NamedTuple):
-    """One node of a subtree.
-
-    Attributes:
-        rest: Its path behind the root's: b"" for the root itself, else with a slash in front.
-        nid: Which node.
-        version: Of its object, as the base knows it; 0 if it knows none.
-    """
-
-    rest: bytes
-    nid: Nid
-    version: int
-
-
 class Retagged(msgspec.Struct, frozen=True, kw_only=True):
     """A change of base rows: all below a directory have new versions on the server, and are as they were.
 
@@ -132,32 +118,17 @@ class Subtree:
     """The nodes at and below a directory, by what the base says. Not an object for each: there may be a million.
 
     Attributes:
-        rests: What is behind the root's path in each one's, in byte order (`Member.rest`).
+        rests: What is behind the root's path in each one's, in byte order: b"", or with a slash in front.
         nids: Which nodes, in the same order.
-        versions: Theirs, in the same order.
+        versions: Of their objects, in the same order, as the base knows them; 0 if it knows none.
     """
 
     def __init__(self, rests: Sequence[bytes], nids: Sequence[Nid], versions: Sequence[int]) -> None:
         """Take over what the attributes hold."""
         self.rests, self.nids, self.versions = rests, nids, versions
 
-    @classmethod
-    def of(cls, members: Iterable[Member]) -> Subtree:
-        """Made of nodes in any order."""
-        ordered = sorted(members)
-        return cls(
-            [member.rest for member in ordered],
-            [member.nid for member in ordered],
-            [member.version for member in ordered],
-        )
-
     def __len__(self) -> int:
         return len(self.nids)
-
-    @property
-    def members(self) -> Sequence[Member]:
-        """One by one, in byte order."""
-        return list(map(Member, self.rests, self.nids, self.versions))
 
     @property
     def guard(self) -> Guard:

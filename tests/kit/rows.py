@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath, RemoteTag
 from syncer.core.paths import path_in
-from syncer.core.subtrees import Member, Subtree
+from syncer.core.subtrees import Subtree
 
 
 class MemoryRows:
@@ -47,16 +47,19 @@ class MemoryRows:
         return path_in({nid: each.node for nid, each in self.rows.items()}, row.nid)
 
     def subtree(self, root: Nid) -> Subtree:
-        members: dict[Nid, Member] = {}
+        members: dict[Nid, tuple[bytes, int]] = {}
         pending = [(b"", root)] if root in self.rows else []
         while pending:
             rest, nid = pending.pop()
             if nid not in members:
                 row = self.rows[nid]
-                members[nid] = Member(rest, nid, 0 if row.remote is None else row.remote.version)
+                members[nid] = rest, 0 if row.remote is None else row.remote.version
                 if row.node.kind is Kind.DIRECTORY:
                     pending += [(rest + b"/" + below.node.name, below.nid) for below in self._below(nid)]
-        return Subtree.of(members.values())
+        ordered = sorted(members.items(), key=lambda member: member[1])
+        return Subtree(
+            [rest for _, (rest, _) in ordered], [nid for nid, _ in ordered], [version for _, (_, version) in ordered]
+        )
 
     def _below(self, parent: Nid) -> Iterator[BaseRow]:
         return (row for row in self.rows.values() if row.node.parent == parent)

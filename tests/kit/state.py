@@ -69,13 +69,13 @@ class MemoryState:
                 self.rows_now[change.nid] = change
 
     def _retag(self, change: Retagged) -> None:
-        members = MemoryRows(self.rows_now).subtree(change.nid).members
+        members = MemoryRows(self.rows_now).subtree(change.nid).nids
         assert len(members) == change.count
-        for rank, member in list(enumerate(members))[1:]:
-            row = self.rows_now[member.nid]
+        for rank, nid in list(enumerate(members))[1:]:
+            row = self.rows_now[nid]
             assert row.remote is not None
             tag = replace(row.remote, version=version_of(change.first, rank))
-            self.rows_now[member.nid] = replace(row, remote=tag)
+            self.rows_now[nid] = replace(row, remote=tag)
 
     def overwrites(self) -> list[Overwrite]:
         return list(self.booked.values())

@@ -10,8 +10,6 @@ from syncer.core.model import Action, Create, Plan, Update
 from syncer.ports.localvalues import LocalCounters
 from syncer.remote.client import Counters
 
-_EVENT_S = 1.0  # between two events: enough for a bar that moves, and no flood
-
 
 @dataclass(slots=True, kw_only=True)
 class Progress:

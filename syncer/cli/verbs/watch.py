@@ -15,7 +15,6 @@ import click
 import trio
 
 from blockfs.runtime import logs
-from blockfs.runtime.logs import Log
 from blockfs.runtime.notify import ServiceManager
 from syncer.cli.lan.attending import Attendance, attendance
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
@@ -24,8 +23,6 @@ from syncer.remote.parallel import first_error
 from syncer.watch import answers
 from syncer.watch.daemon import Daemon, Damaged, Wanted
 from syncer.watch.root_task import Surroundings
-
-log = Log()
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

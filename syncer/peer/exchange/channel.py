@@ -57,7 +57,6 @@ class Channel:
     Attributes:
         failed: Why the other side is not listened to any more; None: it keeps to the protocol so far.
         heard_s: When bytes came last, `trio.current_time()`.
-        received_bytes: All that came, as it was on the wire.
     """
 
     def __init__(self, stream: trio.abc.Stream, codec: Codec) -> None:
@@ -77,7 +76,6 @@ class Channel:
         self._broken = False
         self._early: list[Message] = []
         self.heard_s = trio.current_time()
-        self.received_bytes = 0
 
     @property
     def failed(self) -> Drop | None:
@@ -107,7 +105,6 @@ class Channel:
             if not data:
                 break
             self.heard_s = trio.current_time()
-            self.received_bytes += len(data)
             messages = self._codec.receive(data)
         return messages
 

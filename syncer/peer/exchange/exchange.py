@@ -216,10 +216,6 @@ class Exchange:
         """The share of this root."""
         return self._circles[self._roots[uuid].circle]
 
-    def shares(self) -> list[str]:
-        """Roots that take part."""
-        return list(self._roots)
-
     def unban(self, who: str = "") -> int:
         """Lift bans. Returns how many held until now.
 

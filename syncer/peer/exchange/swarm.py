@@ -141,10 +141,6 @@ class Swarm:
         """Who has it, as far as we know."""
         return self._providers.get(block, ())
 
-    def peers(self) -> tuple[PeerId, ...]:
-        """Who has offered something and is not gone."""
-        return tuple(self._peers)
-
     # --- what is asked of whom
 
     def next(self, peer: PeerId, now: float) -> BlockId | None:

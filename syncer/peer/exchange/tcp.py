@@ -10,7 +10,6 @@ from typing import Final
 
 import trio
 
-ADDRESS_BYTES: Final = 16
 _BACKLOG: Final = 64
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 _LINK_LOCAL: Final = b"\xfe\x80"

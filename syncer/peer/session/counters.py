@@ -21,7 +21,6 @@ class Counters:
         drops: Frames not taken, by reason.
         tokens_asked: Ids in our questions.
         tokens_answered: Ids that peers said they have, of those still wanted.
-        tokens_looked_up: Ids in questions of others that were looked up.
         questions: How many we asked.
         broadcasts_held: Frames that a link did not carry, or not yet, because its budget was used up.
         latency: Answers by the time since the question, in the classes of `LATENCY_S`.
@@ -35,7 +34,6 @@ class Counters:
         self.drops: Counter[Drop] = Counter()
         self.tokens_asked = 0
         self.tokens_answered = 0
-        self.tokens_looked_up = 0
         self.questions = 0
         self.broadcasts_held = 0
         self.latency = [0] * (len(LATENCY_S) + 1)

@@ -101,10 +101,6 @@ class Keyring:
         """Take part no longer."""
         self._shares.pop(share, None)
 
-    def shares(self) -> list[str]:
-        """The shares we take part in."""
-        return list(self._shares)
-
     def present(self, share: str) -> ShareKey | None:
         """The key to send under. None: we take no part."""
         keys = self._shares.get(share)

@@ -304,7 +304,6 @@ class Session:
         ticket = self._answering.accept(request, state.neighbours.known(now))
         if ticket is None:
             return []
-        self.counters.tokens_looked_up += len(question.tokens)
         return [LookUp(ticket=ticket, share=received.key.share, tokens=question.tokens)]
 
     def _hear_newcomer(

@@ -67,11 +67,6 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     base_version: int | None
 
 
-def most_bytes(count: int) -> int:
-    """How long the binary form of a list of so many blocks may be."""
-    return HEAD_BYTES + (SPLICE.size + ID_SIZE) * count
-
-
 def chunks(
     block_size: int,
     size_bytes: int,

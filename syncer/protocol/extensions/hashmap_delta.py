@@ -17,7 +17,7 @@ import msgspec
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, ObjectHash
 from syncer.protocol.jsontext import MALFORMED
 from syncer.protocol.pithos.hashmap import (
     BLOCK_HASH,
@@ -53,13 +53,6 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     splices: tuple[Splice, ...]
     object_hash: ObjectHash | None = None
-
-    @property
-    def ids(self) -> Iterator[BlockId]:
-        """All ids that it brings."""
-        for _, run in self.splices:
-            for at in range(0, len(run), ID_SIZE):
-                yield BlockId(run[at : at + ID_SIZE])
 
     def __len__(self) -> int:
         """How many ids it brings."""

@@ -114,7 +114,6 @@ class _VersionsWire(msgspec.Struct):
 _ROWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _OBJECT: Final = msgspec.json.Decoder(_ObjectWire)
 _SUBDIRECTORY: Final = msgspec.json.Decoder(_SubdirectoryWire)
-_CONTAINERS: Final = msgspec.json.Decoder(list[_ContainerWire])
 _VERSIONS: Final = msgspec.json.Decoder(_VersionsWire)
 
 
@@ -152,23 +151,6 @@ def encode_containers(rows: Iterable[ContainerRow]) -> bytes:
             for row in rows
         ]
     )
-
-
-def decode_containers(body: bytes) -> list[ContainerRow]:
-    """Read an account's listing.
-
-    Raises:
-        ListingError: Not a listing.
-    """
-    try:
-        return [
-            ContainerRow(
-                name=wire.name, count=wire.count, size_bytes=wire.size_bytes, modified_us=_from_iso(wire.last_modified)
-            )
-            for wire in _CONTAINERS.decode(body)
-        ]
-    except (*MALFORMED, ValueError) as error:
-        raise ListingError(f"not a listing of containers: {error}") from None
 
 
 def encode_versions(rows: Iterable[VersionRow]) -> bytes:

@@ -21,11 +21,11 @@ from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.space.ballast import Ballast
 from blockfs.engine.space.room import Room
 from blockfs.errors import FsError
-from blockfs.tree.check import check
 from blockfs.tree.schema import ROOT_INO, Kind
 from blockfs.tree.store import Tree
 from tests import effort
 from tests.fakes.sizes import RecordedSizes
+from tests.kit.committed import check
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 AT_FDCWD = -100

@@ -14,8 +14,9 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.staging import StagingFile, encode_name
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
-from blockfs.tree.check import Finding, check
+from blockfs.tree.findings import Finding
 from blockfs.tree.schema import ROOT_INO
+from tests.kit.committed import check
 
 USER = Caller(uid=0, gid=0)
 

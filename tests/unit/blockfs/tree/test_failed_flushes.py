@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from blockfs.errors import CorruptionError
-from blockfs.tree.check import check, examine
+from blockfs.tree.check import examine
 from blockfs.tree.draft import World
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
@@ -28,6 +28,7 @@ from blockfs.tree.schema import (
     failed_flush_key,
 )
 from blockfs.tree.store import Tree
+from tests.kit.committed import check
 
 BLOCK = 65536
 ROW = FailedFlush(ino=2, code=errno.EIO, is_told=False, runs=((1, 2), (1 << 40, 1)))

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK, BlockId
-from blockfs.tree.check import check
 from blockfs.tree.findings import Finding, Problem
 from blockfs.tree.schema import (
     META_JOURNAL_START,
@@ -30,6 +29,7 @@ from blockfs.tree.schema import (
     u64,
 )
 from blockfs.tree.store import Tree
+from tests.kit.committed import check
 
 BLOCK_SIZE = 4096
 MakeInode = Callable[..., Inode]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from blockfs.tree.check import check
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
     ROOT_INO,
@@ -17,6 +16,7 @@ from blockfs.tree.schema import (
     u64,
 )
 from blockfs.tree.store import Tree
+from tests.kit.committed import check
 
 ROW = SnapshotRow(created_ns=1, mount_generation=1, sequence=1, files=0, logical_bytes=0, source=b"")
 

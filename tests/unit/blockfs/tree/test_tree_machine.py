@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
-from blockfs.tree.check import Problem, check
+from blockfs.tree.findings import Problem
 from blockfs.tree.overlay import ChangeSet
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, Cursor, Generation, Inode, Kind
 from blockfs.tree.store import Tree
 from tests import effort
+from tests.kit.committed import check
 
 # Link counts, sizes and the like are the engine's business: this machine links and sets leaves at will.
 TREE_PROBLEMS = {

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.errors import CorruptionError, FormatTooNewError, NoSpaceError, NotFoundError
-from blockfs.tree.committed import TreeCounts
 from blockfs.tree.schema import (
     FORMAT,
     META_FORMAT,
@@ -25,6 +24,7 @@ from blockfs.tree.schema import (
     encode_format,
 )
 from blockfs.tree.store import Tree
+from tests.kit.committed import journal_rows
 
 MakeInode = Callable[..., Inode]
 
@@ -356,10 +356,10 @@ def test_a_failed_commit_that_was_durable_after_all_leaves_no_stale_journal_row(
     tree.put_inode(file)
     tree.commit()
     with tree.committed() as view:
-        assert [ino for _, ino in view.journal()].count(file.ino) == 1
+        assert [ino for _, ino in journal_rows(view)].count(file.ino) == 1
 
 
-def test_counts_say_hard_links_once_and_no_orphans(tree: Tree, make: MakeInode) -> None:
+def test_orphans_and_links_are_counted_as_inodes(tree: Tree, make: MakeInode) -> None:
     file = make(size_bytes=100, nlink=2)
     make(size_bytes=1000, nlink=0)
     make(Kind.DIRECTORY)
@@ -368,9 +368,6 @@ def test_counts_say_hard_links_once_and_no_orphans(tree: Tree, make: MakeInode) 
     tree.commit()
     assert tree.inode_count() == 6  # also the directory of snapshots
     with tree.committed() as view:
-        assert view.counts() == TreeCounts(
-            files=1, directories=2, others=1, logical_bytes=100, allocated_blocks=2, leaves=1
-        )
         assert view.unique_ids() == {ids(1)}
 
 

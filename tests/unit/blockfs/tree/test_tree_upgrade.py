@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from blockfs.errors import CorruptionError
-from blockfs.tree.check import check
 from blockfs.tree.draft import World
 from blockfs.tree.findings import Problem
 from blockfs.tree.repair import TreeRepair
@@ -27,6 +26,7 @@ from blockfs.tree.schema import (
     u64,
 )
 from blockfs.tree.store import Tree
+from tests.kit.committed import check
 
 
 def downgrade(path: bytes) -> None:

@@ -57,7 +57,6 @@ def test_the_same_keys_again_are_nothing_new() -> None:
     assert ring.present("s") is key
     ring.remove("s")
     assert ring.present("s") is None
-    assert ring.shares() == []
 
 
 def test_few_epochs_are_kept() -> None:

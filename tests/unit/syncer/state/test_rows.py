@@ -55,7 +55,8 @@ def told(rows: BaseRows, seen: AbstractSet[Nid]) -> list[object]:
         row = rows.row(nid)
         answers += [row, None if row is None else rows.path(row), nids(rows.children(nid))]
         if row is not None:
-            answers.append(sorted((each.rest, each.nid, each.version) for each in rows.subtree(nid).members))
+            found = rows.subtree(nid)
+            answers.append(sorted(zip(found.rests, found.nids, found.versions, strict=True)))
         for name in map(str.encode, NAMES):
             at = rows.at(nid, name)
             answers.append(nids(at))

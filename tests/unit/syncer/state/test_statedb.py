@@ -292,14 +292,14 @@ def test_a_subtree_is_told_in_byte_order_and_gets_its_new_versions(state: StateD
     state.record(rows)
     with state.rows() as reader:
         found = reader.subtree(Nid(1))
-    assert [(member.rest, member.nid) for member in found.members] == [
+    assert list(zip(found.rests, found.nids, strict=True)) == [
         (b"", 1), (b"/a", 3), (b"/a-", 5), (b"/a/file", 4), (b"/a/link", 8)
     ]  # fmt: skip
     by_nid = {each.nid: each for each in rows}
-    for member in found.members:
-        tag = by_nid[member.nid].remote
+    for nid, version in zip(found.nids, found.versions, strict=True):
+        tag = by_nid[nid].remote
         assert tag is not None
-        assert member.version == tag.version
+        assert version == tag.version
     before = state.load_base()
     state.record([Retagged(nid=Nid(1), first=100, count=5)])
     after = state.load_base()
