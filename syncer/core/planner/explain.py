@@ -16,7 +16,7 @@ from syncer.core.paths import path_in
 
 
 class Change(Enum):
-    """What a side did with a node since both last agreed. The letters are those of the action table."""
+    """What a side did with a node since both last agreed."""
 
     SAME = "unchanged"
     EDITED = "edited"
@@ -29,7 +29,7 @@ class Change(Enum):
 
 _SAME, _EDITED, _MOVED, _BOTH, _DELETED = Change.SAME, Change.EDITED, Change.MOVED, Change.BOTH, Change.DELETED
 
-_CONFLICT: Final = (
+CONFLICT: Final = (
     "changed on both sides: equal contents are adopted; else it is a conflict: the server's version keeps the name, "
     "the local one stays beside it as a conflict copy"
 )
@@ -42,9 +42,9 @@ RULES: Final[dict[tuple[Change, Change], str]] = {
     (_SAME, _BOTH): "moved and changed on the server only: both are done here, too",
     (_SAME, _DELETED): "deleted on the server, unchanged here: goes to the local trash",
     (_EDITED, _SAME): "changed here only: the content is pushed",
-    (_EDITED, _EDITED): _CONFLICT,
+    (_EDITED, _EDITED): CONFLICT,
     (_EDITED, _MOVED): "changed here, moved on the server: moved here, and the content is pushed",
-    (_EDITED, _BOTH): "moved on the server: moved here, too; " + _CONFLICT,
+    (_EDITED, _BOTH): "moved on the server: moved here, too; " + CONFLICT,
     (_EDITED, _DELETED): "changed here, deleted on the server: the change wins and is pushed",
     (_MOVED, _SAME): "moved here only: moved on the server, too",
     (_MOVED, _EDITED): "moved here, changed on the server: moved there, and the content is pulled",
@@ -52,9 +52,9 @@ RULES: Final[dict[tuple[Change, Change], str]] = {
     (_MOVED, _BOTH): _PLACE + "; the server's content is pulled",
     (_MOVED, _DELETED): "moved here, deleted on the server: the move wins, it is made there again at its new place",
     (_BOTH, _SAME): "moved and changed here only: both are done on the server, too",
-    (_BOTH, _EDITED): "moved here: moved on the server, too; " + _CONFLICT,
+    (_BOTH, _EDITED): "moved here: moved on the server, too; " + CONFLICT,
     (_BOTH, _MOVED): _PLACE + "; the local content is pushed",
-    (_BOTH, _BOTH): _PLACE + "; " + _CONFLICT,
+    (_BOTH, _BOTH): _PLACE + "; " + CONFLICT,
     (_BOTH, _DELETED): "moved and changed here, deleted on the server: the change wins, it is made there again",
     (_DELETED, _SAME): "deleted here, unchanged on the server: deleted there, too",
     (_DELETED, _EDITED): "deleted here, changed on the server: the change wins, it is made here again",

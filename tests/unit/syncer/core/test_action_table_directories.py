@@ -17,10 +17,10 @@ def _side(name: str, content: int) -> Nodes:
 
 def _sides(edit: int, moved: str) -> dict[str, Nodes]:
     return {
-        "same": _side("d", 1),
+        "unchanged": _side("d", 1),
         "edited": _side("d", edit),
         "moved": _side(moved, 1),
-        "moved-edited": _side(moved, edit),
+        "moved and edited": _side(moved, edit),
         "deleted": {},
     }
 
@@ -34,30 +34,30 @@ def _tree(name: str, content: int, copy: int | None = None) -> dict[str, int | N
 
 
 CELLS: dict[tuple[str, str], dict[str, int | None]] = {
-    ("same", "same"): _tree("d", 1),
-    ("same", "edited"): _tree("d", 3),
-    ("same", "moved"): _tree("r", 1),
-    ("same", "moved-edited"): _tree("r", 3),
-    ("same", "deleted"): {},
-    ("edited", "same"): _tree("d", 2),
+    ("unchanged", "unchanged"): _tree("d", 1),
+    ("unchanged", "edited"): _tree("d", 3),
+    ("unchanged", "moved"): _tree("r", 1),
+    ("unchanged", "moved and edited"): _tree("r", 3),
+    ("unchanged", "deleted"): {},
+    ("edited", "unchanged"): _tree("d", 2),
     ("edited", "edited"): _tree("d", 3, 2),
     ("edited", "moved"): _tree("r", 2),
-    ("edited", "moved-edited"): _tree("r", 3, 2),
+    ("edited", "moved and edited"): _tree("r", 3, 2),
     ("edited", "deleted"): _tree("d", 2),
-    ("moved", "same"): _tree("l", 1),
+    ("moved", "unchanged"): _tree("l", 1),
     ("moved", "edited"): _tree("l", 3),
     ("moved", "moved"): _tree("r", 1),
-    ("moved", "moved-edited"): _tree("r", 3),
+    ("moved", "moved and edited"): _tree("r", 3),
     ("moved", "deleted"): _tree("l", 1),
-    ("moved-edited", "same"): _tree("l", 2),
-    ("moved-edited", "edited"): _tree("l", 3, 2),
-    ("moved-edited", "moved"): _tree("r", 2),
-    ("moved-edited", "moved-edited"): _tree("r", 3, 2),
-    ("moved-edited", "deleted"): _tree("l", 2),
-    ("deleted", "same"): {},
+    ("moved and edited", "unchanged"): _tree("l", 2),
+    ("moved and edited", "edited"): _tree("l", 3, 2),
+    ("moved and edited", "moved"): _tree("r", 2),
+    ("moved and edited", "moved and edited"): _tree("r", 3, 2),
+    ("moved and edited", "deleted"): _tree("l", 2),
+    ("deleted", "unchanged"): {},
     ("deleted", "edited"): _tree("d", 3),
     ("deleted", "moved"): _tree("r", 1),
-    ("deleted", "moved-edited"): _tree("r", 3),
+    ("deleted", "moved and edited"): _tree("r", 3),
     ("deleted", "deleted"): {},
 }
 
@@ -68,7 +68,7 @@ def test_cell(local: str, remote: str) -> None:
     made = plan(BASE, LOCAL[local], REMOTE[remote])
     assert names(dict(made.target)) == CELLS[local, remote]
     if "deleted" not in (local, remote):
-        edits = {"same": 0, "moved": 0, "edited": 1, "moved-edited": 1}
+        edits = {"unchanged": 0, "moved": 0, "edited": 1, "moved and edited": 1}
         contents = [step for step in steps((*made.local, *made.remote)) if step.startswith(("Create", "Update"))]
         assert bool(contents) == bool(edits[local] + edits[remote])
 

@@ -8,15 +8,15 @@ from syncer.core.conflict import hash6
 from tests.unit.syncer.core.trees import link, names, plan
 
 BASE = {1: link("a", "1")}
-STATES = ("same", "edited", "moved", "moved-edited", "deleted")
+STATES = ("unchanged", "edited", "moved", "moved and edited", "deleted")
 
 
 def _side(edit: str, moved: str) -> dict[str, dict[int, object]]:
     return {
-        "same": {1: link("a", "1")},
+        "unchanged": {1: link("a", "1")},
         "edited": {1: link("a", edit)},
         "moved": {1: link(moved, "1")},
-        "moved-edited": {1: link(moved, edit)},
+        "moved and edited": {1: link(moved, edit)},
         "deleted": {},
     }
 
@@ -30,10 +30,10 @@ def _expected(local: str, remote: str) -> dict[str, bytes]:
         kept = {
             ("deleted", "edited"): {"a": b"3"},
             ("deleted", "moved"): {"r": b"1"},
-            ("deleted", "moved-edited"): {"r": b"3"},
+            ("deleted", "moved and edited"): {"r": b"3"},
             ("edited", "deleted"): {"a": b"2"},
             ("moved", "deleted"): {"l": b"1"},
-            ("moved-edited", "deleted"): {"l": b"2"},
+            ("moved and edited", "deleted"): {"l": b"2"},
         }
         return kept.get((local, remote), {})
     name = "r" if "moved" in remote else "l" if "moved" in local else "a"

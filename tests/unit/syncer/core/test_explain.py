@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
+from pathlib import Path
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import BaseRow, Identified, Nid, RelPath, Tree
-from syncer.core.planner.explain import RULES, Change, explain
+from syncer.core.planner.explain import CONFLICT, RULES, Change, explain
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.plan import make_plan
 from tests.unit.syncer.core.trees import file, folder, tree
@@ -38,6 +40,15 @@ def explained(path: bytes, base: Tree, local: Tree, remote: Tree) -> list[tuple[
 def test_every_cell_of_the_action_table_has_its_words() -> None:
     assert {*product(CHANGED, CHANGED)} <= set(RULES)
     assert all(RULES.values())
+
+
+def test_the_page_has_the_action_table_in_the_words_of_explain() -> None:
+    page = (Path(__file__).parents[4] / "docs/design/planner.md").read_text()
+    table = page.partition("\n## 1. Action table\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) \|$", table, re.MULTILINE)[2:]
+    assert f"- *conflict*: {CONFLICT}." in " ".join(table.split())
+    told = {pair: text.replace(CONFLICT, "*conflict*") for pair, text in RULES.items()}
+    assert rows == [(here.value, there.value, text) for (here, there), text in told.items()]
 
 
 def test_one_side_changed() -> None:
