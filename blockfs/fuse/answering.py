@@ -64,10 +64,11 @@ class Answering:
             doing = Doing(what, looks=not row.changes)
             try:
                 with doing:
-                    return await answer(*args, **kwargs)
-            except EXPECTED as error:
-                handle: Any = args[0] if row.by_handle else None
-                number = self._calls.failed(error, handle)
+                    try:
+                        return await answer(*args, **kwargs)
+                    except EXPECTED as error:
+                        handle: Any = args[0] if row.by_handle else None
+                        number = self._calls.failed(error, handle)
             except Exception as error:  # noqa: BLE001 - what it costs, and its trace in the log, are its owner's business
                 fatal.met(error, doing)
                 number = errno.EIO

@@ -34,7 +34,7 @@ from blockfs.service.errnos import errno_of
 from blockfs.service.maintenance import paths_of
 from blockfs.tree.schema import Kind
 
-LARGE_WRITE: Final = 128 << 10  # bytes; what less than this is no stream, whose requests have up to 1 MiB
+LARGE_WRITE: Final = 128 << 10  # bytes; a stream comes in requests of up to 1 MiB
 
 _FOR_ROOT: Final = b"trusted."
 
@@ -188,7 +188,8 @@ class Calls:
         if size_bytes is not None:
             self._files.truncate(ino, size_bytes, may_block=may_block)
         if changes.ctime_ns is not None:
-            self._filesystem.clock.seen(changes.ctime_ns)
+            with self._lock:
+                self._filesystem.clock.seen(changes.ctime_ns)
         if changes == AttributeChanges():
             return self._names.getattr(ino)
         changed = self._names.setattr(ino, changes)

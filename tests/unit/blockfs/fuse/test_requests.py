@@ -17,6 +17,9 @@ import trio
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.attributes import Caller
+from blockfs.errors import CorruptBlockError
+from blockfs.fuse import calls as module
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.pyfuse3_frontend import Operations
 from blockfs.fuse.requests import REQUESTS
@@ -105,3 +108,21 @@ def test_a_bug_in_a_request_of_the_kernel_is_an_error_and_ends_the_mount_if_it_m
     ]
     assert isinstance(logs[0]["exc_info"], Exception)
     assert filesystem.fatal.has_struck is not looks
+
+
+def test_a_bug_while_damage_is_told_has_an_owner_too(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when the loop ends, and the mount with it, because a damaged file's path could not be found."""
+    calls = Calls(filesystem, Counters())
+    operations = Operations(filesystem, calls, Counters())
+    fh, _ = calls.create(1, b"f", stat.S_IFREG | 0o600, os.O_RDWR, Caller(uid=0, gid=0))
+
+    def read(*_arguments: int, **_keywords: bool) -> bytes:
+        raise CorruptBlockError(bytes(32), "wrong")
+
+    monkeypatch.setattr(filesystem.files, "read", read)
+    monkeypatch.setattr(module, "paths_of", Broken().paths_of)
+    with structlog.testing.capture_logs() as logs, pytest.raises(pyfuse3.FUSEError) as caught:
+        trio.run(operations.read, fh, 0, 1)
+    assert caught.value.errno == errno.EIO
+    assert [one["event"] for one in logs] == ["request.crashed"]
+    assert not filesystem.fatal.has_struck
