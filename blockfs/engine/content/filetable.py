@@ -111,23 +111,19 @@ class FileTable:
 
     # --- staged generations ---
 
-    def revive(self, state: FileState, number: int) -> StagedGeneration:
-        """A generation of an earlier mount, closed; its files are still to be added. Call it oldest first."""
+    def add_generation(self, state: FileState, number: int) -> StagedGeneration:
+        """A new generation above all others of the file, closed, and without files: one of an earlier mount."""
         self._last_generation = max(self._last_generation, number)
-        return self._add_generation(state, number)
+        generation = StagedGeneration(number, self._stores.block_size, self._staged)
+        state.generations.append(generation)
+        return generation
 
     def open_generation(self, state: FileState) -> StagedGeneration:
         """The generation that takes a file's writes; a new one if there is none."""
         if not state.is_open:
-            self._last_generation += 1
-            self._add_generation(state, self._last_generation)
+            self.add_generation(state, self._last_generation + 1)
             state.is_open = True
         return state.generations[-1]
-
-    def _add_generation(self, state: FileState, number: int) -> StagedGeneration:
-        generation = StagedGeneration(number, self._stores.block_size, self._staged)
-        state.generations.append(generation)
-        return generation
 
     def staging_file(self, state: FileState, generation: StagedGeneration, range_index: int) -> StagingFile:
         """The staging file of a range; made if there is none.
@@ -164,10 +160,9 @@ class FileTable:
             generation.drop()
             for file in generation.files.values():
                 tree.on_durable(partial(staging.doom, file))
-        numbers = {generation.number for generation in dropped}
-        if state.is_open and state.generations[-1].number in numbers:
+        if state.newest in dropped:
             state.close_generation()
-        state.generations = [kept for kept in state.generations if kept.number not in numbers]
+        state.generations = [kept for kept in state.generations if kept not in dropped]
         self.drained.notify_all()
 
     def discard(self, state: FileState) -> None:

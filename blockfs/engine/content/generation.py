@@ -24,6 +24,8 @@ docs/design/write-path.md, section 1, says why there is no third one yet.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from blockfs.engine.content.hostfile import data_extents
 from blockfs.engine.content.pagemap import PAGE, Layer, PageMap
 from blockfs.engine.content.staging import RANGE_SHIFT, StagingDirectory, StagingFile
@@ -58,7 +60,7 @@ class StagedGeneration:
         self.pages = PageMap(block_size)
         self.files: dict[int, StagingFile] = {}
         self.named: set[int] = set()
-        self.unsynced: dict[int, PageMap] = {}
+        self.unsynced = defaultdict(self.pages.empty)
         self.valid_below = NO_LIMIT
         self._staged = staged
 
@@ -66,10 +68,7 @@ class StagedGeneration:
 
     def will_change(self, range_index: int, first_page: int, pages: int) -> None:
         """Somebody is about to write pages of a range. More than is written in the end does no harm."""
-        unsynced = self.unsynced.get(range_index)
-        if unsynced is None:
-            unsynced = self.unsynced[range_index] = self.pages.empty()
-        unsynced.add(first_page, pages)
+        self.unsynced[range_index].add(first_page, pages)
 
     def mark(self, first_page: int, pages: int) -> int:
         """Pages were written, whole; returns how many of them were not staged here before."""
@@ -100,11 +99,7 @@ class StagedGeneration:
 
     def note_unsynced(self, range_index: int, pages: PageMap) -> None:
         """Pages of a range are not on the disk, for all that is known."""
-        known = self.unsynced.get(range_index)
-        if known is None:
-            self.unsynced[range_index] = pages
-        else:
-            known.unite(pages)
+        self.unsynced[range_index].unite(pages)
 
     def cut(self, size_bytes: int) -> bool:
         """All bytes from an offset on are void; returns whether it has some, so that the next mount must be told."""

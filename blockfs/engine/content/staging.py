@@ -88,8 +88,7 @@ class StagingDirectory:
         """Close all descriptors. Nobody may use a file any more."""
         with self._lock:
             for file in self._idle:
-                os.close(file.fd)
-                file.fd = -1
+                _close(file)
             self._idle.clear()
             os.close(self._directory_fd)
 
@@ -167,8 +166,7 @@ class StagingDirectory:
             if not file.users:
                 self._idle.pop(file, None)
                 if file.fd >= 0:
-                    os.close(file.fd)
-                    file.fd = -1
+                    _close(file)
 
     def sync_names(self) -> None:
         """Make the names of new files durable.
@@ -209,8 +207,7 @@ class StagingDirectory:
             if file.users:
                 return
             if file.dead:
-                os.close(file.fd)
-                file.fd = -1
+                _close(file)
                 return
         self._release_idle(file)
 
@@ -221,8 +218,7 @@ class StagingDirectory:
             self._idle[file] = None
             if len(self._idle) > self._open_files:
                 oldest, _ = self._idle.popitem(last=False)
-                os.close(oldest.fd)
-                oldest.fd = -1
+                _close(oldest)
 
     def sync(self, file: StagingFile, pace: Callable[[], None] | None = None) -> None:
         """Make a file's content durable.
@@ -264,3 +260,8 @@ class StagingDirectory:
                 # the next fdatasync would lie.
                 file.failed = True
                 raise
+
+
+def _close(file: StagingFile) -> None:
+    os.close(file.fd)
+    file.fd = -1

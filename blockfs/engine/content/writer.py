@@ -179,15 +179,11 @@ def _edge_pages(state: FileState, offset: int, end: int) -> list[int]:
     Where there is nothing but NUL bytes, at and beyond the end of the file, there is nothing to complete: the rest of a
     fresh page of a staging file is NUL.
     """
-    pages = []
-    newest = state.newest
-    first, last = offset // PAGE, end // PAGE
-    size = state.size_bytes
-    if offset % PAGE and first * PAGE < size and not (newest and newest.pages.has(first)):
-        pages.append(first)
-    if end % PAGE and end < size and not (newest and newest.pages.has(last)) and last not in pages:
-        pages.append(last)
-    return pages
+    size, newest = state.size_bytes, state.newest
+    cut = {offset // PAGE} if offset % PAGE and offset // PAGE * PAGE < size else set()
+    if end % PAGE and end < size:
+        cut.add(end // PAGE)
+    return [page for page in cut if newest is None or not newest.pages.has(page)]
 
 
 def _clear_unstaged(generation: StagedGeneration, file: StagingFile, fd: int, within: int, length: int) -> None:

@@ -176,7 +176,7 @@ class Flusher:
             for range_index, pages in generation.unsynced.items()
         ]
         for generation in state.generations:
-            generation.unsynced = {}
+            generation.unsynced.clear()
         # Pinned: a seal may drop the generation meanwhile, and its file must not be closed under the fdatasync.
         for file in {target.file for target in unsynced + unnamed}:
             self._stores.staging.acquire(file)

@@ -74,7 +74,7 @@ def _recover_file(
     """Rebuild one file's generations, oldest first, all closed."""
     by_number = attrgetter("generation")
     for number, ranges in groupby(sorted(rows, key=by_number), by_number):
-        generation = table.revive(state, number)
+        generation = table.add_generation(state, number)
         for row in ranges:
             generation.valid_below = min(generation.valid_below, row.valid_below)
             file = stores.staging.existing((row.ino, row.range_index, row.generation))

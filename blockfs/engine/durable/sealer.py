@@ -178,8 +178,6 @@ class Sealer:
                 while jobs:
                     self._splice(jobs[0], spliced)
                     jobs.pop(0)
-                    with self._stores.lock:
-                        self.sealed_files += 1
             finally:
                 for job in jobs:
                     self._abandon(job)
@@ -322,8 +320,8 @@ class Sealer:
         job.is_spliced = True
         publish_size(stores, self._table.row(state.ino), state, job.stamp, job.size_bytes, job.low_water)
         state.unwatch(job.low_water)
-        frozen = {generation.number for generation in job.frozen}
-        self._table.drop_generations(state, [one for one in state.generations if one.number in frozen])
+        self._table.drop_generations(state, [one for one in state.generations if one in job.frozen])
+        self.sealed_files += 1
         if spliced is not None:
             spliced(state, min(job.size_bytes, limit))
         self._table.settle(state)
