@@ -60,7 +60,7 @@ class StagedGeneration:
         self.pages = PageMap(block_size)
         self.files: dict[int, StagingFile] = {}
         self.named: set[int] = set()
-        self.unsynced = defaultdict(self.pages.empty)
+        self.unsynced: defaultdict[int, PageMap] = defaultdict(self.pages.empty)
         self.valid_below = NO_LIMIT
         self._staged = staged
 
