@@ -15,8 +15,8 @@ Another way (a file that the kernel writes itself, asked for its extents when it
 3. From the first moment in which pages may change unseen until they are found, the file is neither published nor sealed
    (`FileState.is_published`, `is_sealed`): then no freeze takes it for done, and apply finds it busy. `stamp` moves in
    the hold of the lock that tells what was found.
-4. A freeze ends when nothing is left to seal, and closes the gate for write() only. Who writes past that gate would keep
-   it for ever: for such a file the closing itself is the instant, and what comes later is the next generation's.
+4. A freeze ends when nothing is left to seal, and its gate holds write() only. Who writes past it would keep it for
+   ever: for such a file the closing itself is the instant, and what comes later is the next generation's.
 5. What is found counts as staged, and as unsynced unless the host has said that it is on the disk.
 6. A name is in the tree, durably, before anybody writes to the file: a recovery finds the pages again by itself, and
    voids what lies beyond the size that it takes for the file's.
