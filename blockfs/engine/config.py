@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from blockfs.engine.space.ballast import BALLAST_BYTES
+from blockfs.engine.space.policy import BALLAST_BYTES
 
 
 def no_checkpoint(step: str) -> None:

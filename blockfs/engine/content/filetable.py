@@ -6,7 +6,6 @@ import errno
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.generation import StagedGeneration, StagedPages
@@ -14,13 +13,9 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.staging import StagingFile
 from blockfs.engine.context import Stores
 from blockfs.engine.gate import WriteGate
+from blockfs.engine.space.policy import STAGED_FREE_SHARE, STAGED_LITTLE_SHARE, STAGED_MIN_BYTES, STAGED_SPARE_SHARE
 from blockfs.errors import FsError
 from blockfs.tree.schema import Inode, Kind
-
-_FREE_SHARE: Final = 4  # of the host's free bytes may be staged
-_MIN_LIMIT_BYTES: Final = 256 << 20
-_LITTLE_SHARE: Final = 64  # of the limit: a file that has no more staged than this may go
-_SPARE_SHARE: Final = 8  # this part of the limit beyond it
 
 
 class FileTable:
@@ -45,7 +40,7 @@ class FileTable:
 
     def fit_limit(self, free_bytes: int) -> None:
         """Stage less where the host has little room: the blocks that sealing makes come on top."""
-        share = max((free_bytes + self.staged_bytes) // _FREE_SHARE, _MIN_LIMIT_BYTES)
+        share = max((free_bytes + self.staged_bytes) // STAGED_FREE_SHARE, STAGED_MIN_BYTES)
         self.staged_limit_bytes = min(self._stores.config.staged_limit_bytes, share)
 
     def has_room(self, ino: int, length: int) -> bool:
@@ -58,8 +53,8 @@ class FileTable:
         if not staged_bytes or staged_bytes + length <= limit:
             return True
         state = self._states.get(ino)
-        has_little = state is None or state.staged_bytes <= limit // _LITTLE_SHARE
-        return has_little and staged_bytes + length <= limit + limit // _SPARE_SHARE
+        has_little = state is None or state.staged_bytes <= limit // STAGED_LITTLE_SHARE
+        return has_little and staged_bytes + length <= limit + limit // STAGED_SPARE_SHARE
 
     def all(self) -> list[FileState]:
         """The states of now: a copy, to be looked through without the lock."""

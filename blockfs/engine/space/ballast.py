@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from blockfs.engine.space.policy import BALLAST_BYTES, BALLAST_QUOTA_SHARE, BALLAST_SHARE, BALLAST_SPARE
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.linux import syncfs
@@ -20,13 +21,6 @@ from blockfs.runtime.logs import Log
 from blockfs.runtime.space import host_space
 
 _NAME: Final = b"ballast"
-BALLAST_BYTES: Final = 8 << 20
-"""2,048 database pages: a collection's transactions change 512 rows each, a commit has about a second's changes."""
-
-_SHARE: Final = 128  # of a small host, the ballast is never more than this part;
-_QUOTA_SHARE: Final = 16  # of a small quota
-_SPARE: Final = 1  # taken back only if this many times its size stays free: it must not fill the host itself
-
 T = TypeVar("T")
 
 log = Log()
@@ -43,7 +37,9 @@ class Ballast:
     def __init__(self, volume: bytes, size_bytes: int = BALLAST_BYTES) -> None:
         self._path = os.path.join(volume, _NAME)
         host = host_space(volume)
-        self._size_bytes = min(size_bytes, host.total_bytes // (_QUOTA_SHARE if host.is_quota else _SHARE))
+        self._size_bytes = min(
+            size_bytes, host.total_bytes // (BALLAST_QUOTA_SHARE if host.is_quota else BALLAST_SHARE)
+        )
         self._lock = threading.Lock()
         self._quota_is_used_up = False
 
@@ -97,7 +93,7 @@ class Ballast:
             if not self._size_bytes or self._is_there():
                 self._quota_is_used_up = False
                 return
-            wanted = self._size_bytes * (1 + _SPARE)
+            wanted = self._size_bytes * (1 + BALLAST_SPARE)
             if host_space(os.path.dirname(self._path)).available_bytes < wanted:
                 raise NoSpaceError("the host filesystem is too full for the volume's ballast")
             with space_errors("ballast"):

@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import Final
 
 from blockfs.engine.space.ballast import Ballast
+from blockfs.engine.space.policy import RESERVE_QUOTA_SHARE, RESERVE_SHARE
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.space import Space, host_space
 
 _CHECK_BYTES: Final = 1 << 20  # a statvfs(2) costs as much as staging 16 KiB: one for each MiB
-_RESERVE_SHARE: Final = 64  # of a small host, the reserve is never more than this part;
-_QUOTA_SHARE: Final = 8  # of a small quota: btrfs takes some 100 KiB of it for each change, until that is committed
 
 
 class Room:
@@ -41,7 +40,7 @@ class Room:
 
     def reserve_bytes(self, host: Space) -> int:
         """What writers must leave of it."""
-        return min(self._reserve_bytes, host.total_bytes // (_QUOTA_SHARE if host.is_quota else _RESERVE_SHARE))
+        return min(self._reserve_bytes, host.total_bytes // (RESERVE_QUOTA_SHARE if host.is_quota else RESERVE_SHARE))
 
     def check(self, length: int) -> int | None:
         """Refuse `length` more bytes if the host is nearly full. Room that somebody makes is seen by the next call.
