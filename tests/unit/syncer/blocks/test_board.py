@@ -624,5 +624,5 @@ def test_a_block_costs_the_same_however_many_are_wanted(with_peers: bool) -> Non
 
         return test
 
-    few, many = steps_of(work(250)) / 250, steps_of(work(4000)) / 4000
+    few, many = steps_of(work(250)) / 250, steps_of(work(1500)) / 1500
     assert many < 1.2 * few

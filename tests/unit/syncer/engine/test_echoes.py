@@ -15,11 +15,13 @@ from syncer.errors import RemoteUnavailableError
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_WITHOUT
 from syncer.remote.client import Changes
 from syncer.remote.memory import MemoryClient
+from tests import effort
 from tests.simulation import engine_scenario
 from tests.simulation.engine_scenario import failure_of
 from tests.unit.syncer.engine.devices import Device, assert_at_rest, devices
 
 FILES = echoes.LEAST + 10
+SEEDS = effort.count("ring R2, own writes")
 
 
 @dataclass
@@ -126,5 +128,5 @@ def test_histories_with_all_kinds_of_trouble_hold_with_it(monkeypatch: pytest.Mo
     monkeypatch.setattr("syncer.engine.cycle.behind_own_writes", counting)
     extensions = engine_scenario._EXTENSIONS | {EXTENSION_WITHOUT}
     monkeypatch.setattr(engine_scenario, "_EXTENSIONS", extensions)
-    assert [found for seed in range(400) if (found := failure_of(seed)) is not None] == []
-    assert asked > 100
+    assert [found for seed in range(SEEDS) if (found := failure_of(seed)) is not None] == []
+    assert asked > SEEDS // 4

@@ -11,6 +11,7 @@ import pytest
 
 from syncer.local.survey.digests import Surveyor
 from syncer.remote.memory import MemoryClient, MemoryContainer
+from tests import effort
 from tests.unit.syncer.engine.devices import Device, MemoryState
 from tests.unit.syncer.local.folders import BLOCK, new_place
 
@@ -160,7 +161,7 @@ def test_random_changes_by_name_leave_nothing_to_a_look_at_everything(
     first, second = pair
     first.write("d/e/f", b"f")
     settle(first, second)
-    for seed in range(60):
+    for seed in range(effort.count("changes by name")):
         rng = random.Random(seed)
         device, other = rng.sample(pair, 2)
         before = device.everything()
