@@ -9,6 +9,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "benchmarks").glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
+SOURCES = [path for folder in ("blockfs", "syncer", "tests") for path in (PROJECT / folder).rglob("*.py")]
 MAX_CHARACTERS = 180
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -28,6 +29,15 @@ def test_every_link_to_a_file_of_the_project_leads_to_one(page: Path) -> None:
         target for target in LINK.findall(page.read_text()) if "://" not in target and not target.startswith("mailto:")
     ]
     assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(PROJECT)))
+def test_what_a_page_names_in_a_file_is_there(page: Path) -> None:
+    """ "Shown by `blocks/test_gc.py::test_…`" is worth nothing if there is no such test."""
+    for file, name, rest in re.findall(r"`([\w/]+\.py)::(\w+)(…?)", page.read_text()):
+        texts = [found.read_text() for found in SOURCES if found.as_posix().endswith(f"/{file}")]
+        known = re.compile(rf"(def|class) {name}" + ("" if rest else r"\b"))
+        assert any(known.search(text) for text in texts), f"{file}::{name}"
 
 
 def test_the_readme_names_no_page_without_a_link() -> None:
