@@ -77,9 +77,11 @@ class MissingBlocks(Refusal):
 
     Attributes:
         ids: In the order of the hashmap, never holes; distinct, but for a long one. With a length.
+        in_binary: To be told as bytes, not as JSON.
     """
 
     status = 409
+    in_binary = False
 
     def __init__(self, ids: Ids) -> None:
         self.ids = ids
@@ -135,9 +137,17 @@ class Unprocessable(Refusal):
 
 
 class NotModified(Refusal):
-    """304: no refusal to a person, but nothing is sent."""
+    """304: no refusal to a person, but nothing is sent.
+
+    Attributes:
+        tag: Entity tag of what the client has; None: not told.
+    """
 
     status = 304
+
+    def __init__(self, tag: str | None = None) -> None:
+        self.tag = tag
+        super().__init__("Not modified")
 
 
 class TooMany(Refusal):

@@ -59,8 +59,3 @@ class Notifier:
             for listeners in self._waiting.values():
                 for wake in listeners:
                     wake()
-
-    def __len__(self) -> int:
-        """How many wait."""
-        with self._lock:
-            return sum(len(listeners) for listeners in self._waiting.values())

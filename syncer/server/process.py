@@ -94,11 +94,8 @@ def raise_descriptor_limit() -> None:
 def most_connections() -> int:
     """How many connections there is room for."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else _share_of(soft)
-
-
-def _share_of(descriptors: int) -> int:
-    return max(16, min(MOST_CONNECTIONS, descriptors - RESERVED_DESCRIPTORS))
+    room = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else soft - RESERVED_DESCRIPTORS
+    return max(16, min(MOST_CONNECTIONS, room))
 
 
 def _nothing() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from syncer.server.budget import Purse
-from syncer.server.calls.containers import HEAVY_ROW_BYTES, LISTING_ROW_BYTES
+from syncer.server.calls.memory import HEAVY_ROW_BYTES, ROW_BYTES
 from syncer.server.folder import ServerFolder
 from syncer.server.notifier import Wake
 from syncer.server.store.store import Store
@@ -106,7 +106,7 @@ def test_waits_hold_no_thread_and_end_with_the_change(store: Store, monkeypatch:
         assert client("PUT", "/c/f", b"!").status == 201
         assert [names(reply.result()) for reply in replies] == [["f"]] * WAITS
         waits.ended(WAITS)
-        assert len(store.notifier) == 0
+        assert not store.notifier._waiting
         client.close()
 
 
@@ -122,7 +122,7 @@ def test_a_client_that_goes_away_is_not_waited_for(store: Store, monkeypatch: py
             )
             waits.begun(1)
         waits.ended(1)
-        assert len(store.notifier) == 0
+        assert not store.notifier._waiting
         client.close()
 
 
@@ -202,7 +202,7 @@ def test_a_listing_with_much_metadata_is_begun_again_with_the_memory_for_it(
             client("PUT", f"/c/{name}", b"x", **long)
         reserved.clear()
         assert [row["name"] for row in client("GET", "/c?format=json&limit=3").json] == ["a", "b", "c"]
-        assert reserved == [3 * LISTING_ROW_BYTES, 3 * HEAVY_ROW_BYTES]
+        assert reserved == [3 * ROW_BYTES, 3 * HEAVY_ROW_BYTES]
         assert [row["name"] for row in client("GET", "/c?format=json").json] == ["a", "b", "c"]
         assert len(reserved) == 3  # 10,000 rows may take as much as these few
         client.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncer.server.budget import Purse
-from syncer.server.calls import objects as object_calls
+from syncer.server.calls import memory
 from syncer.server.folder import ServerFolder
 from syncer.server.store.store import Store
 from tests.integration.live_server import BLOCK, Client, serving
@@ -154,8 +154,8 @@ def test_a_short_list_of_versions_is_charged_little_and_a_long_one_is_whole(
     monkeypatch.setattr(Purse, "reserve", noticed)
     assert len(versions(alice, "/c/few")) == 3
     assert charged == [256_000]
-    monkeypatch.setattr(object_calls, "_FEW_VERSIONS", 3)
+    monkeypatch.setattr(memory, "FEW_VERSIONS", 3)
     alice("PUT", "/c/few", b"4")
     charged.clear()
     assert len(versions(alice, "/c/few")) == 4
-    assert charged == [3 * 320, 32_000_000]
+    assert charged == [256_000, 32_000_000]

@@ -243,3 +243,16 @@ def test_names_of_accounts_are_told_to_those_with_a_token(address: str) -> None:
     assert ask({}, "wrong")[0] == 401
     assert ask([], "token-bob")[0] == 400
     assert ask({}, "token-bob", "GET")[0] == 405
+
+
+def test_a_write_that_lacks_blocks_shares_nothing_in_whichever_form_it_came(alice: Client, bob: Client) -> None:
+    """Breaks when what was there before is shown to those who are to see only what comes."""
+    alice("PUT", "/c/f", b"not for bob")
+    splice = (0).to_bytes(8, "big") + (1).to_bytes(8, "big") + b"?" * 32
+    head = json.dumps({"bytes": BLOCK, "block_size": BLOCK, "block_hash": "sha256"}).encode() + b"\n"
+    wanted = {"X_Object_Sharing": "read=bob", "Content_Type": STREAM}
+    listed = alice("PUT", "/c/f?hashmap&format=binary", head + splice, **wanted)
+    assert (listed.status, listed.body) == (409, b"?" * 32)
+    hashes = json.dumps({"bytes": BLOCK, "hashes": [(b"?" * 32).hex()]}).encode()
+    assert alice("PUT", "/c/f?hashmap&format=json", hashes, **wanted).status == 409
+    assert bob("GET", "/c/f").status == 403

@@ -227,11 +227,3 @@ def _iso(modified_us: int) -> str:
     """ISO 8601 in UTC with six decimals, as Pithos writes last_modified."""
     whole = datetime.fromtimestamp(modified_us // 1_000_000, UTC).replace(microsecond=modified_us % 1_000_000)
     return whole.isoformat(timespec="microseconds")
-
-
-def _from_iso(text: str) -> int:
-    """Microseconds since the epoch; 0 where nothing is told."""
-    if not text:
-        return 0
-    whole = datetime.fromisoformat(text)
-    return int(whole.replace(microsecond=0, tzinfo=whole.tzinfo or UTC).timestamp()) * 1_000_000 + whole.microsecond

@@ -1,4 +1,4 @@
-"""HTTP for writing an object by its block list, in JSON or in binary, short or of any length."""
+"""Taking an object's block list over HTTP, in JSON or in binary, short or of any length."""
 
 from __future__ import annotations
 
@@ -12,135 +12,102 @@ from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_BYTES, Delta
 from syncer.protocol.pithos import hashmap
 from syncer.protocol.pithos.hashmap_stream import BinaryReader, HashmapReader
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.server.calls.call import Call, reply
+from syncer.server.calls.call import JSON, Call, reply
 from syncer.server.errors import MissingBlocks, TooLarge
+from syncer.server.http.object_orders import BlockListOrder
 from syncer.server.store.long_lists import LongList
 from syncer.server.store.spool import IdSpool
+from syncer.server.store.store import Store
 
-_BASE_VERSION: Final = "base_version"
-_LONG_BYTES: Final = 96 << 20  # needed to take a block list of any length, or a difference as a whole
-_TIMES_BODY: Final = 8  # memory of a short one while it is read, in bytes for each byte
 _SLICE_BYTES: Final = 64 << 10  # of a long one, read without letting others go first: a millisecond
 
 
-async def put_block_list(call: Call, content_type: str) -> ObjectState | Response:
-    """PUT /account/container/object?hashmap: the version it made, or a reply that names missing blocks."""
-    is_binary = call.target.parameters.get("format") == blocklists.FORMAT
-    base_version = call.serial_parameter(_BASE_VERSION)
+async def take_block_list(call: Call, order: BlockListOrder) -> ObjectState:
+    """The version that was made.
+
+    Raises:
+        MissingBlocks: Nothing was made; they are to be told in the form in which the list came.
+    """
     try:
-        if base_version is None and not call.is_short:
-            return await _put_long(call, content_type, is_binary=is_binary)
-        return await _put_short(call, content_type, base_version, is_binary=is_binary)
+        if order.is_long:
+            return await _take_long(call, order)
+        await call.reserve()
+        body = await call.body(order.limit_bytes)
+        return await call.run(_put, call.store, order, body)
     except MissingBlocks as refusal:
-        if not is_binary:
-            raise
-        return _missing(refusal)
+        refusal.in_binary = order.is_binary
+        raise
 
 
-async def _put_short(call: Call, content_type: str, base_version: int | None, *, is_binary: bool) -> ObjectState:
-    """One that is read as a whole."""
-    place, conditions, meta = call.place, call.conditions(), call.own_meta()
-    call.refuse_announced(MAX_DELTA_BYTES)
-    await call.reserve(_TIMES_BODY * (MAX_DELTA_BYTES if call.length is None else call.length))
-    body = await call.body(MAX_DELTA_BYTES)
-
-    def put() -> ObjectState:
-        delta, base = _told(body, call.store.block_size, base_version, is_binary=is_binary)
-        return call.store.put_block_list(
-            place, delta, base, content_type=content_type, meta=meta, conditions=conditions
-        )
-
-    return await call.run(put)
-
-
-async def _put_long(call: Call, content_type: str, *, is_binary: bool) -> ObjectState:
+async def _take_long(call: Call, order: BlockListOrder) -> ObjectState:
     """One that is looked at as it comes."""
-    limit = blocklists.MAX_BYTES if is_binary else hashmap.MAX_HASHMAP_BYTES
-    call.refuse_announced(limit)
-    await call.run(call.store.check_write, call.place, call.conditions(), None)
-    await call.reserve(_LONG_BYTES)
-    with call.store.long_list(call.place.account) as long:
-        coming = _Coming(call, content_type, long, is_binary=is_binary)
-        async for piece, last in call.pieces(limit):
-            state = await call.run(coming.take, piece, last)
+    await call.run(call.store.check_write, order.write, None)
+    await call.reserve()
+    reader = (BinaryReader if order.is_binary else HashmapReader)(call.store.block_size)
+    whole = bytearray()  # of a difference, which is never that long; its head, in the first piece, says that it is one
+
+    def take(piece: bytes, last: bool) -> ObjectState | None:
+        """Read a piece; the version that was made, with the last one."""
+        for at in range(0, len(piece), _SLICE_BYTES):
+            if reader.base_version is not None:
+                break
+            for ids in reader.feed(piece[at : at + _SLICE_BYTES]):
+                long.feed(ids)
+        if reader.base_version is not None:
+            whole.extend(piece)
+            if len(whole) > MAX_DELTA_BYTES:
+                raise TooLarge(f"A difference of more than {MAX_DELTA_BYTES} bytes; send the whole block list")
+            return _put(call.store, order, bytes(whole)) if last else None
+        return _finish(call.store, order, long, reader) if last else None
+
+    with call.store.long_list(order.write.place.account) as long:
+        async for piece, last in call.pieces(order.limit_bytes):
+            state = await call.run(take, piece, last)
             if state is not None:
                 return state
     raise AssertionError("a body ends with a last piece")
 
 
-class _Coming:
-    """A block list on its way in."""
-
-    def __init__(self, call: Call, content_type: str, long: LongList, *, is_binary: bool) -> None:
-        self._store = call.store
-        self._place = call.place
-        self._content_type = content_type
-        self._meta = call.own_meta()
-        self._conditions = call.conditions()
-        self._long = long
-        self._reader: BinaryReader | HashmapReader = (
-            BinaryReader(call.store.block_size) if is_binary else HashmapReader(call.store.block_size)
-        )
-        self._whole = bytearray()  # of a difference, which is never that long
-
-    def take(self, piece: bytes, last: bool) -> ObjectState | None:
-        """Read a piece; the version that was made, with the last one."""
-        for at in range(0, len(piece), _SLICE_BYTES):
-            if self._reader.base_version is not None:
-                break
-            for ids in self._reader.feed(piece[at : at + _SLICE_BYTES]):
-                self._long.feed(ids)
-        if self._reader.base_version is not None:
-            return self._collect(piece, last)
-        return self._finish() if last else None
-
-    def _finish(self) -> ObjectState:
-        rest, size_bytes = self._reader.finish()
-        for ids in rest:
-            self._long.feed(ids)
-        if not size_bytes:
-            self._long.forget()
-        return self._store.put_long(
-            self._place,
-            self._long,
-            size_bytes,
-            content_type=self._content_type,
-            meta=self._meta,
-            conditions=self._conditions,
-            expected=self._reader.object_hash,
-        )
-
-    def _collect(self, piece: bytes, last: bool) -> ObjectState | None:
-        """A difference is read as a whole; its head, in the first piece, says that it is one."""
-        self._whole += piece
-        if len(self._whole) > MAX_DELTA_BYTES:
-            raise TooLarge(f"A difference of more than {MAX_DELTA_BYTES} bytes; send the whole block list")
-        if not last:
-            return None
-        delta, base = _told(bytes(self._whole), self._store.block_size, None, is_binary=True)
-        return self._store.put_block_list(
-            self._place, delta, base, content_type=self._content_type, meta=self._meta, conditions=self._conditions
-        )
+def _finish(store: Store, order: BlockListOrder, long: LongList, reader: BinaryReader | HashmapReader) -> ObjectState:
+    rest, size_bytes = reader.finish()
+    for ids in rest:
+        long.feed(ids)
+    if not size_bytes:
+        long.forget()
+    return store.put_long(order.write, long, size_bytes, expected=reader.object_hash)
 
 
-def _told(body: bytes, block_size: int, base_version: int | None, *, is_binary: bool) -> tuple[Delta, int | None]:
-    """What is put into the block list of which version (None: into holes), in whichever form it came."""
-    if is_binary:
-        told = blocklists.decode(body, block_size)
-        return told.delta, told.base_version
-    if base_version is not None:
-        return hashmap_delta.decode_delta(body, block_size), base_version
-    blocks = hashmap.decode_hashmap(body, block_size)
-    return Delta(size_bytes=blocks.size_bytes, splices=((0, blocks.ids),) if blocks.ids else ()), None
+def _put(store: Store, order: BlockListOrder, body: bytes) -> ObjectState:
+    """What came as a whole, in whichever form, is put into the block list of a version, or into holes."""
+    base_version = order.base_version
+    if order.is_binary:
+        told = blocklists.decode(body, store.block_size)
+        delta, base_version = told.delta, told.base_version
+    elif base_version is not None:
+        delta = hashmap_delta.decode_delta(body, store.block_size)
+    else:
+        blocks = hashmap.decode_hashmap(body, store.block_size)
+        delta = Delta(size_bytes=blocks.size_bytes, splices=((0, blocks.ids),) if blocks.ids else ())
+    return store.put_block_list(order.write, delta, base_version)
 
 
-def _missing(refusal: MissingBlocks) -> Response:
-    """The ids of missing blocks, one behind the other."""
+def missing_reply(refusal: MissingBlocks) -> Response:
+    """Which blocks are missing: a list of ids in JSON, or the ids one behind the other."""
+    is_binary = refusal.in_binary
+    kind = blocklists.TYPE if is_binary else JSON
     if isinstance(refusal.ids, IdSpool):
-        return StreamingResponse(_spooled(refusal.ids), 409, {"Content-Type": blocklists.TYPE})
-    return reply(409, b"".join(refusal.ids), content_type=blocklists.TYPE)
+        return StreamingResponse(_told(refusal.ids, is_binary=is_binary), 409, {"Content-Type": kind})
+    return reply(409, b"".join(refusal.ids) if is_binary else hashmap.encode_ids(refusal.ids), content_type=kind)
 
 
-def _spooled(spool: IdSpool) -> Iterator[bytes]:
+def _told(spool: IdSpool, *, is_binary: bool) -> Iterator[bytes]:
+    """Many of them, piece by piece."""
     with spool:
-        yield from spool.runs()
+        if is_binary:
+            yield from spool.runs()
+            return
+        separator = b"["
+        for run in spool.runs():
+            yield separator + hashmap.encode_items(run)
+            separator = b","
+        yield b"]"

@@ -1,8 +1,8 @@
-"""One request, authenticated and parsed, as the handlers see it."""
+"""One request on its way to the store: its memory, its threads, its body, and its reply."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar, TypeVarTuple
 
 import msgspec
@@ -13,22 +13,17 @@ from starlette.types import Receive, Scope, Send
 
 from syncer.protocol import swift
 from syncer.protocol.pithos import headers
-from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server.budget import Purse
-from syncer.server.catalogue.conditions import Conditions
-from syncer.server.catalogue.objects import Place
-from syncer.server.catalogue.settings import merged_meta
-from syncer.server.errors import BadRequest
-from syncer.server.http.arriving import arriving, read_body, refuse_announced
+from syncer.server.calls.memory import Need, Size
+from syncer.server.http.arriving import arriving, read_body
+from syncer.server.http.object_orders import SHORT_BYTES
 from syncer.server.http.urls import Target
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.store import Store
 
 JSON: Final = "application/json; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
-
-MAX_CONTENT_TYPE_CHARACTERS: Final = 256
 
 _PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs
 
@@ -40,175 +35,54 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """A request.
+    """A request, whose header fields and parameters are an order by now.
 
     Attributes:
-        request: HTTP's view of it.
+        request: For its body.
         target: What its URL names.
+        account: The caller's. Another one's objects are at most read.
+        length: Bytes of the body; None if it does not say.
         store: Where it is done.
-        account: The caller's. Another one's objects are at most read, see `foreign_calls`.
         purse: What it may use of the account's memory and threads.
+        needs: How much memory it needs at first, and if that was too little.
     """
 
     request: Request
     target: Target
-    store: Store
     account: str
+    length: int | None
+    store: Store
     purse: Purse
+    needs: Sequence[Need]
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Do something that waits for the disk, in one of the account's threads."""
         return await to_thread.run_sync(work, *arguments, limiter=self.purse.lane)
 
-    async def reserve(self, size_bytes: int) -> None:
-        """Have memory before it is needed; see `Purse.reserve`."""
-        await self.purse.reserve(size_bytes)
+    async def reserve(self, rows: int = MAX_ROWS, *, again: bool = False) -> None:
+        """Have the memory that this request needs, before it needs it; see `Purse.reserve`.
 
-    @property
-    def place(self) -> Place:
-        """The object that the URL names."""
-        return Place(account=self.target.account, container=self.target.container, name=self.target.name)
-
-    @property
-    def wants_json(self) -> bool:
-        """Whether a listing is to be JSON rather than text.
-
-        Raises:
-            BadRequest: Another format.
+        Args:
+            rows: At most so many are wanted.
+            again: It was too little: give it back first, and have the most that it may be.
         """
-        wanted = self.target.parameters.get("format")
-        if wanted not in {None, "json", "text"}:
-            raise BadRequest(f"This server does not speak the format {wanted!r}, only json and text")
-        return wanted == "json" or (wanted is None and self.header("Accept") == "application/json")
+        if again:
+            self.purse.keep(0)
+        need = self.needs[again]
+        await self.purse.reserve(need if isinstance(need, int) else need(self.size(rows)))
 
-    @property
-    def until_us(self) -> int | None:
-        """The moment that `until` names, to the end of that second; None without it.
-
-        Raises:
-            HeaderError: Not whole seconds since the epoch.
-        """
-        text = self.target.parameters.get("until")
-        return None if text is None else headers.parse_decimal("until", text) * 1_000_000 + 999_999
-
-    @property
-    def delimiter(self) -> str:
-        """What makes a request be about all below a name as well, or a listing group names; "" for neither."""
-        return self.target.parameters.get("delimiter", "")
+    def size(self, rows: int = MAX_ROWS) -> Size:
+        """What the need of memory depends on."""
+        return Size(length=self.length, block_size=self.store.block_size, rows=rows)
 
     @property
     def is_foreign(self) -> bool:
         """Whether the URL names what belongs to another account."""
         return self.target.account != self.account
 
-    @property
-    def is_swift(self) -> bool:
-        """Whether to answer as OpenStack's storage does."""
-        return self.target.is_swift
-
-    @property
-    def is_update(self) -> bool:
-        """Whether metadata that a POST does not name stay. OpenStack's do, but for objects."""
-        return "update" in self.target.parameters or (self.is_swift and not self.target.name)
-
-    def object_fields(self, state: ObjectState) -> dict[str, str]:
+    def object_fields(self, state: headers.ObjectState) -> dict[str, str]:
         """Describe a version in a reply, all but Content-Length."""
-        return swift.object_fields(state) if self.is_swift else headers.object_headers(state)
-
-    @property
-    def length(self) -> int | None:
-        """Bytes of the body; None if it does not say (chunks)."""
-        if self.header("Transfer-Encoding") is not None:
-            return None
-        return headers.parse_decimal("Content-Length", self.header("Content-Length") or "0")
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no body."""
-        return self.length == 0
-
-    @property
-    def is_short(self) -> bool:
-        """Whether the body comes in one piece."""
-        length = self.length
-        return length is not None and length <= _PIECE_BYTES
-
-    def header(self, name: str) -> str | None:
-        """A header's value."""
-        found: str | None = self.request.headers.get(name)
-        return found
-
-    def number(self, name: str) -> int | None:
-        """A header's value as a number, e.g. a version serial.
-
-        Raises:
-            HeaderError: Not a decimal number.
-        """
-        value = self.header(name)
-        return None if value is None else headers.parse_decimal(name, value)
-
-    def serial_parameter(self, name: str) -> int | None:
-        """A parameter's value as a version serial; None without it.
-
-        Raises:
-            HeaderError: Not a decimal number.
-        """
-        value = self.target.parameters.get(name)
-        return None if value is None else headers.parse_decimal(name, value)
-
-    def conditions(self) -> Conditions:
-        """On the object that the URL names.
-
-        Raises:
-            HeaderError: A version that is no number.
-        """
-        match = self.header("If-Match")
-        none_match = self.header("If-None-Match")
-        unmodified, modified = self.header("If-Unmodified-Since"), self.header("If-Modified-Since")
-        return Conditions(
-            if_match=None if match is None else headers.parse_etags(match),
-            if_none_match=None if none_match is None else headers.parse_etags(none_match),
-            if_version=self.number(headers.IF_OBJECT_VERSION),
-            if_unmodified_since=None if unmodified is None else headers.parse_http_date(unmodified),
-            if_modified_since=None if modified is None else headers.parse_http_date(modified),
-            by_md5=self.is_swift,
-        )
-
-    def meta(self, prefix: str = headers.OBJECT_META_PREFIX) -> dict[str, str]:
-        """X-Object-Meta-* of the request, or those of another prefix.
-
-        Raises:
-            HeaderError: Too many or too long.
-        """
-        return headers.meta_from_headers(self.request.headers.items(), prefix)
-
-    def own_meta(self) -> dict[str, str]:
-        """The same for a new version: an empty value is as good as none."""
-        return merged_meta({}, self.meta())
-
-    def content_type(self) -> str | None:
-        """Content-Type, None without one.
-
-        Raises:
-            HeaderError: Too long, or not printable.
-        """
-        value = self.header("Content-Type")
-        if value is not None and (len(value) > MAX_CONTENT_TYPE_CHARACTERS or not value.isprintable()):
-            raise HeaderError(f"Content-Type: expected at most {MAX_CONTENT_TYPE_CHARACTERS} printable characters")
-        return value or None
-
-    def page(self) -> tuple[str, str, int]:
-        """Marker, prefix and limit of a listing.
-
-        Raises:
-            BadRequest: A limit of 0.
-            HeaderError: A limit that is not a number.
-        """
-        parameters = self.target.parameters
-        limit = headers.parse_decimal("limit", parameters.get("limit", str(MAX_ROWS)))
-        if limit == 0:
-            raise BadRequest("limit: expected a positive number, got 0")
-        return parameters.get("marker", ""), parameters.get("prefix", ""), min(limit, MAX_ROWS)
+        return swift.object_fields(state) if self.target.is_swift else headers.object_headers(state)
 
     async def pieces(self, limit_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
         """The body in pieces of about 1 MiB, or of a block if that is more; the last comes with True.
@@ -232,14 +106,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             size += len(data)
         yield b"".join(buffered), True
 
-    def refuse_announced(self, limit_bytes: int) -> None:
-        """Refuse a body that says it is too long, before any of it is read.
-
-        Raises:
-            TooLarge: It does.
-        """
-        refuse_announced(self.request, limit_bytes)
-
     async def body(self, limit_bytes: int) -> bytes:
         """The whole body; see `read_body`."""
         return await read_body(self.request, limit_bytes)
@@ -260,14 +126,15 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             check: Refuses what `finish` would refuse, before anything is stored; a long body is not even read.
             md5: Compute that of the body.
         """
-        if check is not None and not self.is_short:
+        is_short = self.length is not None and self.length <= SHORT_BYTES
+        if check is not None and not is_short:
             await self.run(check)
         incoming: Incoming | None = None
 
         def take(piece: bytes, last: bool) -> Result | None:
             nonlocal incoming
             if incoming is None:
-                if check is not None and self.is_short:
+                if check is not None and is_short:
                     check()
                 incoming = self.store.receive(md5=md5)
             incoming.feed(piece)

@@ -10,20 +10,17 @@ from collections.abc import Coroutine
 import anyio
 from starlette.requests import ClientDisconnect
 
-from syncer.protocol.extensions import changes
 from syncer.protocol.extensions.changes import ChangesPage
-from syncer.protocol.pithos import headers
 from syncer.server.calls.call import Call
-from syncer.server.catalogue.change_feed import MAX_PAGE_BYTES, ChangesOrder
-from syncer.server.errors import BadRequest
+from syncer.server.catalogue.orders import ChangesOrder
+from syncer.server.http.container_orders import WaitOrder
 
 
-async def wanted_changes(call: Call) -> ChangesPage:
-    """What GET /account/container?changes&since=V&wait=S asks for."""
-    order, wait_s = _order(call), _wait_s(call)
-    if wait_s == 0:
-        return (await _look(call, order))[1]
-    return await _unless_gone(call, _changed(call, order, wait_s))
+async def wanted_changes(call: Call, order: WaitOrder) -> ChangesPage:
+    """What changed, or what does within the time."""
+    if order.wait_s == 0:
+        return (await _look(call, order.changes))[1]
+    return await _unless_gone(call, _changed(call, order.changes, order.wait_s))
 
 
 async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -> ChangesPage:
@@ -46,7 +43,7 @@ async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -
 
 
 async def _look(call: Call, order: ChangesOrder) -> tuple[int, ChangesPage]:
-    await call.reserve(MAX_PAGE_BYTES)
+    await call.reserve()
     found = await call.run(call.store.changes, call.target.account, call.target.container, order)
     if not _tells(found[1]):
         call.purse.keep(0)  # it may wait for minutes
@@ -81,24 +78,3 @@ async def _changed(call: Call, order: ChangesOrder, wait_s: float) -> ChangesPag
 
 def _tells(page: ChangesPage) -> bool:
     return bool(page.objects or page.deleted or page.moves)
-
-
-def _order(call: Call) -> ChangesOrder:
-    parameters = call.target.parameters
-    if "since" not in parameters:
-        raise BadRequest("changes: expected since=VERSION, 0 for all that there is")
-    _, _, limit = call.page()
-    timestamp = parameters.get("timestamp")
-    return ChangesOrder(
-        since=headers.parse_decimal("since", parameters["since"]),
-        modified_us=None if timestamp is None else headers.parse_timestamp(timestamp),
-        identity=parameters.get("identity"),
-        limit=limit,
-        moves="moves" in parameters,
-        without=changes.decode_ranges(parameters["without"]) if "without" in parameters else (),
-    )
-
-
-def _wait_s(call: Call) -> float:
-    wanted = headers.parse_decimal("wait", call.target.parameters.get("wait", "0"))
-    return float(min(wanted, changes.MAX_WAIT_S))

@@ -11,39 +11,18 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-import msgspec
-
 from syncer.core.subtrees import SubtreeMove
 from syncer.protocol.extensions.changes import ChangesPage, is_in
 from syncer.protocol.pithos.listing import ObjectRow
 from syncer.server.catalogue import containers, objects
 from syncer.server.catalogue.catalogue import Reading
 from syncer.server.catalogue.listings import weight
+from syncer.server.catalogue.orders import ChangesOrder
 from syncer.server.catalogue.schema import ContainerRecord, uuid_text
 from syncer.server.errors import Gone
 
 MAX_PAGE_BYTES: Final = 32 << 20
 """Memory of the rows of one answer."""
-
-
-class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client wants to know.
-
-    Attributes:
-        since: The version it knows.
-        modified_us: Time of that version, as it was told; None: not checked.
-        identity: UUID text of the container that it knows; None: not checked.
-        limit: At most so many rows.
-        moves: Subtrees that were moved as one are told so, instead of their objects.
-        without: Names whose newest version is in these ascending ranges are left out.
-    """
-
-    since: int
-    modified_us: int | None
-    identity: str | None
-    limit: int
-    moves: bool = False
-    without: tuple[range, ...] = ()
 
 
 def changes(view: Reading, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:

@@ -9,31 +9,11 @@ same 1000 bytes with 500 NUL bytes behind share it); a version does.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from syncer.protocol.pithos.headers import ETags
-
-
-class Existing(Protocol):
-    """What of an existing object conditions look at."""
-
-    @property
-    def etag(self) -> str:
-        """Object hash in hex."""
-
-    @property
-    def md5(self) -> bytes | None:
-        """Of the content, if it is known."""
-
-    @property
-    def version(self) -> int:
-        """Serial of the current version."""
-
-    @property
-    def modified_us(self) -> int:
-        """Microseconds since the epoch."""
+from syncer.protocol.pithos.headers import ETags, ObjectState
 
 
 class Verdict(Enum):
@@ -65,7 +45,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     if_modified_since: int | None = None
     by_md5: bool = False
 
-    def tag_of(self, current: Existing | None) -> str | None:
+    def tag_of(self, current: ObjectState | None) -> str | None:
         """What entity tags are compared with; None if there is no object."""
         if current is None or not self.by_md5:
             return None if current is None else current.etag
@@ -75,7 +55,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 UNCONDITIONAL: Final = Conditions()
 
 
-def judge_read(conditions: Conditions, current: Existing) -> Verdict:
+def judge_read(conditions: Conditions, current: ObjectState) -> Verdict:
     """Judge a GET or HEAD of an object that exists, in the order of RFC 9110, section 13.2.2."""
     if _refused(conditions, current):
         return Verdict.FAILED
@@ -87,7 +67,7 @@ def judge_read(conditions: Conditions, current: Existing) -> Verdict:
     return Verdict.NOT_MODIFIED if known else Verdict.GO_ON
 
 
-def judge_write(conditions: Conditions, current: Existing | None) -> Verdict:
+def judge_write(conditions: Conditions, current: ObjectState | None) -> Verdict:
     """Judge a request that changes an object; None: there is none under that name."""
     if _refused(conditions, current):
         return Verdict.FAILED
@@ -139,7 +119,7 @@ def settled_time(modified_us: int, floor_us: int) -> int:
     return max(0, modified_us - 1_000_000)
 
 
-def _refused(conditions: Conditions, current: Existing | None) -> bool:
+def _refused(conditions: Conditions, current: ObjectState | None) -> bool:
     """Conditions that read the same for reads and writes."""
     if conditions.if_version is not None and conditions.if_version != (0 if current is None else current.version):
         return True

@@ -1,14 +1,22 @@
-"""Accounts and containers: what a transaction reads and writes for them."""
+"""Accounts and containers, and what is set for them: what a transaction reads and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from syncer.protocol.pithos.listing import ContainerRow
 from syncer.server.catalogue.catalogue import Change, Reading
-from syncer.server.catalogue.schema import ID, SERIAL, ContainerRecord, Settings, container_settings_key
+from syncer.server.catalogue.orders import SettingsOrder
+from syncer.server.catalogue.schema import (
+    ID,
+    SERIAL,
+    ContainerRecord,
+    Settings,
+    account_settings_key,
+    container_settings_key,
+)
 from syncer.server.errors import Conflict, NotFound
 
 
@@ -141,3 +149,37 @@ def record_change(
         modified_us=modified_us,
         created_us=record.created_us,
     )
+
+
+def set_for_container(change: Change, account: str, container: str, order: SettingsOrder) -> None:
+    """Change a container's settings. Older versions go when the next version of their object is made, not now.
+
+    Raises:
+        NotFound: There is no such container.
+        BadRequest: Too many metadata items.
+    """
+    _, record = existing(change, account, container)
+    before = change.container_settings(record.container_id)
+    after = order.applied_to(before)
+    if after != before:
+        change.put_settings(container_settings_key(record.container_id), after)
+
+
+def set_for_account(change: Change, account: str, order: SettingsOrder) -> None:
+    """Change an account's settings.
+
+    Raises:
+        BadRequest: Too many metadata items.
+    """
+    before = change.account_settings(change.account(account))
+    after = order.applied_to(before)
+    if after != before:
+        change.put_settings(account_settings_key(change.make_account(account)), after)
+
+
+def set_quotas(change: Change, quotas: Mapping[str, int]) -> None:
+    """Set the quotas of accounts; 0 for none."""
+    for account, quota in quotas.items():
+        account_id = change.account(account)
+        if quota or account_id is not None:
+            set_for_account(change, account, SettingsOrder(quota_bytes=quota))

@@ -13,7 +13,7 @@ two rows. The sweep finds the leaves that no version names (sweep.py).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -30,7 +30,7 @@ from syncer.server.catalogue.schema import ID, SERIAL, VersionRecord, content_ke
 from syncer.server.errors import BadRequest, MissingBlocks, Refusal
 
 NO_CONTENT: Final = bytes(ID_SIZE)  # of an empty object
-LEAF_LEVEL: Final = 8  # a leaf is a Merkle subtree of 2**8 ids
+_LEAF_LEVEL: Final = 8  # a leaf is a Merkle subtree of 2**8 ids
 
 
 class LeafVanished(Refusal):
@@ -105,18 +105,24 @@ def prepare(view: Reading, account: int | None, blocks: BlockList, uploaded: Seq
     """
     found = look_at_leaves(view, account, blocks.leaves())
     keys, roots, new = found.keys, found.roots, found.new
-    if len(keys) > 1:
-        root = root_of_level(b"".join([roots[key] for key in keys]), LEAF_LEVEL)
-    else:
-        root = object_hash(blocks.ids)
     return Prepared(
         size_bytes=blocks.size_bytes,
-        object_hash=root,
+        object_hash=root_of_leaves(b"".join([roots[key] for key in keys]), lambda: blocks.ids),
         keys=tuple(keys),
         new=new,
         known=frozenset(roots.keys() - new.keys()),
         uploaded=tuple([block_id for block_id in dict.fromkeys(uploaded) if block_id != ZERO_BLOCK]),
     )
+
+
+def root_of_leaves(roots: bytes, ids: Callable[[], bytes]) -> ObjectHash:
+    """Object hash of a block list.
+
+    Args:
+        roots: Concatenated Merkle roots of its leaves.
+        ids: Gives all its ids, if there is no more than one leaf.
+    """
+    return root_of_level(roots, _LEAF_LEVEL) if len(roots) > ID_SIZE else object_hash(ids())
 
 
 def require_possession(

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, takewhile
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow, SubdirectoryRow
-from syncer.protocol.pithos.metafilter import NO_FILTER, MetaFilter
+from syncer.protocol.pithos.listing import ObjectRow, SubdirectoryRow
 from syncer.protocol.pithos.sharing import sharing_value
 from syncer.server.catalogue import grants, objects
 from syncer.server.catalogue.catalogue import Reading
+from syncer.server.catalogue.orders import Selection
 from syncer.server.catalogue.purge import version_at
 from syncer.server.catalogue.schema import ContainerRecord, NameRecord
 from syncer.server.errors import Refusal
@@ -22,33 +21,6 @@ from syncer.server.errors import Refusal
 _ROW_BYTES: Final = 1024
 _ITEM_BYTES: Final = 200  # two strings and their places in a dict
 _COPIES: Final = 3  # of a text on its way: as it is, in JSON, in the reply
-
-
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing is to show, in byte order of the names (UTF-8).
-
-    Attributes:
-        marker: Only what is behind this name, which need not exist.
-        prefix: Only names that begin so.
-        delimiter: Names that have it behind the prefix are grouped: one row stands for all that agree up to and with
-            the first one. "" groups nothing.
-        hides_groups: Leave the rows of groups out: what lies directly in a directory.
-        limit: At most so many rows.
-        visible: Whether a name may be shown at all.
-        only_shared: Only what is shared with others, by itself or with a directory above it.
-        until_us: What there was at this moment; None: what there is.
-        meta: What the metadata must be.
-    """
-
-    marker: str = ""
-    prefix: str = ""
-    delimiter: str = ""
-    hides_groups: bool = False
-    limit: int = MAX_ROWS
-    visible: Callable[[str], bool] | None = None
-    only_shared: bool = False
-    until_us: int | None = None
-    meta: MetaFilter = NO_FILTER
 
 
 class Heavy(Refusal):

@@ -6,7 +6,7 @@ name stays readable and the container's version rises.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -17,85 +17,32 @@ from syncer.protocol.pithos.listing import VersionRow
 from syncer.server.catalogue import containers, contents, grants
 from syncer.server.catalogue.catalogue import Change, Reading
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
-from syncer.server.catalogue.contents import NO_CONTENT, Prepared
-from syncer.server.catalogue.grants import SharedName
+from syncer.server.catalogue.orders import MetaOrder, Place, TransferOrder, WriteOrder, merged_meta
 from syncer.server.catalogue.quotas import require_room, require_room_in
 from syncer.server.catalogue.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord, uuid_text
-from syncer.server.catalogue.settings import merged_meta
 from syncer.server.errors import BadRequest, Forbidden, NotFound, PreconditionFailed, Refusal
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an object is, or may be. Names are checked already."""
-
-    account: str
-    container: str
-    name: str
-
-
-class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """An object whose bytes are put into another one.
-
-    Attributes:
-        place: Which.
-        version: Which version of it; None for the current one.
-    """
-
-    place: Place
-    version: int | None = None
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A new content for an object.
 
     Attributes:
+        order: What it is for.
         content: The block list.
-        content_type: Of the object.
-        meta: All its metadata: those it had are dropped, as in Pithos.
         fresh_uuid: For an object that does not exist yet.
         md5: Of the content, None where it is not known.
-        manifest: See `VersionRecord`.
         based_on: The version that the content was made from must still be the current one; None: any.
     """
 
-    content: Prepared
-    content_type: str
-    meta: Mapping[str, str]
+    order: WriteOrder
+    content: contents.Prepared
     fresh_uuid: bytes
     md5: bytes | None = None
-    manifest: str = ""
     based_on: int | None = None
 
 
 class Overtaken(Refusal):
     """Somebody else wrote what a draft is based on. Never leaves the server: make the draft again."""
-
-
-class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a move or a copy does besides.
-
-    Attributes:
-        source: Conditions on the object that is moved.
-        destination: Conditions on what is under its new name.
-        content_type: A new one, None to keep it.
-        meta: Metadata that are added or replaced.
-        has_room: The quotas were looked at already, for all objects of a subtree together.
-    """
-
-    source: Conditions = UNCONDITIONAL
-    destination: Conditions = UNCONDITIONAL
-    content_type: str | None = None
-    meta: Mapping[str, str] = msgspec.field(default_factory=dict)
-    has_room: bool = False
-
-    def applied_to(self, record: VersionRecord) -> VersionRecord:
-        """A version with the new type and metadata.
-
-        Raises:
-            BadRequest: Too many metadata items.
-        """
-        content_type = record.content_type if self.content_type is None else self.content_type
-        return replace(record, content_type=content_type, meta=merged_meta(record.meta, self.meta))
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +172,7 @@ def require_readable(view: Reading, reader: str, place: Place, version: int | No
 # --- writing
 
 
-def put(change: Change, place: Place, draft: Draft, conditions: Conditions) -> ObjectState:
+def put(change: Change, draft: Draft) -> ObjectState:
     """Make an object, or a new version of it.
 
     Raises:
@@ -235,15 +182,16 @@ def put(change: Change, place: Place, draft: Draft, conditions: Conditions) -> O
         LeafVanished: Prepare the content again.
         Overtaken: Make the draft again.
     """
-    found = look(change, place)
-    require(conditions, found)
+    order = draft.order
+    found = look(change, order.place)
+    require(order.conditions, found)
     if draft.based_on is not None and (found.row is None or draft.based_on != found.row.newest):
         raise Overtaken("the object has changed")
     require_room_for(change, found, draft.content.size_bytes)
     contents.require_leaves(change, found.account_id, draft.content)
     content = contents.store(change, found.account_id, draft.content)
     record = VersionRecord(
-        slot=_slot(change, found.row),
+        slot=change.next_slot() if found.row is None else found.row.slot,
         previous=0 if found.row is None else found.row.newest,
         deleted=False,
         uuid=draft.fresh_uuid if found.version is None else found.version.uuid,
@@ -251,36 +199,28 @@ def put(change: Change, place: Place, draft: Draft, conditions: Conditions) -> O
         object_hash=draft.content.object_hash,
         content=content,
         modified_us=change.stamp_us(),
-        content_type=draft.content_type,
-        modified_by=place.account,
-        meta=draft.meta,
+        content_type=order.content_type,
+        modified_by=order.place.account,
+        meta=order.meta,
         md5=draft.md5,
-        manifest=draft.manifest,
+        manifest=order.manifest,
     )
-    return _append(change, place, found, record)
+    return _append(change, order.place, found, record)
 
 
-def set_meta(
-    change: Change, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool
-) -> ObjectState:
+def set_meta(change: Change, order: MetaOrder) -> ObjectState:
     """Change an object's metadata: a new version with the same content.
-
-    Args:
-        change: The transaction.
-        place: Which object.
-        meta: New items; with `update`, an empty value removes one.
-        conditions: On the object.
-        update: Keep the items that are not named.
 
     Raises:
         NotFound: No such container or object.
         PreconditionFailed: A condition doesn't hold.
         BadRequest: Too many items then.
     """
+    place = order.place
     found = look(change, place)
-    require(conditions, found)
+    require(order.conditions, found)
     row, current = found.existing()
-    merged = merged_meta(current.meta if update else {}, meta)
+    merged = merged_meta(current.meta if order.keeps_meta else {}, order.meta)
     record = replace(
         current, previous=row.newest, meta=merged, modified_us=change.stamp_us(), modified_by=place.account
     )
@@ -372,7 +312,7 @@ def _install(change: Change, place: Place, target: Found, record: VersionRecord)
     """Make a version of another name the current one of this place."""
     installed = replace(
         record,
-        slot=_slot(change, target.row),
+        slot=change.next_slot() if target.row is None else target.row.slot,
         previous=0 if target.row is None else target.row.newest,
         modified_us=change.stamp_us(),
         modified_by=place.account,
@@ -426,10 +366,6 @@ def require_room_for_transfers(view: Reading, pairs: Iterable[tuple[Found, Found
     require_room(view, account, growth)
 
 
-def _slot(change: Change, row: NameRecord | None) -> int:
-    return change.next_slot() if row is None else row.slot
-
-
 def _append(change: Change, place: Place, found: Found, record: VersionRecord) -> ObjectState:
     """Make a version the current one of its name."""
     serial = change.next_serial()
@@ -469,7 +405,7 @@ def share(change: Change, place: Place, readers: Sequence[str]) -> None:
     """
     found = look(change, place)
     row, _ = found.existing()
-    shown = SharedName(owner=place.account, container=place.container, name=place.name)
+    shown = grants.SharedName(owner=place.account, container=place.container, name=place.name)
     grants.share(change, found.account_id, found.container.container_id, row.slot, readers, shown)
 
 
@@ -484,7 +420,7 @@ def _bury(change: Change, place: Place, found: Found) -> int:
         uuid=current.uuid,
         size_bytes=0,
         object_hash=ObjectHash(ZERO_BLOCK),
-        content=NO_CONTENT,
+        content=contents.NO_CONTENT,
         modified_us=change.stamp_us(),
         content_type="",
         modified_by=place.account,

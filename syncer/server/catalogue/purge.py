@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from syncer.server.catalogue import objects
 from syncer.server.catalogue.catalogue import Change, Reading
-from syncer.server.catalogue.objects import Place
+from syncer.server.catalogue.orders import Place
 from syncer.server.catalogue.schema import NameRecord, VersionRecord
 from syncer.server.errors import NotFound
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from syncer.protocol.pithos import headers
 from syncer.server.errors import TooLarge
+from syncer.server.http.asked import require_at_most
 
 IDLE_S: Final = 120.0
 """A client that sends nothing for so long has gone; its blocks must not be held for ever."""
@@ -57,7 +58,8 @@ async def arriving(request: Request, limit_bytes: int, idle_s: float | None = No
         ClientDisconnect: The client went away.
         TimeoutError: It keeps silent, or sends too slowly.
     """
-    refuse_announced(request, limit_bytes)
+    announced = request.headers.get("Content-Length")
+    require_at_most(None if announced is None else headers.parse_decimal("Content-Length", announced), limit_bytes)
     waiting = Waiting(IDLE_S if idle_s is None else idle_s)
     total = 0
     stream = request.stream()
@@ -86,14 +88,3 @@ async def read_body(request: Request, limit_bytes: int, *, brief: bool = False) 
         return b"".join([data async for data in arriving(request, limit_bytes)])
     with anyio.fail_after(BRIEF_S):
         return b"".join([data async for data in arriving(request, limit_bytes, BRIEF_S)])
-
-
-def refuse_announced(request: Request, limit_bytes: int) -> None:
-    """Refuse a body that says it is too long, before any of it is read.
-
-    Raises:
-        TooLarge: It does.
-    """
-    announced = request.headers.get("Content-Length")
-    if announced is not None and headers.parse_decimal("Content-Length", announced) > limit_bytes:
-        raise TooLarge(f"The body has more than {limit_bytes} bytes")

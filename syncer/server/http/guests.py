@@ -77,9 +77,6 @@ class Guests:
         self._accounts: Counter[str] = Counter()
         self._held_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._all)
-
     def enter(self, guest: Guest) -> list[Guest]:
         """Somebody comes.
 

@@ -15,8 +15,7 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue import contents, objects
 from syncer.server.catalogue.catalogue import Change, Reading
 from syncer.server.catalogue.conditions import Conditions
-from syncer.server.catalogue.contents import LeafVanished, Prepared
-from syncer.server.catalogue.objects import Draft, Place, TransferOrder
+from syncer.server.catalogue.orders import Place, TransferOrder, WriteOrder
 from syncer.server.errors import Refusal
 
 
@@ -35,7 +34,7 @@ def store_blocks(operations: Sequence[Operation], blocks: BlockDirectory, hold: 
     ]
 
 
-def prepare(view: Reading, account: int | None, lists: Sequence[BlockList | None]) -> list[Prepared | None]:
+def prepare(view: Reading, account: int | None, lists: Sequence[BlockList | None]) -> list[contents.Prepared | None]:
     """Make the block lists ready to be committed. The blocks come with the request: nothing is asked for."""
     return [
         None if one is None else contents.prepare(view, account, one, [BlockId(one.ids)] if one.ids else ())
@@ -44,7 +43,7 @@ def prepare(view: Reading, account: int | None, lists: Sequence[BlockList | None
 
 
 def carry_out(
-    change: Change, at: Place, operations: Sequence[Operation], prepared: Sequence[Prepared | None]
+    change: Change, at: Place, operations: Sequence[Operation], prepared: Sequence[contents.Prepared | None]
 ) -> dict[int, Result]:
     """Do the operations in order.
 
@@ -63,7 +62,7 @@ def carry_out(
         before = change.writes
         try:
             results[index] = _done(change, at, one, content, fresh[index])
-        except LeafVanished:
+        except contents.LeafVanished:
             return results
         except Refusal as refusal:
             assert change.writes == before, "an operation that wrote can't refuse any more"
@@ -79,26 +78,22 @@ def _fresh_uuids(count: int) -> list[bytes]:
     return [bytes(raw[start : start + 16]) for start in range(0, len(raw), 16)]
 
 
-def _done(change: Change, at: Place, one: Operation, content: Prepared | None, fresh_uuid: bytes) -> Result:
+def _done(change: Change, at: Place, one: Operation, content: contents.Prepared | None, fresh_uuid: bytes) -> Result:
     place = Place(account=at.account, container=at.container, name=one.name)
     conditions = Conditions(if_version=one.if_version)
     match one:
         case Put():
             assert content is not None
-            draft = Draft(
-                content=content,
-                content_type=one.content_type,
-                meta=one.meta,
-                fresh_uuid=fresh_uuid,
-                md5=hashlib.md5(one.data, usedforsecurity=False).digest(),
-            )
-            return _made(objects.put(change, place, draft, conditions))
+            order = WriteOrder(place=place, content_type=one.content_type, meta=one.meta, conditions=conditions)
+            md5 = hashlib.md5(one.data, usedforsecurity=False).digest()
+            draft = objects.Draft(order=order, content=content, fresh_uuid=fresh_uuid, md5=md5)
+            return _made(objects.put(change, draft))
         case Delete():
             return Result(status=204, version=objects.delete(change, place, conditions))
         case Move():
             target = Place(account=at.account, container=at.container, name=one.to)
-            order = TransferOrder(source=conditions, destination=Conditions(if_version=one.if_to_version))
-            return _made(objects.move(change, place, target, order))
+            how = TransferOrder(source=conditions, destination=Conditions(if_version=one.if_to_version))
+            return _made(objects.move(change, place, target, how))
 
 
 def _made(state: ObjectState) -> Result:

@@ -13,22 +13,17 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.names import object_name_problem
 from syncer.server.catalogue import objects
 from syncer.server.catalogue.catalogue import Change
-from syncer.server.catalogue.conditions import Conditions
+from syncer.server.catalogue.conditions import UNCONDITIONAL
 from syncer.server.catalogue.containers import existing
-from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.orders import DeleteOrder, Place, Transfer, TransferOrder
 from syncer.server.errors import BadRequest, NotFound
 
-Transfer = Callable[[Place, Place, TransferOrder], ObjectState]
+Act = Callable[[Place, Place, TransferOrder], ObjectState]
+"""Moves or copies one object."""
 
 
-def delete(change: Change, place: Place, delimiter: str, conditions: Conditions) -> int:
-    """Delete an object and all below it.
-
-    Args:
-        change: The transaction.
-        place: Which one.
-        delimiter: What separates it from those below.
-        conditions: On the object itself.
+def delete(change: Change, order: DeleteOrder) -> int:
+    """Delete an object and all below it; the conditions are on the object itself.
 
     Returns:
         Serial of the last deletion marker.
@@ -37,12 +32,14 @@ def delete(change: Change, place: Place, delimiter: str, conditions: Conditions)
         NotFound: No such container, or nothing there.
         PreconditionFailed: A condition doesn't hold.
     """
-    found = objects.look(change, place)
-    objects.require(conditions, found)
-    places = _existing_below(change, place, delimiter) + ([place] if found.version is not None else [])
+    found = objects.look(change, order.place)
+    objects.require(order.conditions, found)
+    places = _existing_below(change, order.place, order.delimiter)
+    if found.version is not None:
+        places.append(order.place)
     if not places:
         raise NotFound("Object does not exist")
-    return [objects.delete(change, one, Conditions()) for one in places][-1]
+    return [objects.delete(change, one, UNCONDITIONAL) for one in places][-1]
 
 
 def empty(change: Change, account: str, container: str) -> None:
@@ -52,29 +49,16 @@ def empty(change: Change, account: str, container: str) -> None:
         NotFound: There is no such container.
     """
     for place in _existing_below(change, Place(account=account, container=container, name=""), ""):
-        objects.delete(change, place, Conditions())
+        objects.delete(change, place, UNCONDITIONAL)
 
 
-def transfer(
-    change: Change,
-    source: Place,
-    destination: Place,
-    delimiter: str,
-    order: TransferOrder,
-    act: Transfer,
-    *,
-    moves: bool,
-) -> ObjectState:
+def transfer(change: Change, wanted: Transfer, act: Act) -> ObjectState:
     """Move or copy an object and all below it; those below keep their metadata.
 
     Args:
         change: The transaction.
-        source: Which one.
-        destination: Its new name; not below the source.
-        delimiter: What separates it from those below.
-        order: For the object itself.
-        act: Moves or copies one object.
-        moves: Which of them.
+        wanted: What is to be done; its order is for the object itself.
+        act: Does it to one object.
 
     Returns:
         The object's new version, or that of the last one below it if it doesn't exist.
@@ -85,6 +69,7 @@ def transfer(
         OverQuota: There is no room for all of it.
         BadRequest: The destination lies below the source, or a name would become too long.
     """
+    source, destination, delimiter, order = wanted.source, wanted.destination, wanted.delimiter, wanted.order
     inside = destination.container == source.container and destination.name.startswith(source.name + delimiter)
     if inside or source == destination:
         raise BadRequest("The destination is, or lies below, the source")
@@ -102,7 +87,7 @@ def transfer(
     if found.version is None and not below:
         raise NotFound("Object does not exist")
     pairs = [(objects.look(change, old), objects.look(change, new)) for old, new in below]
-    objects.require_room_for_transfers(change, [(found, target), *pairs], moves=moves)
+    objects.require_room_for_transfers(change, [(found, target), *pairs], moves=wanted.moves)
     plain = TransferOrder(has_room=True)
     if found.version is None:
         return [act(old, new, plain) for old, new in below][-1]

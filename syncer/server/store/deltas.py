@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root, object_hash, root_of_level
+from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
 from syncer.protocol.extensions.hashmap_delta import Delta, Splice, differing_runs, filled_runs
 from syncer.server.catalogue.catalogue import Reading
-from syncer.server.catalogue.contents import LEAF_LEVEL, Prepared, lacks, leaf_keys, leaf_row
+from syncer.server.catalogue.contents import Prepared, lacks, leaf_keys, leaf_row, root_of_leaves
 from syncer.server.catalogue.schema import VersionRecord
 
 ReadLeaf = Callable[[bytes], bytes]
@@ -88,13 +88,10 @@ def prepare_delta(
         for start, part in changed.get(index, ()):
             ids[start * ID_SIZE : start * ID_SIZE + len(part)] = part
         keys.append(leaves.make(bytes(ids)))
-    if len(keys) > 1:
-        root = root_of_level(b"".join([leaves.roots[key] for key in keys]), LEAF_LEVEL)
-    else:
-        root = object_hash(_ids(view, keys[0], leaves.new) if keys else b"")
+    roots = b"".join([leaves.roots[key] for key in keys])
     return Prepared(
         size_bytes=delta.size_bytes,
-        object_hash=root,
+        object_hash=root_of_leaves(roots, lambda: _ids(view, keys[0], leaves.new) if keys else b""),
         keys=tuple(keys),
         new=leaves.new,
         known=frozenset(leaves.known),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Self
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -56,9 +55,3 @@ class Incoming:
         """Let go of the blocks: after the commit, or when there will be none."""
         self._hold.release()
         self._ids.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

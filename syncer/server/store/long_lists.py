@@ -9,16 +9,14 @@ through once more, from a file.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Final, Self
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.hashing import LEAF_IDS, object_hash, root_of_level
+from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, BlockId, LeafKey
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.catalogue import Catalogue, Change
 from syncer.server.catalogue.commits import Commits
-from syncer.server.catalogue.contents import LEAF_LEVEL, Prepared
 from syncer.server.errors import MissingBlocks
 from syncer.server.store.spool import IdSpool
 
@@ -74,7 +72,7 @@ class LongList:
         if at:
             del self._rest[:at]
 
-    def prepared(self, size_bytes: int, *, again: bool) -> Prepared:
+    def prepared(self, size_bytes: int, *, again: bool) -> contents.Prepared:
         """All of it, ready to be committed.
 
         Args:
@@ -94,11 +92,8 @@ class LongList:
         if len(self._missing):
             raise MissingBlocks(self._missing)
         keys = tuple(LeafKey(bytes(self._keys[at : at + ID_SIZE])) for at in range(0, len(self._keys), ID_SIZE))
-        if len(keys) > 1:
-            root = root_of_level(bytes(self._roots), LEAF_LEVEL)
-        else:
-            root = object_hash(self.spool.ids(0, len(self.spool)))
-        return Prepared(size_bytes=size_bytes, object_hash=root, keys=keys, new={}, known=frozenset(keys))
+        root = contents.root_of_leaves(bytes(self._roots), lambda: self.spool.ids(0, len(self.spool)))
+        return contents.Prepared(size_bytes=size_bytes, object_hash=root, keys=keys, new={}, known=frozenset(keys))
 
     @property
     def last(self) -> BlockId | None:
@@ -126,10 +121,11 @@ class LongList:
     def _look_at(self, ids: bytes) -> None:
         """Find out about some leaves, and store what is new and may be named."""
         began = time.thread_time()
+        leaves = (ids[at : at + _LEAF_BYTES] for at in range(0, len(ids), _LEAF_BYTES))
         with self._blocks.hold() as hold:
             with self._catalogue.reading() as view:
                 account = view.account(self._account)
-                found = contents.look_at_leaves(view, account, _leaves(ids))
+                found = contents.look_at_leaves(view, account, leaves)
                 missing = contents.missing_of(view, account, found.new.values(), (), self._blocks, hold)
             self._keys += b"".join(found.keys)
             self._roots += b"".join([found.roots[key] for key in found.keys])
@@ -145,10 +141,6 @@ class LongList:
 
     def _store(self, change: Change, rows: dict[LeafKey, bytes]) -> None:
         contents.store_leaves(change, change.make_account(self._account), rows)
-
-
-def _leaves(ids: bytes) -> Iterator[bytes]:
-    return (ids[at : at + _LEAF_BYTES] for at in range(0, len(ids), _LEAF_BYTES))
 
 
 def _names_any(row: bytes, wanted: frozenset[BlockId]) -> bool:

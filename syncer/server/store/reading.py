@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.hashing import LEAF_IDS
@@ -19,9 +18,8 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import VersionRow
 from syncer.server.catalogue import containers, contents, listings, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
-from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions, Verdict, judge_read
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Place
+from syncer.server.catalogue.conditions import Verdict, judge_read
+from syncer.server.catalogue.orders import Place, ReadOrder, Selection
 from syncer.server.catalogue.schema import VersionRecord, uuid_text
 from syncer.server.errors import NotModified, PreconditionFailed, Refusal
 from syncer.server.store import deltas
@@ -35,13 +33,11 @@ class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: What replies tell; of a joined object, its size is that of all segments together.
         record: Its row. Leaves are looked up when they are read: a HEAD needs none, and a manifest may name thousands.
-        manifest: Where its segments are, "" for an ordinary object.
         segments: Of a joined object: what its content is made of, in order.
     """
 
     state: ObjectState
     record: VersionRecord
-    manifest: str = ""
     segments: tuple[ObjectView, ...] = ()
 
 
@@ -57,16 +53,8 @@ class ObjectReader:
         self._blocks = blocks
         self.block_size: Final = blocks.block_size
 
-    def open_object(
-        self, place: Place, *, version: int | None, conditions: Conditions, joins: bool = False
-    ) -> ObjectView:
-        """A version of an object, the current one for None.
-
-        Args:
-            place: Which.
-            version: Its serial.
-            conditions: On it.
-            joins: An object with a manifest has the content of its segments, as they are now.
+    def open_object(self, order: ReadOrder) -> ObjectView:
+        """A version of an object.
 
         Raises:
             NotFound: No such container, object or version.
@@ -74,17 +62,18 @@ class ObjectReader:
             NotModified: The client has it already.
         """
         with self._catalogue.reading() as view:
-            serial, record = objects.read_version(view, place, version)
-            state = objects.state_of(serial, record)
-            if joins and record.manifest:  # its time says nothing of its segments
+            serial, record = objects.read_version(view, order.place, order.version)
+            state, conditions = objects.state_of(serial, record), order.conditions
+            joins = order.joins and bool(record.manifest)
+            if joins:  # its time says nothing of its segments
                 conditions = replace(conditions, if_modified_since=None)
             verdict = judge_read(conditions, state)
             if verdict is Verdict.FAILED:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
             if verdict is Verdict.NOT_MODIFIED:
-                raise NotModified("Not modified", {"ETag": f'"{conditions.tag_of(state)}"'})
+                raise NotModified(conditions.tag_of(state))
             opened = _view(serial, record)
-            return self._joined(view, place.account, opened) if joins and opened.manifest else opened
+            return self._joined(view, order.place.account, opened) if joins else opened
 
     def leaf_keys(self, opened: ObjectView) -> bytes:
         """Concatenated keys of an object's leaves."""
@@ -93,7 +82,7 @@ class ObjectReader:
 
     def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
         """An object with its segments; none if their container is gone."""
-        container, _, prefix = opened.manifest.partition("/")
+        container, _, prefix = opened.record.manifest.partition("/")
         if not containers.exists(view, account, container):
             return opened
         _, record = containers.existing(view, account, container)
@@ -161,7 +150,7 @@ class ObjectReader:
         Raises:
             CorruptBlockError: While iterating: a block is not readable. What was yielded before is right.
         """
-        if opened.manifest and opened.segments:
+        if opened.segments:
             for segment in opened.segments:
                 size = segment.state.size_bytes
                 first, last = max(0, start), min(size, start + length)
@@ -208,17 +197,12 @@ class ObjectReader:
 
     def _small_content(self, place: Place, version: int) -> bytes | None:
         try:
-            opened = self.open_object(place, version=version, conditions=UNCONDITIONAL)
+            opened = self.open_object(ReadOrder(place=place, version=version))
             size = opened.state.size_bytes
             return b"".join(self.content(opened, 0, size)) if size <= self.block_size else None
         except (Refusal, BlockfsError):  # a request for it alone says what is wrong
             return None
 
-    def block_list(self, opened: ObjectView) -> BlockList:
-        """An object's block list as a whole."""
-        ids = b"".join(self.id_runs(opened))
-        return BlockList(block_size=self.block_size, size_bytes=opened.state.size_bytes, ids=ids)
-
 
 def _view(serial: int, record: VersionRecord) -> ObjectView:
-    return ObjectView(state=objects.state_of(serial, record), record=record, manifest=record.manifest)
+    return ObjectView(state=objects.state_of(serial, record), record=record)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
 from blockfs.blocks.ids import ID_SIZE
@@ -18,25 +17,12 @@ from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, Subdirectory
 from syncer.server.catalogue import containers, contents, grants, listings, objects
 from syncer.server.catalogue.catalogue import Catalogue, Change
 from syncer.server.catalogue.commits import Commits
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Place
+from syncer.server.catalogue.orders import Place, Selection
 from syncer.server.errors import Forbidden
 
 _GRANT_BYTES = 16 * ID_SIZE  # keys of leaves that become a reader's in one transaction
 
 _REMEMBERED = 10_000  # versions whose blocks a reader has already; some 1 MB
-
-
-class Sharer(msgspec.Struct, frozen=True, kw_only=True):
-    """An account that shares something with another.
-
-    Attributes:
-        account: Its name.
-        modified_us: Last change in the containers it shares from.
-    """
-
-    account: str
-    modified_us: int
 
 
 class Shares:
@@ -81,15 +67,15 @@ class Shares:
         with self._catalogue.reading() as view:
             objects.require_readable(view, reader, place, version)
 
-    def sharers(self, reader: str) -> list[Sharer]:
-        """Accounts that share something with another, by name."""
+    def sharers(self, reader: str) -> list[tuple[str, int]]:
+        """Accounts that share something with another, by name, and the last change in those containers."""
         latest: dict[str, int] = {}
         with self._catalogue.reading() as view:
             for one in grants.shared_with(view, reader):
                 _, record = containers.existing(view, one.owner, one.container)
                 if one.owner != reader:
                     latest[one.owner] = max(latest.get(one.owner, 0), record.modified_us)
-        return [Sharer(account=name, modified_us=latest[name]) for name in sorted(latest)]
+        return sorted(latest.items())
 
     def containers(self, reader: str, owner: str) -> list[ContainerRow]:
         """Containers of another account that have something shared with a reader. Sizes are not told.

@@ -20,37 +20,37 @@ import msgspec
 
 from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import GcResult
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.subtrees import Guard
 from syncer.protocol.extensions.bulk import Operation, Result
 from syncer.protocol.extensions.changes import ChangesPage
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
-from syncer.server.catalogue import change_feed as history
-from syncer.server.catalogue import containers, listings, objects, purge, settings, sweep
+from syncer.server.catalogue import change_feed, containers, listings, objects, purge, sweep
 from syncer.server.catalogue.catalogue import Catalogue, Change
-from syncer.server.catalogue.change_feed import ChangesOrder
 from syncer.server.catalogue.commits import Commits
 from syncer.server.catalogue.conditions import (
-    Conditions,
     listing_is_unchanged,
     settled_time,
 )
-from syncer.server.catalogue.containers import AccountSummary
 from syncer.server.catalogue.contents import Prepared
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.orders import (
+    NO_SETTINGS,
+    ChangesOrder,
+    DeleteOrder,
+    MetaOrder,
+    Place,
+    PurgeOrder,
+    Selection,
+    SettingsOrder,
+    Transfer,
+    TransferOrder,
+)
 from syncer.server.catalogue.schema import ContainerRecord, Settings, uuid_text
-from syncer.server.catalogue.settings import NO_SETTINGS, SettingsOrder
-from syncer.server.catalogue.sweep import SweepResult
 from syncer.server.errors import NotModified
 from syncer.server.folder import ServerFolder
 from syncer.server.notifier import Notifier
-from syncer.server.store import bulk
-from syncer.server.store import delimiter_ops as subtrees
-from syncer.server.store import subtree_move as whole_moves
-from syncer.server.store.subtree_move import Moved
+from syncer.server.store import bulk, delimiter_ops, subtree_move
 from syncer.server.store.writing import ObjectWriter
 
 GRACE_US: Final = 24 * 3600 * 1_000_000
@@ -79,8 +79,8 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """What a garbage collection did."""
 
-    catalogue: SweepResult
-    blocks: GcResult
+    catalogue: sweep.SweepResult
+    blocks: gc.GcResult
 
 
 def _clock_us() -> int:
@@ -127,15 +127,15 @@ class Store(ObjectWriter):
 
     # --- accounts and containers
 
-    def account(self, account: str) -> AccountSummary:
+    def account(self, account: str) -> containers.AccountSummary:
         """Sums over an account."""
         with self._catalogue.reading() as view:
             return containers.summary(view, account)
 
-    def containers(self, account: str, *, marker: str, prefix: str, limit: int) -> list[ContainerRow]:
-        """An account's containers behind `marker`, by name."""
+    def containers(self, account: str, wanted: Selection) -> list[ContainerRow]:
+        """An account's containers by name: those behind the marker that have the prefix."""
         with self._catalogue.reading() as view:
-            return list(islice(containers.all_of(view, account, marker, prefix), limit))
+            return list(islice(containers.all_of(view, account, wanted.marker, wanted.prefix), wanted.limit))
 
     def create_container(self, account: str, container: str, order: SettingsOrder = NO_SETTINGS) -> bool:
         """Make a container; False if it exists. Its settings are changed either way."""
@@ -143,26 +143,23 @@ class Store(ObjectWriter):
 
         def act(change: Change) -> bool:
             order.applied_to(Settings())  # refuses before anything is written
-            if containers.exists(change, account, container):
-                settings.set_for_container(change, account, container, order)
-                return False
-            containers.create(change, account, container, fresh)
-            settings.set_for_container(change, account, container, order)
-            return True
+            made = containers.create(change, account, container, fresh)
+            containers.set_for_container(change, account, container, order)
+            return made
 
         return self._commits.run(act)
 
     def set_container(self, account: str, container: str, order: SettingsOrder) -> None:
         """Change a container's settings."""
-        self._commits.run(lambda change: settings.set_for_container(change, account, container, order))
+        self._commits.run(lambda change: containers.set_for_container(change, account, container, order))
 
     def set_quotas(self, quotas: Mapping[str, int]) -> None:
         """Set the quotas of accounts, bytes by name; 0 for none. Those not named keep theirs: nobody can use them."""
-        self._commits.run(lambda change: settings.set_quotas(change, quotas))
+        self._commits.run(lambda change: containers.set_quotas(change, quotas))
 
     def set_account(self, account: str, order: SettingsOrder) -> None:
         """Change an account's settings."""
-        self._commits.run(lambda change: settings.set_for_account(change, account, order))
+        self._commits.run(lambda change: containers.set_for_account(change, account, order))
 
     def delete_container(self, account: str, container: str) -> None:
         """Delete an empty container and, later, its history."""
@@ -196,7 +193,7 @@ class Store(ObjectWriter):
         with self._catalogue.reading() as view:
             _, record = containers.existing(view, account, container)
             if listing_is_unchanged(since, record.modified_us):
-                raise NotModified("Not modified")
+                raise NotModified
             rows = listings.select(view, record, wanted, most_bytes)
             found = view.container_settings(record.container_id)
         return ContainerView(record=record, settings=found, settled_us=settled_time(record.modified_us, floor_us)), rows
@@ -204,7 +201,7 @@ class Store(ObjectWriter):
     def changes(self, account: str, container: str, order: ChangesOrder) -> tuple[int, ChangesPage]:
         """A container's id (for `notifier`) and what changed in it since a version; see `change_feed.changes`."""
         with self._catalogue.reading() as view:
-            return history.changes(view, account, container, order)
+            return change_feed.changes(view, account, container, order)
 
     # --- changing objects
 
@@ -233,71 +230,60 @@ class Store(ObjectWriter):
         with self._bulk_turn:
             return bulk.carry_out(change, at, operations, prepared)
 
-    def set_meta(self, place: Place, meta: Mapping[str, str], conditions: Conditions, *, update: bool) -> ObjectState:
+    def set_meta(self, order: MetaOrder) -> ObjectState:
         """Change metadata; see `objects.set_meta`."""
-        return self._commits.run(lambda change: objects.set_meta(change, place, meta, conditions, update=update))
+        return self._commits.run(lambda change: objects.set_meta(change, order))
 
-    def delete(self, place: Place, conditions: Conditions, *, delimiter: str = "") -> int:
-        """Delete an object; with a delimiter, all below it as well. See `objects.delete`, `subtrees.delete`."""
-        if delimiter:
-            return self._commits.run(lambda change: subtrees.delete(change, place, delimiter, conditions))
-        return self._commits.run(lambda change: objects.delete(change, place, conditions))
+    def delete(self, order: DeleteOrder) -> int:
+        """Delete an object; with a delimiter, all below it as well. See `objects.delete`, `delimiter_ops.delete`."""
+        if order.delimiter:
+            return self._commits.run(lambda change: delimiter_ops.delete(change, order))
+        return self._commits.run(lambda change: objects.delete(change, order.place, order.conditions))
 
-    def purge_object(self, place: Place, until_us: int) -> None:
-        """Forget an object's versions up to a moment, but for the current one; see `purge.purge_object`."""
-        self._commits.run(lambda change: purge.purge_object(change, place, until_us))
+    def purge(self, order: PurgeOrder) -> None:
+        """Forget an object's versions up to a moment, but for the current one; see `purge.purge_object`.
 
-    def purge(self, account: str, container: str, until_us: int) -> None:
-        """The same for all names of a container, deleted ones too; not in one transaction."""
-        start: bytes | None = b""
+        Of a container, the same for all names, deleted ones too; not in one transaction.
+        """
+        place, start = order.place, b"" if not order.place.name else None
+        if start is None:
+            self._commits.run(lambda change: purge.purge_object(change, place, order.until_us))
         while start is not None:
-            act = partial(purge.purge_some, account=account, container=container, start=start, until_us=until_us)
+            act = partial(
+                purge.purge_some,
+                account=place.account,
+                container=place.container,
+                start=start,
+                until_us=order.until_us,
+            )
             start = self._commits.run(act)
 
     def empty_container(self, account: str, container: str) -> None:
-        """Delete all objects of a container; see `subtrees.empty`."""
-        self._commits.run(lambda change: subtrees.empty(change, account, container))
+        """Delete all objects of a container; see `delimiter_ops.empty`."""
+        self._commits.run(lambda change: delimiter_ops.empty(change, account, container))
 
-    def move(self, source: Place, destination: Place, order: TransferOrder, *, delimiter: str = "") -> ObjectState:
-        """Move an object; with a delimiter, all below it as well. See `objects.move`, `subtrees.transfer`."""
+    def transfer(self, wanted: Transfer) -> ObjectState:
+        """Move or copy an object, or copy an old version of it; with a delimiter, all below it too, as they are now.
 
-        def act(change: Change) -> ObjectState:
-            one = partial(objects.move, change)
-            if delimiter:
-                return subtrees.transfer(change, source, destination, delimiter, order, one, moves=True)
-            return one(source, destination, order)
-
-        return self._commits.run(act)
-
-    def move_whole(self, source: Place, destination: Place, guard: Guard) -> Moved:
-        """Move a subtree that is exactly what a guard says; see `whole_moves.move`."""
-        return self._commits.run(lambda change: whole_moves.move(change, source, destination, guard))
-
-    def copy(
-        self,
-        source: Place,
-        destination: Place,
-        order: TransferOrder,
-        *,
-        version: int | None = None,
-        delimiter: str = "",
-    ) -> ObjectState:
-        """Copy an object, or an old version of it; with a delimiter, all below it as they are now.
-
-        See `objects.copy`, `subtrees.transfer`.
+        See `objects.move`, `objects.copy`, `delimiter_ops.transfer`.
         """
 
-        def act(change: Change) -> ObjectState:
-            def one(old: Place, new: Place, how: TransferOrder) -> ObjectState:
-                wanted = version if old == source else None
-                fresh = uuids.uuid4().bytes
-                return objects.copy(change, old, new, how, version=wanted, fresh_uuid=fresh, block_size=self.block_size)
+        def copy(change: Change, old: Place, new: Place, how: TransferOrder) -> ObjectState:
+            version = wanted.version if old == wanted.source else None
+            fresh = uuids.uuid4().bytes
+            return objects.copy(change, old, new, how, version=version, fresh_uuid=fresh, block_size=self.block_size)
 
-            if delimiter:
-                return subtrees.transfer(change, source, destination, delimiter, order, one, moves=False)
-            return one(source, destination, order)
+        def act(change: Change) -> ObjectState:
+            one = partial(objects.move if wanted.moves else copy, change)
+            if wanted.delimiter:
+                return delimiter_ops.transfer(change, wanted, one)
+            return one(wanted.source, wanted.destination, wanted.order)
 
         return self._commits.run(act)
+
+    def move_whole(self, source: Place, destination: Place, guard: Guard) -> subtree_move.Moved:
+        """Move a subtree that is exactly what a guard says; see `subtree_move.move`."""
+        return self._commits.run(lambda change: subtree_move.move(change, source, destination, guard))
 
     # --- keeping house
 

@@ -20,7 +20,7 @@ from syncer.protocol.pithos.names import object_name_problem
 from syncer.server.catalogue import containers, grants, objects
 from syncer.server.catalogue.catalogue import Change, Reading
 from syncer.server.catalogue.contents import NO_CONTENT
-from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.orders import Place, TransferOrder
 from syncer.server.catalogue.schema import (
     SERIAL,
     ContainerRecord,

@@ -8,15 +8,13 @@ that nobody names (collected later), never a name without its blocks.
 from __future__ import annotations
 
 import uuid as uuids
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count, spans
@@ -25,12 +23,9 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
 from syncer.protocol.extensions.hashmap_delta import Delta
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue import contents, objects
-from syncer.server.catalogue.catalogue import Catalogue, Change
+from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.commits import Commits
-from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.contents import LeafVanished, Prepared
-from syncer.server.catalogue.objects import Draft, Overtaken, Place, Source
-from syncer.server.catalogue.settings import merged_meta
+from syncer.server.catalogue.orders import Place, ReadOrder, WriteOrder, merged_meta
 from syncer.server.errors import PreconditionFailed, TooLarge, Unprocessable
 from syncer.server.store import deltas
 from syncer.server.store.incoming import Incoming
@@ -46,30 +41,6 @@ MAX_PART_BLOCKS: Final = 1 << 20
 """Of one change of a part; its ids are held in memory."""
 
 _RECORD_IDS: Final = 1 << 12  # of a body, noted as sent in one transaction: some milliseconds
-
-
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A new version but for its content; see `Draft`."""
-
-    place: Place
-    conditions: Conditions
-    content_type: str
-    meta: Mapping[str, str]
-    md5: bytes | None = None
-    manifest: str = ""
-    based_on: int | None = None
-
-    def draft(self, content: Prepared, fresh_uuid: bytes) -> Draft:
-        """With the content."""
-        return Draft(
-            content=content,
-            content_type=self.content_type,
-            meta=self.meta,
-            fresh_uuid=fresh_uuid,
-            md5=self.md5,
-            manifest=self.manifest,
-            based_on=self.based_on,
-        )
 
 
 class NewBytes:
@@ -131,17 +102,14 @@ class ObjectWriter(ObjectReader):
         """
         ids = list(incoming.finish())
         self._blocks.sync()  # before the commit that lets versions name them
-        distinct = [block_id for block_id in dict.fromkeys(ids) if block_id != ZERO_BLOCK]
-        if distinct:
-            self._commits.run(lambda change: contents.record_uploads(change, change.make_account(account), distinct))
+        self._record(account, ids)
         return ids
 
-    def check_write(self, place: Place, conditions: Conditions, size_bytes: int | None) -> None:
+    def check_write(self, order: WriteOrder, size_bytes: int | None) -> None:
         """Refuse early what the commit would refuse, before a body is read or stored. The commit decides again.
 
         Args:
-            place: What is to be written.
-            conditions: On it.
+            order: What is to be written.
             size_bytes: Of the new content; None if that is not known yet.
 
         Raises:
@@ -150,98 +118,87 @@ class ObjectWriter(ObjectReader):
             OverQuota: There is no room for it.
         """
         with self._catalogue.reading() as view:
-            found = objects.look(view, place)
-            objects.require(conditions, found)
-            if size_bytes is not None:
-                objects.require_room_for(view, found, size_bytes)
+            _admitted(view, order, size_bytes)
 
-    def put_content(
-        self,
-        place: Place,
-        incoming: Incoming,
-        *,
-        content_type: str,
-        meta: Mapping[str, str],
-        conditions: Conditions,
-        manifest: str = "",
-    ) -> ObjectState:
+    def put_content(self, order: WriteOrder, incoming: Incoming) -> ObjectState:
         """Make an object, or a new version, of content that was received.
 
         Raises:
             NotFound: There is no such container.
             PreconditionFailed: A condition doesn't hold.
             OverQuota: There is no room for it.
+            Unprocessable: The content has another MD5.
         """
+        md5 = None
+        if incoming.md5 is not None:
+            md5 = incoming.md5.digest()
+            if order.md5 not in {None, md5.hex()}:
+                raise Unprocessable(f"The body has the MD5 {md5.hex()}; nothing was stored")
         spool = incoming.finish()
         self._blocks.sync()  # before the commit that names them
-        md5 = None if incoming.md5 is None else incoming.md5.digest()
-        wanted = Wanted(
-            place=place, conditions=conditions, content_type=content_type, meta=meta, md5=md5, manifest=manifest
-        )
-        if len(spool) <= LONG_IDS:
-            return self._commit_content(wanted, incoming.block_list(), uploaded=tuple(spool), hold=None)
-        with self.long_list(place.account) as long:
-            self._record(place.account, spool)
-            for run in spool.runs():
-                long.feed(run)
-            return self._commit_long(wanted, long, incoming.size_bytes)
+        if len(spool) > LONG_IDS:
+            with self.long_list(order.place.account) as long:
+                self._record_many(order.place.account, spool)
+                for run in spool.runs():
+                    long.feed(run)
+                return self.put_long(order, long, incoming.size_bytes, md5=md5)
+        block_list, uploaded = incoming.block_list(), tuple(spool)
 
-    def _record(self, account: str, ids: Iterable[BlockId]) -> None:
+        def prepare() -> contents.Prepared:
+            with self._catalogue.reading() as view:
+                found = _admitted(view, order, block_list.size_bytes)
+                return contents.prepare(view, found.account_id, block_list, uploaded)
+
+        return self._commit(order, prepare, md5=md5)
+
+    def _record_many(self, account: str, ids: Iterable[BlockId]) -> None:
         """Note that an account has sent blocks, in transactions that are short. They are durable already."""
         left = iter(ids)
         while batch := list(islice(left, _RECORD_IDS)):
-            distinct = [block_id for block_id in dict.fromkeys(batch) if block_id != ZERO_BLOCK]
-            if distinct:
-                self._commits.run(partial(_record_uploads, account, distinct))
+            self._record(account, batch)
+
+    def _record(self, account: str, ids: Sequence[BlockId]) -> None:
+        """The same in one transaction."""
+        distinct = [block_id for block_id in dict.fromkeys(ids) if block_id != ZERO_BLOCK]
+        if distinct:
+            self._commits.run(lambda change: contents.record_uploads(change, change.make_account(account), distinct))
 
     def put_long(
         self,
-        place: Place,
+        order: WriteOrder,
         long: LongList,
         size_bytes: int,
         *,
-        content_type: str,
-        meta: Mapping[str, str],
-        conditions: Conditions,
         expected: ObjectHash | None = None,
+        md5: bytes | None = None,
     ) -> ObjectState:
         """As `put_block_list`, of a list that was taken piece by piece.
 
         Args:
-            place: Which.
+            order: What is to be written.
             long: The list.
             size_bytes: Of the object.
-            content_type: Its type.
-            meta: Its metadata.
-            conditions: On what it replaces.
             expected: The object hash that it must have; None: any.
+            md5: Of the content, if it is known.
 
         Raises:
             Refusal: As put_block_list.
         """
-        wanted = Wanted(place=place, conditions=conditions, content_type=content_type, meta=meta)
-        return self._commit_long(wanted, long, size_bytes, expected)
-
-    def _commit_long(
-        self, wanted: Wanted, long: LongList, size_bytes: int, expected: ObjectHash | None = None
-    ) -> ObjectState:
         again = False
 
-        def prepare() -> Prepared:
+        def prepare() -> contents.Prepared:
             nonlocal again
             with self._catalogue.reading() as view:
-                found = objects.look(view, wanted.place)
-                objects.require(wanted.conditions, found)
-                objects.require_room_for(view, found, size_bytes)
+                _admitted(view, order, size_bytes)
             content, again = long.prepared(size_bytes, again=again), True
             if expected not in {None, content.object_hash}:
                 raise Unprocessable(f"The block list makes an object with hash {content.object_hash.hex()}")
             contents.require_fit(size_bytes, long.last, self._blocks)
             return content
 
-        return self._commit_prepared(wanted, prepare)
+        return self._commit(order, prepare, md5=md5)
 
-    def update_content(self, place: Place, order: UpdateOrder, source: Incoming | Source) -> ObjectState:
+    def update_content(self, place: Place, order: UpdateOrder, source: Incoming | ReadOrder) -> ObjectState:
         """Put new bytes over a part of an object, behind its end, or cut it.
 
         If somebody else writes meanwhile, it is done again on what they wrote: of several appends all are there.
@@ -264,32 +221,33 @@ class ObjectWriter(ObjectReader):
             else:
                 new, sent = self._source(place.account, source), []
             while True:
-                old = self.open_object(place, version=None, conditions=UNCONDITIONAL)
-                self._require(place, order.conditions)
+                old = self.open_object(ReadOrder(place=place))
+                with self._catalogue.reading() as view:
+                    objects.require(order.conditions, objects.look(view, place))
                 edit = order.edit(old.state.size_bytes, new.size_bytes, self.block_size)
                 delta, brought = self._composed(old, new, edit, hold)
                 self._blocks.sync()
-                wanted = Wanted(
+                wanted = WriteOrder(
                     place=place,
                     conditions=order.conditions,
                     content_type=old.state.content_type,
                     meta=merged_meta((old.state.meta or {}) if order.keeps_meta else {}, order.meta),
-                    based_on=old.state.version,
                 )
                 uploaded = tuple(block_id for block_id in dict.fromkeys([*sent, *brought]) if block_id != ZERO_BLOCK)
                 try:
-                    return self._commit_prepared(wanted, partial(self._prepare_part, wanted, delta, uploaded, hold))
-                except Overtaken:
+                    prepare = partial(self._prepare_part, wanted, old.state.version, delta, uploaded, hold)
+                    return self._commit(wanted, prepare, based_on=old.state.version)
+                except objects.Overtaken:
                     continue
 
-    def _prepare_part(self, wanted: Wanted, delta: Delta, uploaded: tuple[BlockId, ...], hold: EpochHold) -> Prepared:
+    def _prepare_part(
+        self, order: WriteOrder, based_on: int, delta: Delta, uploaded: tuple[BlockId, ...], hold: EpochHold
+    ) -> contents.Prepared:
         with self._catalogue.reading() as view:
-            found = objects.look(view, wanted.place)
-            objects.require(wanted.conditions, found)
-            objects.require_room_for(view, found, delta.size_bytes)
+            found = _admitted(view, order, delta.size_bytes)
             row, base = found.existing()
-            if row.newest != wanted.based_on:
-                raise Overtaken("somebody else wrote meanwhile")
+            if row.newest != based_on:
+                raise objects.Overtaken("somebody else wrote meanwhile")
             content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
             content = replace(content, uploaded=uploaded)
             contents.require_possession(view, found.account_id, content, self._blocks, hold)
@@ -317,14 +275,14 @@ class ObjectWriter(ObjectReader):
         if len(spool) <= LONG_IDS:
             return new, list(spool)
         self._blocks.sync()
-        self._record(account, spool)
+        self._record_many(account, spool)
         return new, []
 
-    def _source(self, account: str, source: Source) -> NewBytes:
+    def _source(self, account: str, source: ReadOrder) -> NewBytes:
         """Another object."""
         if source.place.account != account:
             self.shares.require_readable(account, source.place, source.version)
-        opened = self.open_object(source.place, version=source.version, conditions=UNCONDITIONAL)
+        opened = self.open_object(source)
         if source.place.account != account:
             self.shares.possess(account, opened.state, self.leaf_keys(opened))
         return NewBytes(opened.state.size_bytes, self.block_size, partial(self.ids, opened))
@@ -360,29 +318,13 @@ class ObjectWriter(ObjectReader):
             self._blocks.read(block_id, span.start, span.length) for block_id, span in zip(ids, found, strict=True)
         )
 
-    def _require(self, place: Place, conditions: Conditions) -> None:
-        with self._catalogue.reading() as view:
-            objects.require(conditions, objects.look(view, place))
-
-    def put_block_list(
-        self,
-        place: Place,
-        delta: Delta,
-        base_version: int | None,
-        *,
-        content_type: str,
-        meta: Mapping[str, str],
-        conditions: Conditions,
-    ) -> ObjectState:
+    def put_block_list(self, order: WriteOrder, delta: Delta, base_version: int | None) -> ObjectState:
         """Make an object, or a new version, of blocks that the account has sent before, or has in other objects.
 
         Args:
-            place: Which.
+            order: What is to be written.
             delta: What is put into the block list of the base.
             base_version: The current version, which the write requires; None: holes.
-            content_type: Its type.
-            meta: Its metadata.
-            conditions: On what it replaces.
 
         Raises:
             NotFound: There is no such container.
@@ -392,19 +334,16 @@ class ObjectWriter(ObjectReader):
             BadRequest: The size cuts the last block short.
             Unprocessable: The result is not what the client thinks.
         """
-        on_base = conditions
         if base_version is not None:
+            conditions = order.conditions
             if conditions.if_version not in {None, base_version} or base_version == 0:
                 text = f"Precondition failed: it can't be at {base_version} and {conditions.if_version}"
                 raise PreconditionFailed(text)
-            on_base = replace(conditions, if_version=base_version)
-        wanted = Wanted(place=place, conditions=on_base, content_type=content_type, meta=meta)
+            order = replace(order, conditions=replace(conditions, if_version=base_version))
 
-        def prepare() -> Prepared:
+        def prepare() -> contents.Prepared:
             with self._catalogue.reading() as view:
-                found = objects.look(view, place)
-                objects.require(on_base, found)
-                objects.require_room_for(view, found, delta.size_bytes)
+                found = _admitted(view, order, delta.size_bytes)  # before blocks are asked for
                 base = None if base_version is None else found.existing()[1]
                 content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
                 if delta.object_hash not in {None, content.object_hash}:
@@ -414,38 +353,30 @@ class ObjectWriter(ObjectReader):
             return content
 
         with self._blocks.hold() as hold:
-            return self._commit_prepared(wanted, prepare)
+            return self._commit(order, prepare)
 
-    def _commit_content(
-        self, wanted: Wanted, block_list: BlockList, *, uploaded: Sequence[BlockId], hold: EpochHold | None
+    def _commit(
+        self,
+        order: WriteOrder,
+        prepare: Callable[[], contents.Prepared],
+        *,
+        md5: bytes | None = None,
+        based_on: int | None = None,
     ) -> ObjectState:
-        return self._commit_prepared(wanted, partial(self._prepare, wanted, block_list, uploaded, hold))
-
-    def _commit_prepared(self, wanted: Wanted, prepare: Callable[[], Prepared]) -> ObjectState:
         fresh = uuids.uuid4().bytes
         while True:
-            draft = wanted.draft(prepare(), fresh)
-            act = partial(objects.put, place=wanted.place, draft=draft, conditions=wanted.conditions)
+            draft = objects.Draft(order=order, content=prepare(), fresh_uuid=fresh, md5=md5, based_on=based_on)
+            act = partial(objects.put, draft=draft)
             try:
                 return self._commits.run(act)
-            except LeafVanished:
+            except contents.LeafVanished:
                 continue  # swept between our look and the commit: the next look finds it gone and checks its ids
 
-    def _prepare(
-        self, wanted: Wanted, block_list: BlockList, uploaded: Sequence[BlockId], hold: EpochHold | None
-    ) -> Prepared:
-        """Look at a block list; with a hold, also at who may name its blocks."""
-        with self._catalogue.reading() as view:
-            found = objects.look(view, wanted.place)
-            objects.require(wanted.conditions, found)  # early: a 412 says more than a list of missing blocks
-            objects.require_room_for(view, found, block_list.size_bytes)  # before blocks are asked for
-            content = contents.prepare(view, found.account_id, block_list, uploaded)
-            if hold is not None:
-                contents.require_possession(view, found.account_id, content, self._blocks, hold)
-                last = BlockId(block_list.ids[-ID_SIZE:]) if block_list.ids else None
-                contents.require_fit(block_list.size_bytes, last, self._blocks)  # after it: only of own blocks
-        return content
 
-
-def _record_uploads(account: str, ids: Sequence[BlockId], change: Change) -> None:
-    contents.record_uploads(change, change.make_account(account), ids)
+def _admitted(view: Reading, order: WriteOrder, size_bytes: int | None) -> objects.Found:
+    """What is at a place, if it may be written there so many bytes; early, a 412 says more than missing blocks."""
+    found = objects.look(view, order.place)
+    objects.require(order.conditions, found)
+    if size_bytes is not None:
+        objects.require_room_for(view, found, size_bytes)
+    return found

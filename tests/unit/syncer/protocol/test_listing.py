@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -42,6 +43,9 @@ def test_containers_are_told_as_pithos_tells_them(rows: list[ContainerRow]) -> N
     assert [(row["name"], row["count"], row["bytes"]) for row in told] == [
         (row.name, row.count, row.size_bytes) for row in rows
     ]
+    for row, one in zip(rows, told, strict=True):
+        moment = datetime.fromisoformat(one["last_modified"])
+        assert moment - datetime(1970, 1, 1, tzinfo=UTC) == timedelta(microseconds=row.modified_us)
 
 
 @given(st.lists(st.builds(VersionRow, version=st.integers(1, 1 << 60), modified_us=st.integers(0, 1 << 52))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.protocol.extensions.hashmap_delta import delta_of
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Place
+from syncer.server.catalogue.orders import Place, ReadOrder, Selection, WriteOrder
 from syncer.server.folder import ServerFolder
 from syncer.server.store.store import Store
 
@@ -39,9 +39,11 @@ def at(name: str, container: str = "c", account: str = "alice") -> Place:
 
 
 def put(store: Store, place: Place, data: bytes, conditions: Conditions = UNCONDITIONAL, **meta: str) -> ObjectState:
-    with store.receive() as incoming:
+    with closing(store.receive()) as incoming:
         incoming.feed(data)
-        return store.put_content(place, incoming, content_type="t/t", meta=meta, conditions=conditions)
+        return store.put_content(
+            WriteOrder(place=place, content_type="t/t", meta=meta, conditions=conditions), incoming
+        )
 
 
 def put_ids(
@@ -53,18 +55,20 @@ def put_ids(
 ) -> ObjectState:
     size = len(ids) * BLOCK if size_bytes is None else size_bytes
     blocks = BlockList(block_size=BLOCK, size_bytes=size, ids=b"".join(ids))
-    return store.put_block_list(place, delta_of(blocks), None, content_type="t/t", meta={}, conditions=conditions)
+    return store.put_block_list(
+        WriteOrder(place=place, content_type="t/t", meta={}, conditions=conditions), delta_of(blocks), None
+    )
 
 
 def upload(store: Store, account: str, *blocks: bytes) -> list[BlockId]:
-    with store.receive() as incoming:
+    with closing(store.receive()) as incoming:
         for number, block in enumerate(blocks):
             incoming.feed(block if number == len(blocks) - 1 else block.ljust(BLOCK, b"\0"))
         return store.upload(account, incoming)
 
 
 def read(store: Store, place: Place, version: int | None = None) -> bytes:
-    opened = store.open_object(place, version=version, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=place, version=version))
     return b"".join(store.content(opened, 0, opened.state.size_bytes))
 
 

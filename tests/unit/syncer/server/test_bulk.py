@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.extensions.bulk import Delete, Move, Operation, Put
-from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.catalogue.conditions import Conditions
+from syncer.server.catalogue.orders import DeleteOrder, ReadOrder, Transfer, TransferOrder
 from syncer.server.errors import NotFound, Refusal
 from syncer.server.store.store import Store
 from tests import effort
@@ -40,10 +40,17 @@ def one_by_one(store: Store, operation: Operation) -> int:
                 put(store, at(operation.name), operation.data, conditions)
                 return 201
             case Delete():
-                store.delete(at(operation.name), conditions)
+                store.delete(DeleteOrder(place=at(operation.name), conditions=conditions))
                 return 204
             case Move():
-                store.move(at(operation.name), at(operation.to), TransferOrder(source=conditions))
+                store.transfer(
+                    Transfer(
+                        source=at(operation.name),
+                        destination=at(operation.to),
+                        order=TransferOrder(source=conditions),
+                        moves=True,
+                    )
+                )
                 return 201
     except Refusal as refusal:
         return refusal.status
@@ -67,9 +74,7 @@ def test_a_batch_does_what_single_requests_do(
         assert names(bulk) == names(single)
         for name in names(bulk):
             assert read(bulk, at(name)) == read(single, at(name))
-            ours, theirs = (
-                store.open_object(at(name), version=None, conditions=UNCONDITIONAL).state for store in (bulk, single)
-            )
+            ours, theirs = (store.open_object(ReadOrder(place=at(name))).state for store in (bulk, single))
             assert (ours.version, ours.object_hash) == (theirs.version, theirs.object_hash)
         ours, theirs = (store.container("alice", "c").record for store in (bulk, single))
         assert (ours.object_count, ours.bytes_used, ours.version) == (
@@ -90,7 +95,7 @@ def test_results_name_the_versions_that_were_made(tmp_path: Path) -> None:
                 Move(name="a", to="b", if_version=1, if_to_version=0),
             ],
         )
-        state = store.open_object(at("b"), version=None, conditions=UNCONDITIONAL).state
+        state = store.open_object(ReadOrder(place=at("b"))).state
         assert (first.status, refused.status, moved.status) == (201, 412, 201)
         assert (moved.version, moved.uuid, moved.object_hash) == (state.version, state.uuid, state.etag)
         assert first.uuid == moved.uuid

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from syncer.protocol.extensions.changes import ChangesPage
 from syncer.server.catalogue import change_feed as history
 from syncer.server.catalogue.catalogue import Change
-from syncer.server.catalogue.change_feed import ChangesOrder
-from syncer.server.catalogue.conditions import UNCONDITIONAL
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.catalogue.orders import ChangesOrder, DeleteOrder, Selection, Transfer
 from syncer.server.errors import Gone, NotFound
 from syncer.server.store.store import Store
 from tests import effort
@@ -47,9 +44,9 @@ def step(store: Store, what: str, name: str, other: str) -> None:
     if what == "put":
         put(store, at(name), b"x")
     elif what == "delete" and name in present:
-        store.delete(at(name), UNCONDITIONAL)
+        store.delete(DeleteOrder(place=at(name)))
     elif what == "move" and name in present and other != name:
-        store.move(at(name), at(other), TransferOrder())
+        store.transfer(Transfer(source=at(name), destination=at(other), moves=True))
 
 
 @settings(max_examples=effort.count("server's changes"), deadline=None)
@@ -97,7 +94,7 @@ def test_what_can_not_be_told_is_refused(tmp_path: Path) -> None:
         ):
             with pytest.raises(Gone):
                 store.changes("alice", "c", wrong)
-        store.delete(at("a"), UNCONDITIONAL)
+        store.delete(DeleteOrder(place=at("a")))
         store.delete_container("alice", "c")
         with pytest.raises(NotFound):
             store.changes("alice", "c", good)
@@ -108,7 +105,7 @@ def test_a_catalogue_of_format_1_is_upgraded(tmp_path: Path) -> None:
         store.create_container("alice", "c")
         for name in NAMES:
             put(store, at(name), b"x")
-        store.delete(at("a"), UNCONDITIONAL)
+        store.delete(DeleteOrder(place=at("a")))
         expected = changes(store, 0)
 
         def downgrade(change: Change) -> None:
@@ -147,12 +144,12 @@ def test_a_commit_rings_for_the_containers_that_it_changed(tmp_path: Path) -> No
             assert rung == []
             put(store, at("x"), b"1")
             assert rung == ["c"]
-            store.delete(at("x"), UNCONDITIONAL)
+            store.delete(DeleteOrder(place=at("x")))
             store.delete_container("alice", "c")
             assert rung == ["c"] * 3
             store.notifier.close()
             assert rung == ["c"] * 4
-        assert len(store.notifier) == 0
+        assert not store.notifier._waiting
 
 
 def test_an_answer_ends_early_where_its_rows_are_long(

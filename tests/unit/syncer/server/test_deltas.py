@@ -15,7 +15,7 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
 from syncer.protocol.extensions.hashmap_delta import Delta, apply_delta, delta_between
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.orders import Place, ReadOrder, Transfer, WriteOrder
 from syncer.server.errors import BadRequest, MissingBlocks, PreconditionFailed, Unprocessable
 from syncer.server.store.store import Store
 from tests import effort
@@ -27,16 +27,18 @@ IDS = [ZERO_BLOCK, *(letter_id(character) for character in "abc")]
 def put_delta(
     store: Store, place: Place, base: int, delta: Delta, conditions: Conditions = UNCONDITIONAL
 ) -> ObjectState:
-    return store.put_block_list(place, delta, base, content_type="t/t", meta={"k": "v"}, conditions=conditions)
+    return store.put_block_list(
+        WriteOrder(place=place, content_type="t/t", meta={"k": "v"}, conditions=conditions), delta, base
+    )
 
 
 def block_list(store: Store, place: Place, version: int | None = None) -> BlockList:
-    opened = store.open_object(place, version=version, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=place, version=version))
     return BlockList(block_size=BLOCK, size_bytes=opened.state.size_bytes, ids=b"".join(store.id_runs(opened)))
 
 
 def since(store: Store, place: Place, version: int) -> Delta | None:
-    opened = store.open_object(place, version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=place))
     found = store.splices(opened, place, version)
     return None if found is None else Delta(size_bytes=opened.state.size_bytes, splices=tuple(found))
 
@@ -60,7 +62,7 @@ def test_deltas_and_whole_hashmaps_make_the_same_objects(
         upload(store, "alice", letter("a"), letter("b"), letter("c"))
         for name in ("whole", "delta"):
             put_ids(store, at(name), list(versions[0]))
-        serial = store.open_object(at("delta"), version=None, conditions=UNCONDITIONAL).state.version
+        serial = store.open_object(ReadOrder(place=at("delta"))).state.version
         history = [(serial, versions[0])]
         for old, new in itertools.pairwise(versions):
             made = put_delta(store, at("delta"), history[-1][0], delta_between(old, new, new.object_hash))
@@ -103,7 +105,7 @@ def test_a_result_that_is_not_the_expected_one_is_refused(tmp_path: Path) -> Non
         wrong = Delta(size_bytes=3 * BLOCK, splices=((1, IDS[2]),), object_hash=ObjectHash(b"x" * ID_SIZE))
         with pytest.raises(Unprocessable):
             put_delta(store, at("f"), made.version, wrong)
-        assert store.open_object(at("f"), version=None, conditions=UNCONDITIONAL).state.version == made.version
+        assert store.open_object(ReadOrder(place=at("f"))).state.version == made.version
 
 
 def test_splices_prove_possession_like_hashmaps(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ def test_what_changed_is_told_across_moves_but_not_between_objects(tmp_path: Pat
         upload(store, "alice", letter("a"), letter("b"))
         first = put_ids(store, at("f"), [IDS[1]] * 3)
         other = put_ids(store, at("other"), [IDS[1]] * 3)
-        moved = store.move(at("f"), at("g"), TransferOrder())
+        moved = store.transfer(Transfer(source=at("f"), destination=at("g"), moves=True))
         put_delta(store, at("g"), moved.version, Delta(size_bytes=3 * BLOCK, splices=((1, IDS[2]),)))
         assert since(store, at("g"), first.version) == Delta(size_bytes=3 * BLOCK, splices=((1, IDS[2]),))
         assert since(store, at("g"), other.version) is None

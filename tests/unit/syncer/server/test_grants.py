@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.server.catalogue.conditions import UNCONDITIONAL
-from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.catalogue.orders import DeleteOrder, Transfer, WriteOrder
 from syncer.server.errors import BadRequest, Forbidden, NotFound
 from syncer.server.store.store import Store
 from tests import effort
@@ -28,8 +28,8 @@ steps = st.one_of(
 
 
 def write(store: Store, name: str, content_type: str) -> None:
-    with store.receive() as incoming:
-        store.put_content(at(name), incoming, content_type=content_type, meta={}, conditions=UNCONDITIONAL)
+    with closing(store.receive()) as incoming:
+        store.put_content(WriteOrder(place=at(name), content_type=content_type, meta={}), incoming)
 
 
 def above(name: str) -> list[str]:
@@ -70,16 +70,16 @@ def test_a_grant_belongs_to_a_name_that_exists(
                         with pytest.raises(NotFound):
                             store.shares.share(at(name), sorted(readers))
                 case "delete" if name in types:
-                    store.delete(at(name), UNCONDITIONAL)
+                    store.delete(DeleteOrder(place=at(name)))
                     del types[name]
                     shared.pop(name, None)
                 case "move" if name in types:
                     to = str(step[2])
                     if to == name:
                         with pytest.raises(BadRequest):
-                            store.move(at(name), at(to), TransferOrder())
+                            store.transfer(Transfer(source=at(name), destination=at(to), moves=True))
                         continue
-                    store.move(at(name), at(to), TransferOrder())
+                    store.transfer(Transfer(source=at(name), destination=at(to), moves=True))
                     types[to] = types.pop(name)
                     shared.pop(name, None)
         for name in types:

@@ -70,7 +70,7 @@ def test_only_strangers_are_sent_away_the_oldest_first_and_every_bound_holds(act
             house.inside.remove(chosen)
             house.guests.leave(chosen)
         assert all(guest.account is None for guest in house.gone)
-        assert len(house.guests) == len(house.inside) <= BOUNDS.connections
+        assert len(house.guests._all) == len(house.inside) <= BOUNDS.connections
         left = [guest for guest in house.inside if guest.account is None]
         assert sum(guest.held_bytes for guest in left) <= BOUNDS.held_bytes
         for network in {guest.network for guest in left}:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from syncer.protocol.pithos.listing import SubdirectoryRow
-from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.listings import Heavy, Selection, weight
-from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.catalogue.conditions import Conditions
+from syncer.server.catalogue.listings import Heavy, weight
+from syncer.server.catalogue.orders import DeleteOrder, ReadOrder, Selection, Transfer, TransferOrder
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
 from syncer.server.store.store import Store
 from tests import effort
@@ -31,7 +31,7 @@ def store() -> Iterator[Store]:
         for name in [*NAMES, "a/gone", "gone/1"]:
             put(made, at(name), name.encode())
         for name in ("a/gone", "gone/1"):
-            made.delete(at(name), UNCONDITIONAL)
+            made.delete(DeleteOrder(place=at(name)))
         yield made
 
 
@@ -84,30 +84,38 @@ def tree(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_a_name_is_deleted_with_all_below_it_and_nothing_beside_it(tree: Store) -> None:
-    tree.delete(at("t"), UNCONDITIONAL, delimiter="/")
+    tree.delete(DeleteOrder(place=at("t"), delimiter="/"))
     assert names(tree) == ["tt", "u"]
     with pytest.raises(NotFound):
-        tree.delete(at("t"), UNCONDITIONAL, delimiter="/")
+        tree.delete(DeleteOrder(place=at("t"), delimiter="/"))
     assert tree.container("alice", "c").record.object_count == 2
 
 
 def test_what_is_below_may_lack_its_head(tree: Store) -> None:
-    tree.delete(at("t"), UNCONDITIONAL)
-    tree.move(at("t"), at("v"), TransferOrder(), delimiter="/")
+    tree.delete(DeleteOrder(place=at("t")))
+    tree.transfer(Transfer(source=at("t"), destination=at("v"), moves=True, delimiter="/"))
     assert names(tree) == ["tt", "u", "v/1", "v/2/x"]
-    tree.delete(at("v"), UNCONDITIONAL, delimiter="/")
+    tree.delete(DeleteOrder(place=at("v"), delimiter="/"))
     assert names(tree) == ["tt", "u"]
 
 
 def test_a_tree_moves_and_copies_to_another_container(tree: Store) -> None:
-    tree.copy(at("t"), at("w", "d"), TransferOrder(meta={"new": "1"}), delimiter="/")
+    tree.transfer(
+        Transfer(
+            source=at("t"),
+            destination=at("w", "d"),
+            order=TransferOrder(meta={"new": "1"}),
+            moves=False,
+            delimiter="/",
+        )
+    )
     assert names(tree, "d") == ["w", "w/1", "w/2/x"]
     assert names(tree) == ["t", "t/1", "t/2/x", "tt", "u"]
     assert read(tree, at("w/2/x", "d")) == b"t/2/x"
-    head = tree.open_object(at("w", "d"), version=None, conditions=UNCONDITIONAL).state
-    below = tree.open_object(at("w/1", "d"), version=None, conditions=UNCONDITIONAL).state
+    head = tree.open_object(ReadOrder(place=at("w", "d"))).state
+    below = tree.open_object(ReadOrder(place=at("w/1", "d"))).state
     assert (head.meta, below.meta) == ({"k": "v", "new": "1"}, {"k": "v"})
-    tree.move(at("t"), at("x", "d"), TransferOrder(), delimiter="/")
+    tree.transfer(Transfer(source=at("t"), destination=at("x", "d"), moves=True, delimiter="/"))
     assert names(tree) == ["tt", "u"]
     assert names(tree, "d") == ["w", "w/1", "w/2/x", "x", "x/1", "x/2/x"]
 
@@ -115,15 +123,23 @@ def test_a_tree_moves_and_copies_to_another_container(tree: Store) -> None:
 def test_a_refused_tree_leaves_everything_as_it_was(tree: Store) -> None:
     before = names(tree)
     with pytest.raises(BadRequest):
-        tree.move(at("t"), at("t/1/y"), TransferOrder(), delimiter="/")
+        tree.transfer(Transfer(source=at("t"), destination=at("t/1/y"), moves=True, delimiter="/"))
     with pytest.raises(BadRequest):
-        tree.copy(at("t"), at("x" * 1022), TransferOrder(), delimiter="/")
+        tree.transfer(Transfer(source=at("t"), destination=at("x" * 1022), moves=False, delimiter="/"))
     with pytest.raises(PreconditionFailed):
-        tree.delete(at("t"), Conditions(if_version=1_000), delimiter="/")
+        tree.delete(DeleteOrder(place=at("t"), conditions=Conditions(if_version=1_000), delimiter="/"))
     with pytest.raises(PreconditionFailed):
-        tree.move(at("t"), at("v"), TransferOrder(destination=Conditions(if_version=7)), delimiter="/")
+        tree.transfer(
+            Transfer(
+                source=at("t"),
+                destination=at("v"),
+                order=TransferOrder(destination=Conditions(if_version=7)),
+                moves=True,
+                delimiter="/",
+            )
+        )
     with pytest.raises(NotFound):
-        tree.copy(at("none"), at("v"), TransferOrder(), delimiter="/")
+        tree.transfer(Transfer(source=at("none"), destination=at("v"), moves=False, delimiter="/"))
     assert names(tree) == before
 
 

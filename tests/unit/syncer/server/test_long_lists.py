@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ from hypothesis import strategies as st
 from blockfs.blocks.hashing import LEAF_IDS, object_hash
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Source
+from syncer.server.catalogue.orders import ReadOrder, Selection, WriteOrder
 from syncer.server.errors import MissingBlocks, PreconditionFailed
 from syncer.server.store import writing
 from syncer.server.store.incoming import Incoming
@@ -40,7 +40,9 @@ def put_long(store: Store, ids: list[BlockId], name: str = "f", conditions: Cond
     with store.long_list("alice") as long:
         for start in range(0, len(ids), 1000):
             long.feed(b"".join(ids[start : start + 1000]))
-        state = store.put_long(at(name), long, len(ids) * BLOCK, content_type="t/t", meta={}, conditions=conditions)
+        state = store.put_long(
+            WriteOrder(place=at(name), content_type="t/t", meta={}, conditions=conditions), long, len(ids) * BLOCK
+        )
     return state.etag
 
 
@@ -51,7 +53,7 @@ def test_a_long_list_makes_the_object_that_a_short_one_makes(store: Store, count
     if ids:
         ids[-1] = own[3]
     assert put_long(store, ids) == object_hash(b"".join(ids)).hex()
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.id_runs(opened)) == b"".join(ids)
     assert put_long(store, ids) == opened.state.etag  # again, with known leaves
 
@@ -75,8 +77,8 @@ def test_leaves_that_are_swept_before_the_version_are_stored_again(store: Store,
     with store.long_list("alice") as long:
         long.feed(b"".join(ids))
         store.collect_garbage()  # takes the leaves, which no version names yet
-        store.put_long(at("f"), long, len(ids) * BLOCK, content_type="t/t", meta={}, conditions=UNCONDITIONAL)
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+        store.put_long(WriteOrder(place=at("f"), content_type="t/t", meta={}), long, len(ids) * BLOCK)
+    opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.content(opened, 5 * BLOCK, 1)) == b"5"
     with store.long_list("alice") as long:
         more = upload(store, "alice", b"more")
@@ -84,7 +86,7 @@ def test_leaves_that_are_swept_before_the_version_are_stored_again(store: Store,
         clock.now_us += 25 * HOUR_US
         store.collect_garbage()
         with pytest.raises(MissingBlocks) as refused:
-            store.put_long(at("g"), long, 5000 * BLOCK, content_type="t/t", meta={}, conditions=UNCONDITIONAL)
+            store.put_long(WriteOrder(place=at("g"), content_type="t/t", meta={}), long, 5000 * BLOCK)
     assert set(refused.value.ids) == set(more)
     assert isinstance(refused.value.ids, IdSpool)
     refused.value.ids.close()
@@ -103,16 +105,16 @@ def test_a_body_of_many_blocks_is_an_object_of_many_blocks(store: Store, monkeyp
     holes = bytes(20 * BLOCK)  # more than are noted at once
     data = b"".join((b"%d" % (number % 50)).ljust(BLOCK, b"\0") for number in range(300)) + holes + b"end"
     put(store, at("f"), data)
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.content(opened, 0, len(data))) == data
-    with store.receive() as incoming:  # and behind it as many again
+    with closing(store.receive()) as incoming:  # and behind it as many again
         incoming.feed(data)
         state = store.update_content(at("f"), UpdateOrder(offset=None), incoming)
     assert state.size_bytes == 2 * len(data)
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.content(opened, 0, 2 * len(data))) == data + data
-    store.update_content(at("f"), UpdateOrder(offset=3 * BLOCK, length=5 * BLOCK), Source(place=at("f")))
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    store.update_content(at("f"), UpdateOrder(offset=3 * BLOCK, length=5 * BLOCK), ReadOrder(place=at("f")))
+    opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.content(opened, 3 * BLOCK, 5 * BLOCK)) == data[: 5 * BLOCK]
 
 

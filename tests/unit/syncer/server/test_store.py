@@ -14,9 +14,8 @@ from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.pithos.headers import parse_etags
 from syncer.server.catalogue import contents
-from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import TransferOrder
+from syncer.server.catalogue.conditions import Conditions
+from syncer.server.catalogue.orders import DeleteOrder, MetaOrder, ReadOrder, Selection, Transfer, TransferOrder
 from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
 from syncer.server.store import deltas
 from syncer.server.store.store import Store
@@ -58,14 +57,14 @@ def test_content_comes_back_and_has_the_hash_of_its_blocks(store: Store, size: i
     expected = BlockList(block_size=BLOCK, size_bytes=size, ids=b"".join(block_id(block) for block in blocks))
     assert (state.size_bytes, state.object_hash) == (size, expected.object_hash)
     assert read(store, at("f")) == data
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.id_runs(opened)) == expected.ids
 
 
 def test_any_range_can_be_read(store: Store) -> None:
     data = b"".join(letter(character) for character in "ab") + bytes(BLOCK) + b"tail"
     put(store, at("f"), data)
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=at("f")))
     for start, length in [(0, 1), (BLOCK - 1, 2), (BLOCK, BLOCK), (2 * BLOCK - 3, BLOCK + 6), (3 * BLOCK, 4)]:
         assert b"".join(store.content(opened, start, length)) == data[start : start + length]
 
@@ -170,7 +169,7 @@ def test_a_version_belongs_to_its_name(store: Store) -> None:
 
 def test_a_deleted_object_keeps_its_history_and_loses_its_uuid(store: Store) -> None:
     first = put(store, at("f"), b"one")
-    store.delete(at("f"), UNCONDITIONAL)
+    store.delete(DeleteOrder(place=at("f")))
     assert names(store) == []
     with pytest.raises(NotFound):
         read(store, at("f"))
@@ -183,7 +182,14 @@ def test_a_deleted_object_keeps_its_history_and_loses_its_uuid(store: Store) -> 
 
 def test_a_move_takes_uuid_and_metadata_along_and_names_the_new_version(store: Store) -> None:
     made = put(store, at("f"), b"data", mode="644")
-    moved = store.move(at("f"), at("g/" + "x" * 1000), TransferOrder(meta={"mtime-ns": "5"}))
+    moved = store.transfer(
+        Transfer(
+            source=at("f"),
+            destination=at("g/" + "x" * 1000),
+            order=TransferOrder(meta={"mtime-ns": "5"}),
+            moves=True,
+        )
+    )
     assert moved.uuid == made.uuid
     assert moved.version > made.version
     assert moved.meta == {"mode": "644", "mtime-ns": "5"}
@@ -195,7 +201,7 @@ def test_a_move_takes_uuid_and_metadata_along_and_names_the_new_version(store: S
 def test_a_move_over_an_object_replaces_it(store: Store) -> None:
     put(store, at("f"), b"mover")
     old = put(store, at("g"), b"replaced!")
-    moved = store.move(at("f"), at("g"), TransferOrder())
+    moved = store.transfer(Transfer(source=at("f"), destination=at("g"), moves=True))
     assert read(store, at("g")) == b"mover"
     assert read(store, at("g"), old.version) == b"replaced!"
     assert [row.version for row in store.history(at("g"))] == [old.version, moved.version]
@@ -206,7 +212,7 @@ def test_a_move_over_an_object_replaces_it(store: Store) -> None:
 def test_a_move_between_containers_counts_in_both(store: Store) -> None:
     store.create_container("alice", "d")
     put(store, at("f"), b"12345")
-    store.move(at("f"), at("f", "d"), TransferOrder())
+    store.transfer(Transfer(source=at("f"), destination=at("f", "d"), moves=True))
     counts = [store.container("alice", name).record for name in ("c", "d")]
     assert [(record.object_count, record.bytes_used) for record in counts] == [(0, 0), (1, 5)]
 
@@ -214,18 +220,21 @@ def test_a_move_between_containers_counts_in_both(store: Store) -> None:
 def test_a_move_onto_itself_is_refused(store: Store) -> None:
     put(store, at("f"), b"x")
     with pytest.raises(BadRequest):
-        store.move(at("f"), at("f"), TransferOrder())
+        store.transfer(Transfer(source=at("f"), destination=at("f"), moves=True))
 
 
 def test_metadata_are_replaced_by_content_and_merged_by_update(store: Store) -> None:
     put(store, at("f"), b"x", a="1", b="2")
-    assert store.set_meta(at("f"), {"b": "", "c": "3"}, UNCONDITIONAL, update=True).meta == {"a": "1", "c": "3"}
-    assert store.set_meta(at("f"), {"d": "4"}, UNCONDITIONAL, update=False).meta == {"d": "4"}
+    assert store.set_meta(MetaOrder(place=at("f"), meta={"b": "", "c": "3"}, keeps_meta=True)).meta == {
+        "a": "1",
+        "c": "3",
+    }
+    assert store.set_meta(MetaOrder(place=at("f"), meta={"d": "4"}, keeps_meta=False)).meta == {"d": "4"}
     assert put(store, at("f"), b"y").meta == {}
     many = {f"k{number}": "v" for number in range(20)}
-    store.set_meta(at("f"), many, UNCONDITIONAL, update=True)
+    store.set_meta(MetaOrder(place=at("f"), meta=many, keeps_meta=True))
     with pytest.raises(BadRequest):
-        store.set_meta(at("f"), {f"n{number}": "v" for number in range(20)}, UNCONDITIONAL, update=True)
+        store.set_meta(MetaOrder(place=at("f"), meta={f"n{number}": "v" for number in range(20)}, keeps_meta=True))
 
 
 # --- conditions, atomic with the write
@@ -235,10 +244,16 @@ Write = Callable[[Store, Conditions], object]
 WRITES: dict[str, Write] = {
     "put": lambda store, conditions: put(store, at("f"), b"new", conditions),
     "hashmap": lambda store, conditions: put_ids(store, at("f"), [ZERO_BLOCK], conditions=conditions),
-    "meta": lambda store, conditions: store.set_meta(at("f"), {"k": "v"}, conditions, update=True),
-    "delete": lambda store, conditions: store.delete(at("f"), conditions),
-    "move": lambda store, conditions: store.move(at("f"), at("g"), TransferOrder(source=conditions)),
-    "move onto": lambda store, conditions: store.move(at("s"), at("f"), TransferOrder(destination=conditions)),
+    "meta": lambda store, conditions: store.set_meta(
+        MetaOrder(place=at("f"), meta={"k": "v"}, keeps_meta=True, conditions=conditions)
+    ),
+    "delete": lambda store, conditions: store.delete(DeleteOrder(place=at("f"), conditions=conditions)),
+    "move": lambda store, conditions: store.transfer(
+        Transfer(source=at("f"), destination=at("g"), order=TransferOrder(source=conditions), moves=True)
+    ),
+    "move onto": lambda store, conditions: store.transfer(
+        Transfer(source=at("s"), destination=at("f"), order=TransferOrder(destination=conditions), moves=True)
+    ),
 }
 
 
@@ -283,9 +298,9 @@ def test_of_parallel_writers_with_one_condition_exactly_one_wins(store: Store, w
 def test_reads_are_conditional_too(store: Store) -> None:
     state = put(store, at("f"), b"x")
     with pytest.raises(NotModified):
-        store.open_object(at("f"), version=None, conditions=Conditions(if_none_match=parse_etags(state.etag)))
+        store.open_object(ReadOrder(place=at("f"), conditions=Conditions(if_none_match=parse_etags(state.etag))))
     with pytest.raises(PreconditionFailed):
-        store.open_object(at("f"), version=None, conditions=Conditions(if_match=parse_etags("aa")))
+        store.open_object(ReadOrder(place=at("f"), conditions=Conditions(if_match=parse_etags("aa"))))
 
 
 # --- containers and listings
@@ -296,7 +311,7 @@ def test_only_an_empty_container_goes(store: Store) -> None:
     put(store, at("f"), b"x")
     with pytest.raises(Conflict):
         store.delete_container("alice", "c")
-    store.delete(at("f"), UNCONDITIONAL)
+    store.delete(DeleteOrder(place=at("f")))
     store.delete_container("alice", "c")
     for gone in (
         lambda: store.container("alice", "c"),
@@ -335,10 +350,10 @@ def test_accounts_list_their_own_containers(store: Store) -> None:
     store.create_container("alice", "b")
     store.create_container("bob", "other")
     put(store, at("f"), b"12345")
-    rows = store.containers("alice", marker="", prefix="", limit=10)
+    rows = store.containers("alice", Selection(limit=10))
     assert [(row.name, row.count, row.size_bytes) for row in rows] == [("b", 0, 0), ("c", 1, 5)]
-    assert [row.name for row in store.containers("alice", marker="b", prefix="", limit=10)] == ["c"]
-    assert store.containers("nobody", marker="", prefix="", limit=10) == []
+    assert [row.name for row in store.containers("alice", Selection(marker="b", limit=10))] == ["c"]
+    assert store.containers("nobody", Selection()) == []
     summary = store.account("alice")
     assert (summary.containers, summary.bytes_used) == (2, 5)
 
@@ -374,7 +389,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         identity = store.container("alice", "c").identity
     with open_store(tmp_path / "s", clock) as store:
         assert read(store, at("f")) == letter("a") + b"b"
-        assert store.open_object(at("f"), version=None, conditions=UNCONDITIONAL).state == state
+        assert store.open_object(ReadOrder(place=at("f"))).state == state
         assert store.container("alice", "c").identity == identity
         assert put(store, at("f"), b"x").version == state.version + 1
 

@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.server.catalogue.conditions import Conditions
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.orders import DeleteOrder, MetaOrder, Place, Selection, Transfer, TransferOrder
 from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, PreconditionFailed, Refusal
 from syncer.server.store.store import GRACE_US
 from tests import effort
@@ -217,7 +216,9 @@ class StoreMachine(RuleBasedStateMachine):
         except Refusal as refusal:
             expected = refusal
         try:
-            state = self.store.set_meta(place, {"m": value}, conditions, update=update)
+            state = self.store.set_meta(
+                MetaOrder(place=place, meta={"m": value}, keeps_meta=update, conditions=conditions)
+            )
         except Refusal as refusal:
             found = refusal
         if self.same_refusal(expected, found):
@@ -240,7 +241,7 @@ class StoreMachine(RuleBasedStateMachine):
             expected = refusal
         serial = 0
         try:
-            serial = self.store.delete(place, conditions)
+            serial = self.store.delete(DeleteOrder(place=place, conditions=conditions))
         except Refusal as refusal:
             found = refusal
         if not self.same_refusal(expected, found):
@@ -272,7 +273,7 @@ class StoreMachine(RuleBasedStateMachine):
         except Refusal as refusal:
             expected = refusal
         try:
-            state = self.store.move(source, destination, order)
+            state = self.store.transfer(Transfer(source=source, destination=destination, order=order, moves=True))
         except Refusal as refusal:
             found = refusal
         if self.same_refusal(expected, found):
@@ -297,7 +298,15 @@ class StoreMachine(RuleBasedStateMachine):
         except Refusal as refusal:
             expected = refusal
         try:
-            state = self.store.copy(source, destination, TransferOrder(meta={"copied": "1"}), version=version)
+            state = self.store.transfer(
+                Transfer(
+                    source=source,
+                    version=version,
+                    destination=destination,
+                    order=TransferOrder(meta={"copied": "1"}),
+                    moves=False,
+                )
+            )
         except Refusal as refusal:
             found = refusal
         if self.same_refusal(expected, found):

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 
 from syncer.core.subtrees import Guard, guard_of
 from syncer.protocol.extensions.changes import ChangesPage, decode_changes, encode_changes
-from syncer.server.catalogue.change_feed import ChangesOrder
-from syncer.server.catalogue.conditions import UNCONDITIONAL
-from syncer.server.catalogue.listings import Selection
-from syncer.server.catalogue.objects import Place, TransferOrder
+from syncer.server.catalogue.orders import ChangesOrder, DeleteOrder, Place, Selection, SettingsOrder, TransferOrder
 from syncer.server.catalogue.schema import ID
-from syncer.server.catalogue.settings import SettingsOrder
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
 from syncer.server.store.store import Store
 from tests import effort
@@ -73,12 +69,12 @@ def test_it_leaves_what_moving_one_by_one_would(
                 if what == "put":
                     put(store, at(name), name.encode(), size="1")
                 elif name in current(store) and what == "delete":
-                    store.delete(at(name), UNCONDITIONAL)
+                    store.delete(DeleteOrder(place=at(name)))
                 elif name in current(store):
                     store.shares.share(at(name), ["bob"])
             for name in list(current(store)):
                 if name == "to" or name.startswith("to/"):
-                    store.delete(at(name), UNCONDITIONAL)
+                    store.delete(DeleteOrder(place=at(name)))
             if "t" not in current(store):
                 put(store, at("t"), b"t")
             clock.now_us += 5
@@ -126,7 +122,7 @@ def test_moves_and_the_rest_on_top_of_an_earlier_state_are_the_present_one(
             if what == "put":
                 put(store, at(name), b"y")
             elif what == "delete" and name in current(store):
-                store.delete(at(name), UNCONDITIONAL)
+                store.delete(DeleteOrder(place=at(name)))
             elif what == "move" and name in current(store):
                 with contextlib.suppress(BadRequest, PreconditionFailed):
                     store.move_whole(at(name), at(other), guard(store, name))
@@ -202,7 +198,7 @@ def test_nothing_of_moves_is_left_of_a_deleted_container(tmp_path: Path) -> None
         store.create_container("alice", "c")
         put(store, at("t"), b"x")
         store.move_whole(at("t"), at("to"), guard(store, "t"))
-        store.delete(at("to"), UNCONDITIONAL)
+        store.delete(DeleteOrder(place=at("to")))
         store.delete_container("alice", "c")
         store.collect_garbage()
         with store._catalogue.reading() as view:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -11,9 +12,14 @@ import pytest
 from blockfs.blocks.gc import CollectionStopped
 from blockfs.blocks.hashing import LEAF_IDS
 from syncer.server.catalogue import sweep
-from syncer.server.catalogue.conditions import UNCONDITIONAL
-from syncer.server.catalogue.objects import TransferOrder
-from syncer.server.catalogue.settings import SettingsOrder
+from syncer.server.catalogue.orders import (
+    DeleteOrder,
+    Place,
+    PurgeOrder,
+    ReadOrder,
+    SettingsOrder,
+    Transfer,
+)
 from syncer.server.errors import MissingBlocks
 from syncer.server.store.store import Store
 from tests.unit.syncer.server.stores import (
@@ -74,8 +80,8 @@ def test_uploading_again_starts_the_day_again(store: Store, clock: Clock) -> Non
 def test_what_any_version_names_stays_for_ever(store: Store, clock: Clock) -> None:
     old = put(store, at("f"), letter("a"))
     put(store, at("f"), letter("b"))
-    store.move(at("f"), at("g"), TransferOrder())
-    store.delete(at("g"), UNCONDITIONAL)
+    store.transfer(Transfer(source=at("f"), destination=at("g"), moves=True))
+    store.delete(DeleteOrder(place=at("g")))
     clock.now_us += 1000 * HOUR_US
     store.collect_garbage()
     assert stored(store) == {letter_id("a"), letter_id("b")}
@@ -89,7 +95,7 @@ def test_a_deleted_container_takes_its_history_along(store: Store, clock: Clock)
     for number in range(3):
         put(store, at("x" * 900 + str(number), "d"), letter("g"))
         put(store, at("x" * 900 + str(number), "d"), letter("k") + letter("h"))
-        store.delete(at("x" * 900 + str(number), "d"), UNCONDITIONAL)
+        store.delete(DeleteOrder(place=at("x" * 900 + str(number), "d")))
     store.delete_container("alice", "d")
     clock.now_us += 25 * HOUR_US
     result = store.collect_garbage()
@@ -105,8 +111,8 @@ def test_a_container_with_a_long_history_goes_in_several_steps(store: Store, mon
     for number in range(8):
         put(store, at("f"), b"%d" % number)
         put(store, at(f"g{number}"), b"%d" % number)
-        store.delete(at(f"g{number}"), UNCONDITIONAL)
-    store.delete(at("f"), UNCONDITIONAL)
+        store.delete(DeleteOrder(place=at(f"g{number}")))
+    store.delete(DeleteOrder(place=at("f")))
     store.delete_container("alice", "c")
     store.collect_garbage()
     assert [rows(store, table) for table in ("doomed", "versions", "names")] == [0, 0, 0]
@@ -119,7 +125,7 @@ def test_large_objects_lose_only_the_leaves_that_nothing_names(store: Store, clo
     put_ids(store, at("f"), base)
     put_ids(store, at("f", "d"), [*base[:-1], ids[1]])
     assert (rows(store, "leaves"), rows(store, "contents")) == (2, 2)
-    store.delete(at("f", "d"), UNCONDITIONAL)
+    store.delete(DeleteOrder(place=at("f", "d")))
     store.delete_container("alice", "d")
     clock.now_us += 25 * HOUR_US
     store.collect_garbage()
@@ -139,7 +145,7 @@ def test_a_version_made_during_a_sweep_keeps_its_blocks(
     store.create_container("alice", "d")
     monkeypatch.setattr(sweep, "_BATCH", 1)
     put(store, at("f", "d"), letter("a") + letter("b"))
-    store.delete(at("f", "d"), UNCONDITIONAL)
+    store.delete(DeleteOrder(place=at("f", "d")))
     store.delete_container("alice", "d")
     clock.now_us += 25 * HOUR_US
     turns = count()
@@ -191,7 +197,7 @@ def test_a_put_of_swept_blocks_during_the_collection_keeps_them(
 def test_a_collection_can_be_stopped(store: Store, clock: Clock) -> None:
     upload(store, "alice", letter("a"))
     clock.now_us += 25 * HOUR_US
-    with store.receive() as incoming:  # a holder that the collection waits for
+    with closing(store.receive()) as incoming:  # a holder that the collection waits for
         incoming.feed(letter("b"))
         with pytest.raises(CollectionStopped):
             store.collect_garbage(stop=lambda: True)
@@ -212,11 +218,11 @@ def test_what_is_purged_or_not_kept_gives_its_blocks_back(store: Store, clock: C
     put(store, at("f"), letter("a") + letter("b"))
     put(store, at("f"), letter("a") + letter("c"))
     put(store, at("gone"), letter("d"))
-    store.delete(at("gone"), UNCONDITIONAL)
+    store.delete(DeleteOrder(place=at("gone")))
     clock.now_us += 25 * HOUR_US
     store.collect_garbage()
     assert stored(store) == {letter_id(one) for one in "abcd"}
-    store.purge("alice", "c", clock.now_us)
+    store.purge(PurgeOrder(place=Place(account="alice", container="c", name=""), until_us=clock.now_us))
     store.collect_garbage()
     assert stored(store) == {letter_id(one) for one in "ac"}
     assert read(store, at("f")) == letter("a") + letter("c")
@@ -234,10 +240,10 @@ def test_what_was_read_of_others_stays_ones_own_for_a_day(store: Store, clock: C
     put(store, at("f"), letter("a"))
     store.create_container("bob", "c")
     store.shares.share(at("f"), ["bob"])
-    opened = store.open_object(at("f"), version=None, conditions=UNCONDITIONAL)
+    opened = store.open_object(ReadOrder(place=at("f")))
     clock.now_us += 30 * HOUR_US
     store.shares.possess("bob", opened.state, store.leaf_keys(opened))
-    store.delete(at("f"), UNCONDITIONAL)
+    store.delete(DeleteOrder(place=at("f")))
     store.delete_container("alice", "c")
     store.collect_garbage()
     assert stored(store) == {letter_id("a")}
@@ -253,8 +259,8 @@ def test_a_copy_from_another_account_needs_nothing_of_it_later(store: Store, clo
     put(store, at("f"), data)
     store.create_container("bob", "c")
     store.shares.share(at("f"), ["bob"])
-    store.copy(at("f"), at("mine", account="bob"), TransferOrder())
-    store.delete(at("f"), UNCONDITIONAL)
+    store.transfer(Transfer(source=at("f"), destination=at("mine", account="bob"), moves=False))
+    store.delete(DeleteOrder(place=at("f")))
     store.delete_container("alice", "c")
     clock.now_us += 25 * HOUR_US
     store.collect_garbage()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import block_id
 from syncer.server.catalogue.conditions import Conditions
-from syncer.server.catalogue.objects import Source
+from syncer.server.catalogue.orders import ReadOrder
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable
 from syncer.server.store.store import Store
 from syncer.server.store.updates import Edit, UpdateOrder
@@ -64,7 +65,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def update(store: Store, name: str, data: bytes, order: UpdateOrder) -> None:
-    with store.receive() as incoming:
+    with closing(store.receive()) as incoming:
         incoming.feed(data)
         store.update_content(at(name), order, incoming)
 
@@ -96,7 +97,7 @@ def test_a_store_edits_as_a_bytearray_does(
             model = expected(model, data, order.edit(len(model), len(data), BLOCK))
             assert read(store, at("f")) == model
         put(store, at("same"), model)
-        states = [store.open_object(at(name), version=None, conditions=Conditions()).state for name in ("f", "same")]
+        states = [store.open_object(ReadOrder(place=at(name))).state for name in ("f", "same")]
         assert states[0].object_hash == states[1].object_hash
         assert states[0].size_bytes == states[1].size_bytes
 
@@ -107,7 +108,7 @@ def test_aligned_blocks_of_a_source_are_taken_by_their_ids(store: Store) -> None
     put(store, at("g"), b"b" * BLOCK + b"c" * BLOCK)
     before = store._blocks.statistics().blocks
     order = UpdateOrder(offset=BLOCK, length=2 * BLOCK)
-    store.update_content(at("f"), order, Source(place=at("g")))
+    store.update_content(at("f"), order, ReadOrder(place=at("g")))
     assert read(store, at("f")) == b"a" * BLOCK + b"b" * BLOCK + b"c" * BLOCK
     assert store._blocks.statistics().blocks == before
     store.close()
@@ -116,10 +117,10 @@ def test_aligned_blocks_of_a_source_are_taken_by_their_ids(store: Store) -> None
 def test_an_update_keeps_identity_type_and_metadata(store: Store) -> None:
     before = put(store, at("f"), b"abc", k="v")
     update(store, "f", b"X", UpdateOrder(offset=1, meta={"l": "w"}))
-    after = store.open_object(at("f"), version=None, conditions=Conditions()).state
+    after = store.open_object(ReadOrder(place=at("f"))).state
     assert (after.uuid, after.content_type, after.meta) == (before.uuid, "t/t", {"k": "v", "l": "w"})
     update(store, "f", b"X", UpdateOrder(offset=1, keeps_meta=False))
-    assert store.open_object(at("f"), version=None, conditions=Conditions()).state.meta == {}
+    assert store.open_object(ReadOrder(place=at("f"))).state.meta == {}
     assert read(store, at("f"), before.version) == b"abc"
     store.close()
 
@@ -137,7 +138,7 @@ def test_what_cannot_be_is_refused(store: Store) -> None:
     with pytest.raises(RangeNotSatisfiable):
         update(store, "f", b"xx", UpdateOrder(offset=2, total=3))
     with pytest.raises(BadRequest):
-        store.update_content(at("f"), UpdateOrder(offset=0, length=3), Source(place=at("g")))
+        store.update_content(at("f"), UpdateOrder(offset=0, length=3), ReadOrder(place=at("g")))
     with pytest.raises(PreconditionFailed):
         update(store, "f", b"x", UpdateOrder(offset=0, conditions=Conditions(if_version=state.version + 9)))
     assert read(store, at("f")) == b"abc"

@@ -1,0 +1,61 @@
+"""What accounts share with the caller, over HTTP: who does, what it is, and who may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from starlette.responses import Response
+
+from syncer.server.calls.call import Call, reply
+from syncer.server.calls.containers import CONTAINERS, OBJECTS, block_fields, listed, rows_reply
+from syncer.server.catalogue.orders import Place
+from syncer.server.errors import Forbidden
+from syncer.server.http.asked import Asked
+from syncer.server.http.container_orders import ListingOrder
+from syncer.server.http.object_orders import shared_version
+
+
+async def admit(call: Call, asked: Asked) -> None:
+    """Go on for a reader of an object, or refuse, before anything else is looked at."""
+    await call.run(call.store.shares.require_readable, call.account, asked.place, shared_version(asked))
+
+
+async def writing(call: Call, place: Place, readers: list[str], write: Callable[[], Awaitable[Response]]) -> Response:
+    """Write, and let these and no others read what is written.
+
+    Who must not see the new content loses sight before it is there; who may gets it afterwards.
+    """
+    await call.run(call.store.shares.narrow, place, readers)
+    written = await write()
+    await call.run(call.store.shares.share, place, readers)
+    return written
+
+
+async def head_account(call: Call, at: Place) -> Response:
+    """That an account shares something, and nothing more."""
+    await call.run(call.store.shares.containers, call.account, at.account)
+    return reply(204)
+
+
+async def list_containers(call: Call, order: ListingOrder) -> Response:
+    """An account's containers that have something shared."""
+    found = await call.run(call.store.shares.containers, call.account, call.target.account)
+    wanted = order.selection
+    rows = [row for row in found if row.name > wanted.marker and row.name.startswith(wanted.prefix)]
+    return rows_reply(call, order, rows[: wanted.limit], CONTAINERS)
+
+
+async def head_container(call: Call, at: Place) -> Response:
+    """What a reader must know to read."""
+    rows = await call.run(call.store.shares.containers, call.account, at.account)
+    if at.container not in [row.name for row in rows]:
+        raise Forbidden("Nothing in this container is shared with you")
+    return reply(204, fields=block_fields(call))
+
+
+async def list_objects(call: Call, order: ListingOrder) -> Response:
+    """What a reader may see."""
+    target = call.target
+    look = partial(call.store.shares.listing, call.account, target.account, target.container, order.selection)
+    return rows_reply(call, order, await listed(call, order, look), OBJECTS, block_fields(call))
