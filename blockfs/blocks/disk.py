@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 from typing import Final
 
@@ -11,17 +10,14 @@ import lmdb
 
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
-from blockfs.runtime.linux import write_back
+from blockfs.runtime.linux import punch_hole, write_back
 from blockfs.runtime.space import Space, host_space
 
-_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _RESERVE_BYTES: Final = 16 << 20
 _RESERVE_SHARE: Final = 128
 _QUOTA_RESERVE_SHARE: Final = 16
 """Payload stops when 16 MiB of the disk, 1/128 of a small one or 1/16 of a small quota are left: metadata commits and
 the collector need room to get out of a full disk."""
-_libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
-_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 class Disk:
@@ -66,9 +62,7 @@ class Disk:
             OSError: EOPNOTSUPP where the filesystem has no holes.
         """
         with space_errors("block directory"):
-            if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length):
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code))
+            punch_hole(fd, offset, length)
 
     def truncate(self, fd: int, size_bytes: int) -> None:
         """Cut a file."""

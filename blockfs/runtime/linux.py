@@ -27,6 +27,8 @@ _SYNC_FILE_RANGE_WAIT_AFTER: Final = 4
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
 
 def syncfs(path: bytes) -> None:
@@ -82,6 +84,16 @@ def write_back(descriptor: int, offset: int, length: int, *, wait: bool) -> None
     flags = _SYNC_FILE_RANGE_WRITE | (_SYNC_FILE_RANGE_WAIT_AFTER if wait else 0)
     if _libc.sync_file_range(descriptor, offset, length, flags) != 0:
         raise _last_error(b"sync_file_range")
+
+
+def punch_hole(descriptor: int, offset: int, length: int) -> None:
+    """Make a range of a file a hole; its size stays. Python has no fallocate(2) with a mode.
+
+    Raises:
+        OSError: The host failed, or can't.
+    """
+    if _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, offset, length) != 0:
+        raise _last_error(b"fallocate")
 
 
 def check_written(descriptor: int) -> None:

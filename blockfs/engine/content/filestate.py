@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import dataclass
 from typing import Final
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from blockfs.tree.schema import Inode
 MAX_SIZE: Final = 2**63 - 1  # loff_t
 
 
+@dataclass(slots=True)
 class LowWater:
     """What a flush or seal that began when this was made may still publish.
 
@@ -32,11 +34,8 @@ class LowWater:
         failed: Pages that were failed when it began, or failed since; None: none.
     """
 
-    __slots__ = ("failed", "size_bytes")
-
-    def __init__(self, size_bytes: int, failed: PageMap | None = None) -> None:
-        self.size_bytes = size_bytes
-        self.failed = failed
+    size_bytes: int
+    failed: PageMap | None = None
 
 
 class FileState:

@@ -27,6 +27,7 @@ docs/design/write-path.md, section 1, says why there is no third one yet.
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 from blockfs.engine.content.hostfile import data_extents
 from blockfs.engine.content.pagemap import PAGE, Layer, PageMap
@@ -34,13 +35,11 @@ from blockfs.engine.content.staging import RANGE_SHIFT, StagingDirectory, Stagin
 from blockfs.tree.schema import NO_LIMIT, Generation
 
 
+@dataclass(slots=True)
 class StagedPages:
     """How many pages are staged in a mount. Changed by its generations alone, under the engine's lock."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count: int = 0
 
 
 class StagedGeneration:

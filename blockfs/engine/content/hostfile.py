@@ -6,7 +6,6 @@ Where is what SEEK_DATA says: exactly, to the page, or the volume is not mounted
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +15,9 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.errors import BlockfsError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.failures import said
-from blockfs.runtime.linux import write_back
+from blockfs.runtime.linux import punch_hole, write_back
 
 _WRITE_BACK_BYTES: Final = 4 << 20  # some milliseconds of a disk
-_PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
-_libc: Final = ctypes.CDLL(None, use_errno=True)  # Python has no fallocate(2) with a mode
-_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 class HostIoError(BlockfsError):
@@ -74,7 +70,8 @@ def write_back_slowly(fd: int, pace: Callable[[], None]) -> None:
 
 def punch(fd: int, offset: int, length: int) -> None:
     """Make a page-aligned range a hole again, as far as the host can: clears up after a failed write."""
-    _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, offset, length)
+    with contextlib.suppress(OSError):
+        punch_hole(fd, offset, length)
 
 
 def read_range(fd: int, offset: int, length: int, *, may_block: bool) -> bytes:
