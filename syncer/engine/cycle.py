@@ -359,7 +359,7 @@ class Cycle:
         step = self._options.step
         ledger = Ledger(look.base, plan)
         files = LocalFiles(ledger, plan, await self._beside(plan, look))
-        recorder = Recorder(self._state, self._local, look.seen.clock_ns, step)
+        recorder = Recorder(self._state, self._local, self._remote.commit, look.seen.clock_ns, step)
         unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
         pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
         if self._ahead is not None:
@@ -381,8 +381,7 @@ class Cycle:
             await recorder.add(ledger.adoptions())
             await self._remember_adopted(plan, files, look.base)
             if plan.remote:
-                await pusher.prepare()
-            await self._push(plan, ledger, recorder, pusher)
+                await self._push(plan, ledger, recorder, pusher)
             if plan.local:
                 await puller.prepare()
                 async with serving(blocks):
@@ -441,7 +440,11 @@ class Cycle:
 
     async def _push(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: RemoteWorker) -> None:
         run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
+        recorder.waits = (await worker.prepare()).holds_back
         await run_waves(plan.remote, partial(_kind_of, plan), partial(run.wave, perform=worker.perform))
+        if recorder.waits:
+            recorder.waits = False
+            await recorder.flush()
 
     async def _pull(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: LocalWorker) -> None:
         run = Isolation(ledger, recorder, self.report, self._listener, self._failed)

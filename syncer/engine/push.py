@@ -85,9 +85,11 @@ class RemoteWorker:
         self._unseen = unseen
         self._atomic = True
 
-    async def prepare(self) -> None:
-        """Find out what the server is."""
-        self._atomic = (await self._remote.container_info()).can.atomic
+    async def prepare(self) -> port.Capabilities:
+        """Find out what the server can."""
+        can = (await self._remote.container_info()).can
+        self._atomic = can.atomic
+        return can
 
     async def perform(self, actions: Sequence[Action], done: Told) -> None:
         """Do actions that do not need each other; tell what each makes true, or one of `ONE_NODE`."""

@@ -1,11 +1,11 @@
-"""Write base rows in groups: directories durable first, then one StateDB transaction.
+"""Write base rows in groups: directories durable first, then what the remote was told, then one StateDB transaction.
 
 A group is at most 256 changes or 200 ms: two fsyncs per file would make small files slow, and a crash repeats a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import trio
@@ -25,16 +25,27 @@ class Recorder:
     """Collects base changes and writes them. One per cycle.
 
     Attributes:
+        waits: Nothing is written before it is asked for: of what the remote holds back no row may speak, and a commit
+            for each group would be too many.
         versions: On the server, of the rows that were written.
     """
 
-    def __init__(self, state: State, local: LocalRoot, clock_ns: int, step: Callable[[str], None]) -> None:
-        """Take the cycle's clock: files changed after it get no trusted evidence (see `settled`)."""
+    def __init__(
+        self,
+        state: State,
+        local: LocalRoot,
+        commit: Callable[[], Awaitable[None]],
+        clock_ns: int,
+        step: Callable[[str], None],
+    ) -> None:
+        """Take the remote's `commit`, and the cycle's clock: files changed after it get no trusted evidence."""
         self._state = state
         self._local = local
+        self._commit = commit
         self._clock_ns = clock_ns
         self._step = step
         self.versions: list[RemoteTag] = []
+        self.waits = False
         self._waiting: list[BaseChange] = []
         self._since = 0.0
         self._writing = trio.Lock()
@@ -56,7 +67,7 @@ class Recorder:
 
     def _is_due(self) -> bool:
         """The group is full or old."""
-        if not self._waiting:
+        if self.waits or not self._waiting:
             return False
         return len(self._waiting) >= GROUP_CHANGES or trio.current_time() - self._since >= GROUP_S
 
@@ -64,7 +75,10 @@ class Recorder:
         group, self._waiting = self._waiting, []
         # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak of
         # something that a power cut could undo: it would then look like a user's change.
+        # The same holds for what a remote still holds back: if the commit fails, the rows are dropped, and the next
+        # look tells what is there.
         await self._local.barrier()
+        await self._commit()
         if group:
             self._step("before record")
             await trio.to_thread.run_sync(self._state.record, group)

@@ -5,6 +5,7 @@ One `MemoryContainer` is shared by any number of `MemoryClient`s, as a server is
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,21 +26,9 @@ from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
-from syncer.errors import ONE_NODE, ConflictOnRemoteError, NotFoundError, SyncerError
+from syncer.errors import ONE_NODE, ConflictOnRemoteError, NotFoundError, RemoteUnavailableError, SyncerError
+from syncer.ports import remote as port
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import (
-    Delete,
-    Done,
-    KnownList,
-    Move,
-    MoveTree,
-    Order,
-    Reader,
-    RemoteInfo,
-    SetMeta,
-    Store,
-    Stored,
-)
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.client import (
@@ -62,7 +51,8 @@ container, or raise."""
 _NOTHING: Final = RelPath(b"")
 _AT_ONCE: Final = 16
 
-_MUTATING: Final = frozenset({"create_container", "send", "store", "move", "move_tree", "delete", "set_meta"})
+_HELD_BACK: Final = frozenset({"store", "move", "move_tree", "delete", "set_meta"})
+_MUTATING: Final = _HELD_BACK | {"create_container", "send", "commit"}
 
 
 async def no_hook(operation: str, path: RelPath) -> None:
@@ -107,6 +97,7 @@ class MemoryContainer:
         extensions: What it can beyond Pithos.
         moves: Subtrees that were moved as one, in order.
         changed: Where those wait that want to hear of a change.
+        holds_back: What a client writes is seen by others when it has committed it: all of it, or nothing.
     """
 
     exists: bool = True
@@ -122,6 +113,24 @@ class MemoryContainer:
     extensions: frozenset[str] = frozenset({EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT})
     moves: list[SubtreeMove] = field(default_factory=list)
     changed: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot, compare=False)
+    holds_back: bool = False
+
+    def draft(self) -> MemoryContainer:
+        """The same, to be changed by one client. The blocks are common: nobody finds them without a list."""
+        return dataclasses.replace(
+            self,
+            objects=dict(self.objects),
+            versions=dict(self.versions),
+            deleted=dict(self.deleted),
+            moves=list(self.moves),
+            changed=trio.lowlevel.ParkingLot(),
+        )
+
+    def take(self, draft: MemoryContainer) -> None:
+        """Become what a client made of a draft."""
+        self.objects, self.versions, self.deleted = draft.objects, draft.versions, draft.deleted
+        self.moves, self.last_version = draft.moves, draft.last_version
+        self.changed.unpark_all()
 
     def remove(self, path: RelPath) -> MemoryVersion:
         """Delete an object; its versions stay."""
@@ -205,26 +214,29 @@ class MemoryClient:
     """`CloudClient` on a `MemoryContainer`.
 
     Attributes:
+        container: What it sees: the container, or its own draft of one that holds back.
         before: Called before the effect of each method; raising means that nothing happened.
         after: Called after it; raising means that it happened and the reply was lost.
     """
 
     def __init__(self, container: MemoryContainer, *, before: Hook = no_hook, after: Hook = no_hook) -> None:
         self.container = container
+        self._shared = container
+        self._begun = 0  # the serial that the draft was made of
         self.counters = Counters()
         self.ages: Ages = SERIALS
         self.before = before
         self.after = after
         self._sending = trio.Lock()
 
-    async def container_info(self) -> RemoteInfo:
+    async def container_info(self) -> port.RemoteInfo:
         """See CloudClient."""
         await self._enter("container_info")
         info = self._info()
         await self.after("container_info", _NOTHING)
         return info
 
-    async def create_container(self) -> RemoteInfo:
+    async def create_container(self) -> port.RemoteInfo:
         """See CloudClient."""
         await self._enter("create_container")
         self.container.exists = True
@@ -360,10 +372,12 @@ class MemoryClient:
         await self.after("head", path)
         return None if found is None else self.container.stat(path, found)
 
-    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
+    async def block_lists(
+        self, asks: Sequence[tuple[VersionRef, port.KnownList | None]]
+    ) -> list[BlockList | SyncerError]:
         """See CloudClient."""
 
-        async def work(ask: tuple[VersionRef, KnownList | None]) -> BlockList:
+        async def work(ask: tuple[VersionRef, port.KnownList | None]) -> BlockList:
             version, _ = ask
             await self._enter("block_list", version.path)
             blocks = self._pinned(version.path, version.tag).blocks
@@ -375,7 +389,11 @@ class MemoryClient:
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         """See CloudClient."""
         await self._enter("read_block", path)
-        data = self._block(path, tag, blocks, index)
+        found = self._pinned(path, tag)
+        assert found.blocks == blocks
+        data = self.container.data.get(blocks[index], b"")
+        self.counters.blocks_received += 1
+        self.counters.bytes_received += len(data)
         await self.after("read_block", path)
         return data
 
@@ -401,11 +419,11 @@ class MemoryClient:
             data = await self.read_block(path, tag, blocks, index)
             await deliver(index, blocks[index], data)
 
-    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
+    async def write(self, orders: Sequence[port.Order], reader: port.Reader, done: port.Done) -> None:
         """See Writes."""
 
         async def one(at: int) -> None:
-            outcome: Stored | Exception
+            outcome: port.Stored | Exception
             try:
                 outcome = await self._carry_out(orders[at], reader)
             except ONE_NODE as error:
@@ -414,20 +432,16 @@ class MemoryClient:
 
         await for_each(iter(range(len(orders))), one, max(1, min(_AT_ONCE, len(orders))))
 
-    async def _carry_out(self, order: Order, reader: Reader) -> Stored:
-        match order:
-            case Store():
-                return await self._store(order, reader)
-            case Move():
-                return await self._move(order)
-            case MoveTree():
-                return await self._move_tree(order)
-            case Delete():
-                return await self._delete(order)
-            case SetMeta():
-                return await self._set_meta(order)
+    async def _carry_out(self, order: port.Order, reader: port.Reader) -> port.Stored:
+        if isinstance(order, port.Store):
+            return await self._store(order, reader)
+        if isinstance(order, port.SetMeta):
+            return await self._set_meta(order)
+        if isinstance(order, port.Delete):
+            return await self._delete(order)
+        return await (self._move(order) if isinstance(order, port.Move) else self._move_tree(order))
 
-    async def _store(self, order: Store, reader: Reader) -> Stored:
+    async def _store(self, order: port.Store, reader: port.Reader) -> port.Stored:
         if isinstance(order.source, ForeignVersion):
             raise ConflictOnRemoteError(order.source.path, order.path.decode(errors="replace"), "no versions of others")
         if order.kind is Kind.FILE and (order.size_bytes > self.container.block_size or order.sent):
@@ -444,19 +458,18 @@ class MemoryClient:
             self.counters.blocks_sent += 1
         return await self._put("store", order.path, order.kind, self.container.store_all(data), order.meta)
 
-    async def _store_large(self, order: Store, reader: Reader) -> Stored:
+    async def _store_large(self, order: port.Store, reader: port.Reader) -> port.Stored:
         blocks = await reader.block_list(order)
         while True:
             await self._enter("store", order.path)
             self._require(order.path, order.replaces)
-            missing = self._missing(blocks)
-            if not missing:
+            if not self._missing(blocks):
                 return await self._put("store", order.path, Kind.FILE, blocks, order.meta)
             async with self._sending:  # what two files share is sent by one of them
+                missing = self._missing(blocks)
                 places = {name: index for index, name in reversed(list(enumerate(blocks))) if name in missing}
-                wanted = [places[name] for name in self._missing(blocks)]
-                if wanted:
-                    await self._send([await reader.block(order, blocks, index) for index in sorted(wanted)])
+                if places:
+                    await self._send([await reader.block(order, blocks, at) for at in sorted(places.values())])
 
     def _missing(self, blocks: Iterable[BlockId]) -> set[BlockId]:
         return {name for name in blocks if name != ZERO_BLOCK and name not in self.container.data}
@@ -477,18 +490,28 @@ class MemoryClient:
         await self.after("send", _NOTHING)
 
     async def commit(self) -> None:
-        """See Writes: all is there at once."""
+        """See Writes. Where somebody else has committed in between, all is dropped, and the next look tells."""
+        if self.container is self._shared:
+            return
+        try:
+            await self._enter("commit")
+            if self._shared.last_version != self._begun:
+                raise RemoteUnavailableError("somebody else committed in between; the next cycle looks again")
+            self._shared.take(self.container)
+        finally:
+            self.container = self._shared
+        await self.after("commit", _NOTHING)
 
-    async def _move(self, order: Move) -> Stored:
+    async def _move(self, order: port.Move) -> port.Stored:
         await self._enter("move", order.source, target=order.target)
         self._require(order.source, order.expect)
         self._require(order.target, None)
         old = self.container.remove(order.source)
         made = self.container.put(order.target, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid)
         await self.after("move", order.source)
-        return Stored(tag=made.tag)
+        return port.Stored(tag=made.tag)
 
-    async def _move_tree(self, order: MoveTree) -> Stored:
+    async def _move_tree(self, order: port.MoveTree) -> port.Stored:
         source, target = order.source, order.target
         await self._enter("move_tree", source, target=target)
         self._info()
@@ -506,18 +529,18 @@ class MemoryClient:
             assert made.version == version_of(move.first, rank)
         box.moves.append(move)
         await self.after("move_tree", source)
-        return Stored(moved=move)
+        return port.Stored(moved=move)
 
-    async def _delete(self, order: Delete) -> Stored:
+    async def _delete(self, order: port.Delete) -> port.Stored:
         await self._enter("delete", order.path)
         self._info()
         if order.path in self.container.objects:
             self._require(order.path, order.expect)
             self.container.remove(order.path)
         await self.after("delete", order.path)
-        return Stored()
+        return port.Stored()
 
-    async def _set_meta(self, order: SetMeta) -> Stored:
+    async def _set_meta(self, order: port.SetMeta) -> port.Stored:
         await self._enter("set_meta", order.path)
         self._require(order.path, order.expect)
         found = self.container.objects[order.path]
@@ -542,23 +565,26 @@ class MemoryClient:
         self.counters.mutating_requests += operation in _MUTATING
         await trio.lowlevel.checkpoint()
         await self.before(operation, path)
+        if self._shared.holds_back and operation in _HELD_BACK and self.container is self._shared:
+            self.container, self._begun = self._shared.draft(), self._shared.last_version
 
-    async def _put(self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta) -> Stored:
+    async def _put(self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta) -> port.Stored:
         """The effect of a write, then its hook."""
         made = self.container.put(path, kind=kind, blocks=blocks, meta=meta)
         await self.after(operation, path)
-        return Stored(tag=made.tag)
+        return port.Stored(tag=made.tag)
 
-    def _info(self) -> RemoteInfo:
+    def _info(self) -> port.RemoteInfo:
         if not self.container.exists:
             raise NotFoundError("the container does not exist in memory; create it first")
-        return ContainerInfo(
+        told = ContainerInfo(
             identity=self.container.identity,
             block_size=self.container.block_size,
             block_hash="sha256",
             atomic=True,
             extensions=self.container.extensions,
         ).told
+        return replace(told, can=replace(told.can, holds_back=self.container.holds_back))
 
     def _require(self, path: RelPath, expect: RemoteTag | None) -> None:
         self._info()
@@ -571,11 +597,3 @@ class MemoryClient:
         if found is None:
             raise ConflictOnRemoteError(path, describe(tag), "nothing readable")
         return found
-
-    def _block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        found = self._pinned(path, tag)
-        assert found.blocks == blocks
-        data = self.container.data.get(blocks[index], b"")
-        self.counters.blocks_received += 1
-        self.counters.bytes_received += len(data)
-        return data

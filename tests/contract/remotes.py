@@ -71,6 +71,18 @@ class MemoryRemote:
         return MemoryClient(self.container)
 
 
+class CommittingRemote:
+    """One that holds back what is written until that is committed."""
+
+    name = "committing"
+
+    def new_container(self) -> None:
+        self.container = MemoryContainer(block_size=BLOCK, exists=False, holds_back=True)
+
+    def client(self) -> CloudClient:
+        return MemoryClient(self.container)
+
+
 class FolderRemote:
     """A folder of another one's container, with something beside it."""
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import Kind, meta_of
-from syncer.errors import ConflictOnRemoteError, LocalChangedError, UnsafeNameError
+from syncer.errors import ConflictOnRemoteError, LocalChangedError, RemoteUnavailableError, UnsafeNameError
 from syncer.ports.remote import Delete, InMemory, Move, Order, SetMeta, Store, Stored
 from syncer.remote.client import CloudClient
 from tests.contract.remotes import (
     BLOCK,
     META,
+    CommittingRemote,
     Remote,
+    anew,
     content,
     fetch,
     must_head,
     path,
     run,
     store,
+    with_folders,
 )
 from tests.contract.writing import Shelf, store_order, write_list
 
@@ -126,3 +130,55 @@ def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Remote) ->
         assert block_id(await fetch(client, await must_head(client, "good"))) == block_id(good)
 
     run(remote, scenario)
+
+
+# --- remotes that hold back what is written
+
+
+@pytest.fixture(params=["committing", "committing-folder"])
+def committing(request: pytest.FixtureRequest) -> Remote:
+    return anew(with_folders(committing=CommittingRemote())[request.param])
+
+
+def test_nothing_is_seen_by_others_before_it_is_committed_and_then_all_of_it(committing: Remote) -> None:
+    """R5, R6: a second commit, and one of nothing, write nothing."""
+
+    async def scenario(client: CloudClient) -> None:
+        other = committing.client()
+        assert (await client.container_info()).can.holds_back
+        made = await store(client, "file", b"first")
+        await client.commit()
+        before = await other.list_objects()
+        assert [stat.tag for stat in before.objects] == [made.tag]
+        large = content(1, 3 * BLOCK)
+        await store(client, "large", large)
+        await write_list(client, [Move(source=path("file"), target=path("moved"), expect=made.tag)], Shelf([]))
+        assert await other.list_objects() == before
+        own = await client.list_objects()
+        assert {stat.path for stat in own.objects} == {b"large", b"moved"}
+        for _ in range(2):
+            await client.commit()
+            assert await other.list_objects() == await client.list_objects() == own
+        assert await fetch(other, await must_head(other, "large")) == large
+        told = await other.changes(before.position)
+        assert told is not None
+        assert {stat.path for stat in told.objects} == {b"large", b"moved"}
+        writes = client.counters.mutating_requests
+        await client.commit()
+        assert client.counters.mutating_requests == writes
+
+    run(committing, scenario)
+
+
+def test_of_two_that_commit_what_excludes_each_other_one_is_told_and_has_written_nothing(committing: Remote) -> None:
+    async def scenario(client: CloudClient) -> None:
+        other = committing.client()
+        mine, theirs = await store(client, "a", b"mine"), await store(other, "a", b"theirs")
+        assert mine.tag != theirs.tag or mine == theirs
+        await other.commit()
+        with pytest.raises(RemoteUnavailableError):
+            await client.commit()
+        assert await fetch(client, await must_head(client, "a")) == b"theirs"
+        await client.commit()
+
+    run(committing, scenario)

@@ -46,6 +46,7 @@ _EXTENSIONS = {EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES}
 
 MAX_CYCLES = 40
 MARKING = 7  # of so many scenarios one syncs extended attributes
+COMMITTING = 5  # of so many one has a remote that holds back what is written until it is committed
 CROWDED = 8  # of so many one has users and clients that get in each other's way
 QUIET = 7  # from this cycle on nobody acts and nothing fails: now it must come to rest
 
@@ -69,9 +70,23 @@ class Trouble(msgspec.Struct):
     watched: bool = True
     marking: bool = True
     crowded: bool = True
+    committing: bool = True
 
 
-KINDS = ("crowded", "marking", "watched", "watcher", "blind", "stale", "state", "local", "remote", "crash", "users")
+KINDS = (
+    "committing",
+    "crowded",
+    "marking",
+    "watched",
+    "watcher",
+    "blind",
+    "stale",
+    "state",
+    "local",
+    "remote",
+    "crash",
+    "users",
+)
 
 
 class Ears:
@@ -98,8 +113,9 @@ class Ears:
 class Server:
     """The container as users see it: a `Replica` made from it, whose changes are put back."""
 
-    def __init__(self, *, tells_changes: bool = False) -> None:
-        self.container = MemoryContainer(extensions=frozenset(_EXTENSIONS if tells_changes else ()))
+    def __init__(self, *, tells_changes: bool = False, holds_back: bool = False) -> None:
+        extensions = frozenset(_EXTENSIONS if tells_changes else ())
+        self.container = MemoryContainer(extensions=extensions, holds_back=holds_back)
         self.identities: dict[str, int] = {}
 
     def view(self) -> Replica:
@@ -174,7 +190,7 @@ class EngineScenario:
         self.local = Replica(Side.LOCAL)
         # Half of the roots are watched, as by the daemon: their cycles look at parts, and the server tells its changes.
         self.watched = self.trouble.watched and self.rng.random() < 0.5
-        self.server = Server(tells_changes=self.watched)
+        self.server = Server(tells_changes=self.watched, holds_back=self.trouble.committing and seed % COMMITTING == 3)
         self.root = WatchedRoot(self.local, self._before_local, self._between)
         self.root.log = self.actions
         self.stranger = Stranger(self.server.container, self.users)

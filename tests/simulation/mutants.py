@@ -314,6 +314,13 @@ MUTANTS = (
     # --- the engine: order of apply and StateDB
     Mutant("rows-before-names-are-durable", "record", "        await self._local.barrier()\n", ""),
     Mutant(
+        "rows-before-the-commit",
+        "record",
+        "        await self._commit()\n        if group:\n",
+        "        if group:\n            await trio.to_thread.run_sync(self._state.record, group)\n"
+        "        await self._commit()\n        if group:\n",
+    ),
+    Mutant(
         "last-rows-are-lost",
         "cycle",
         "            await recorder.flush()\n            self._versions",

@@ -272,5 +272,6 @@ class LanKeyKeeper:
         order = Store(path=_PATH, kind=Kind.FILE, meta=_META, replaces=expect, content=raw.content)
         tag = (await write_one(remote, order, raw)).tag
         assert tag is not None
+        await remote.commit()
         written.append(tag)
         return sharekey.accepted(kept, made, tag.name, self._clock())
