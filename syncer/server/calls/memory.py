@@ -11,7 +11,7 @@ from syncer.protocol.extensions import bulk, bulk_read
 from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_BYTES
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server.http.object_orders import SHORT_BYTES
-from syncer.server.store.writing import MAX_PART_BLOCKS
+from syncer.server.store.parts import MAX_PART_BLOCKS
 
 WHOLE_BYTES: Final = 4 << 20
 """So much of a reply is read before its headers are sent."""
@@ -21,7 +21,6 @@ READ_BYTES: Final = 1 << 20
 
 FEW_VERSIONS: Final = 800
 """In 256 KiB, of a list of versions."""
-
 
 FEW_VERSIONS_BYTES: Final = 320 * FEW_VERSIONS
 MANY_VERSIONS_BYTES: Final = 320 * 100_000

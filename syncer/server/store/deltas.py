@@ -7,49 +7,18 @@ list of leaf keys (32 bytes for 256 blocks) and their Merkle roots: 640 of each 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root
+from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
 from syncer.protocol.extensions.hashmap_delta import Delta, Splice, differing_runs, filled_runs
+from syncer.server.catalogue import contents
 from syncer.server.catalogue.catalogue import Reading
-from syncer.server.catalogue.contents import Prepared, lacks, leaf_keys, leaf_row, root_of_leaves
+from syncer.server.catalogue.contents import Prepared, leaf_keys, leaf_row
 from syncer.server.catalogue.schema import VersionRecord
 
 ReadLeaf = Callable[[bytes], bytes]
 """The ids of a leaf, by its key."""
-
-
-@dataclass(slots=True)
-class _Leaves:
-    """The leaves of a list in the making."""
-
-    view: Reading
-    account: int | None
-    roots: dict[LeafKey, bytes]
-    new: dict[LeafKey, bytes]
-    known: set[LeafKey]
-    made: dict[bytes, LeafKey]
-
-    def keep(self, key: LeafKey) -> LeafKey:
-        """One of the older version."""
-        if key not in self.roots:
-            self.roots[key] = leaf_row(self.view, key)[:ID_SIZE]
-        return key
-
-    def make(self, ids: bytes) -> LeafKey:
-        """One with these ids, which the account may have or not."""
-        if ids in self.made:
-            return self.made[ids]
-        key = self.made[ids] = leaf_key(ids)
-        row = self.view.get("leaves", key)
-        self.roots[key] = row[:ID_SIZE] if row is not None else leaf_root(ids)
-        if row is None or lacks(self.view, self.account, key):
-            self.new[key] = self.roots[key] + ids
-        else:
-            self.known.add(key)
-        return key
 
 
 def prepare_delta(
@@ -74,27 +43,35 @@ def prepare_delta(
     for first, run in delta.splices:
         for index, start, part in _by_leaf(first, run):
             changed.setdefault(index, []).append((start, part))
-    leaves = _Leaves(view, account, {}, {}, set(), {})
-    keys: list[LeafKey] = []
-    for index in range(-(-count // LEAF_IDS)):
+    made: dict[int, bytes] = {}  # by index: the ids of leaves in which something differs
+    distinct: dict[bytes, bytes] = {}  # of those: a list of nothing but holes may have 65,536 equal ones
+    leaf_count = -(-count // LEAF_IDS)
+    for index in range(leaf_count):
         wanted = min(LEAF_IDS, count - index * LEAF_IDS)
         had = max(0, min(LEAF_IDS, old_count - index * LEAF_IDS))
-        old_key = LeafKey(old_keys[index * ID_SIZE : (index + 1) * ID_SIZE])
         if index not in changed and wanted == had:
-            keys.append(leaves.keep(old_key))
             continue
+        old_key = old_keys[index * ID_SIZE : (index + 1) * ID_SIZE]
         ids = bytearray(leaf_row(view, old_key)[ID_SIZE : (1 + wanted) * ID_SIZE] if had else b"")
         ids += ZERO_BLOCK * (wanted - len(ids) // ID_SIZE)
         for start, part in changed.get(index, ()):
             ids[start * ID_SIZE : start * ID_SIZE + len(part)] = part
-        keys.append(leaves.make(bytes(ids)))
-    roots = b"".join([leaves.roots[key] for key in keys])
+        leaf = bytes(ids)
+        made[index] = distinct.setdefault(leaf, leaf)
+    found = contents.look_at_leaves(view, account, distinct)
+    key_of, roots, keys = dict(zip(distinct, found.keys, strict=True)), found.roots, []
+    for index in range(leaf_count):
+        key = key_of[made[index]] if index in made else LeafKey(old_keys[index * ID_SIZE : (index + 1) * ID_SIZE])
+        if key not in roots:
+            roots[key] = leaf_row(view, key)[:ID_SIZE]
+        keys.append(key)
+    joined = b"".join([roots[key] for key in keys])
     return Prepared(
         size_bytes=delta.size_bytes,
-        object_hash=root_of_leaves(roots, lambda: _ids(view, keys[0], leaves.new) if keys else b""),
+        object_hash=contents.root_of_leaves(joined, lambda: _ids(view, keys[0], found.new) if keys else b""),
         keys=tuple(keys),
-        new=leaves.new,
-        known=frozenset(leaves.known),
+        new=found.new,
+        known=frozenset(found.keys) - found.new.keys(),
     )
 
 

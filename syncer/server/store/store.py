@@ -51,7 +51,7 @@ from syncer.server.errors import NotModified
 from syncer.server.folder import ServerFolder
 from syncer.server.notifier import Notifier
 from syncer.server.store import bulk, delimiter_ops, subtree_move
-from syncer.server.store.writing import ObjectWriter
+from syncer.server.store.parts import PartWriter
 
 GRACE_US: Final = 24 * 3600 * 1_000_000
 """How long an uploaded block stays without a version that names it: an upload of 1 TiB takes a day at 100 Mbit/s."""
@@ -87,7 +87,7 @@ def _clock_us() -> int:
     return time.time_ns() // 1000
 
 
-class Store(ObjectWriter):
+class Store(PartWriter):
     """One open store. Closed by `close`; one process at a time (the folder's lock)."""
 
     def __init__(self, folder: ServerFolder, *, clock_us: Callable[[], int] = _clock_us) -> None:
