@@ -35,3 +35,9 @@ def test_syncfs_tells_lost_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(linux, "_libc", Failing(errno.EINTR, errno.EIO))
     with pytest.raises(OSError, match="Input/output error"):
         linux.syncfs(os.fsencode(tmp_path))
+
+
+def test_a_process_has_the_groups_that_it_says_and_one_that_is_gone_has_none() -> None:
+    assert linux.supplementary_groups(os.getpid()) == set(os.getgroups())
+    with pytest.raises(FileNotFoundError):
+        linux.supplementary_groups(1 << 30)
