@@ -174,13 +174,13 @@ def latencies(client: Client, requests: int) -> list[float]:
 
 
 def assert_not_disturbed(quiet: list[float], busy: list[float]) -> None:
-    """At most five times the quiet value; on a machine that does other things, any p99 below 500 ms is luck.
+    """Nine of ten take five times as long at most; on a machine that does other things, half a second is luck.
 
     What this is to catch held all others up for 22 s.
     """
-    quiet_p99, busy_p99 = (statistics.quantiles(times, n=100)[98] for times in (quiet, busy))
-    print(f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s")
-    assert busy_p99 <= 5 * max(quiet_p99, 0.5), f"p99 {quiet_p99:.4f} s, then {busy_p99:.4f} s"
+    before, then = (statistics.quantiles(times, n=10)[8] for times in (quiet, busy))
+    print(f"p90 {before:.4f} s, then {then:.4f} s")
+    assert then <= 5 * max(before, 0.5), f"p90 {before:.4f} s, then {then:.4f} s"
 
 
 def test_a_head_of_a_manifest_over_a_thousand_long_segments_makes_no_lists(server: ServerProcess) -> None:
