@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import signal
@@ -73,10 +74,15 @@ def hashmap(blocks: int, item: Callable[[int], str]) -> Iterator[bytes]:
 
 
 def put_hashmap(server: ServerProcess, path: str, blocks: int, item: Callable[[int], str]) -> tuple[int, int]:
-    """Status, and how many blocks are missing. Who is told to come back later (429) does, as every client should."""
-    while (told := put_hashmap_once(server, path, blocks, item))[0] == HTTPStatus.TOO_MANY_REQUESTS:
-        pass
-    return told
+    """Status, and how many blocks are missing. Who is told to come back later (429) does, as every client should.
+
+    A client that still sends half a minute after that answer, as this one may on a slow machine, is hung up instead.
+    """
+    while True:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            told = put_hashmap_once(server, path, blocks, item)
+            if told[0] != HTTPStatus.TOO_MANY_REQUESTS:
+                return told
 
 
 def put_hashmap_once(server: ServerProcess, path: str, blocks: int, item: Callable[[int], str]) -> tuple[int, int]:
