@@ -8,7 +8,6 @@ from typing import Final
 from starlette.responses import Response, StreamingResponse
 
 from syncer.protocol.extensions import blocklists, hashmap_delta
-from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_BYTES, Delta
 from syncer.protocol.pithos import hashmap
 from syncer.protocol.pithos.hashmap_stream import BinaryReader, HashmapReader
 from syncer.protocol.pithos.headers import ObjectState
@@ -55,8 +54,10 @@ async def _take_long(call: Call, order: BlockListOrder) -> ObjectState:
                 long.feed(ids)
         if reader.base_version is not None:
             whole.extend(piece)
-            if len(whole) > MAX_DELTA_BYTES:
-                raise TooLarge(f"A difference of more than {MAX_DELTA_BYTES} bytes; send the whole block list")
+            if len(whole) > hashmap_delta.MAX_DELTA_BYTES:
+                raise TooLarge(
+                    f"A difference of more than {hashmap_delta.MAX_DELTA_BYTES} bytes; send the whole block list"
+                )
             return _put(call.store, order, bytes(whole)) if last else None
         return _finish(call.store, order, long, reader) if last else None
 
@@ -87,7 +88,7 @@ def _put(store: Store, order: BlockListOrder, body: bytes) -> ObjectState:
         delta = hashmap_delta.decode_delta(body, store.block_size)
     else:
         blocks = hashmap.decode_hashmap(body, store.block_size)
-        delta = Delta(size_bytes=blocks.size_bytes, splices=((0, blocks.ids),) if blocks.ids else ())
+        delta = hashmap_delta.Delta(size_bytes=blocks.size_bytes, splices=((0, blocks.ids),) if blocks.ids else ())
     return store.put_block_list(order.write, delta, base_version)
 
 

@@ -9,18 +9,22 @@ from collections.abc import Coroutine
 
 import anyio
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
-from syncer.protocol.extensions.changes import ChangesPage
-from syncer.server.calls.call import Call
+from syncer.protocol.extensions.changes import ChangesPage, encode_changes
+from syncer.server.calls.call import JSON, Call, reply
+from syncer.server.calls.containers import lasting_fields
 from syncer.server.catalogue.orders import ChangesOrder
 from syncer.server.http.container_orders import WaitOrder
 
 
-async def wanted_changes(call: Call, order: WaitOrder) -> ChangesPage:
-    """What changed, or what does within the time."""
+async def get_changes(call: Call, order: WaitOrder) -> Response:
+    """What changed in a container, or what does within the time."""
     if order.wait_s == 0:
-        return (await _look(call, order.changes))[1]
-    return await _unless_gone(call, _changed(call, order.changes, order.wait_s))
+        _, page = await _look(call, order.changes)
+    else:
+        page = await _unless_gone(call, _changed(call, order.changes, order.wait_s))
+    return reply(200, encode_changes(page), content_type=JSON, fields=lasting_fields(call, page.identity))
 
 
 async def _unless_gone(call: Call, answer: Coroutine[None, None, ChangesPage]) -> ChangesPage:

@@ -9,15 +9,12 @@ from typing import Final, TypeVar
 from starlette.responses import Response
 
 from syncer.protocol import swift
-from syncer.protocol.extensions.changes import encode_changes
 from syncer.protocol.pithos import hashmap, headers, listing
-from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.server.calls.call import JSON, TEXT, Call, reply
-from syncer.server.calls.changes import wanted_changes
 from syncer.server.catalogue.listings import Heavy
 from syncer.server.catalogue.orders import Place, SettingsOrder
 from syncer.server.http.asked import require_at_most
-from syncer.server.http.container_orders import ListingOrder, WaitOrder
+from syncer.server.http.container_orders import ListingOrder
 from syncer.server.store.store import ContainerView
 
 MAX_POST_BYTES: Final = 64 << 20
@@ -42,7 +39,7 @@ OBJECTS: Final = listing.encode_objects, swift.encode_objects
 """How rows are told to clients of Pithos, and of OpenStack."""
 
 Listed = TypeVar("Listed")
-Row = TypeVar("Row", bound=ContainerRow | ObjectRow | SubdirectoryRow)
+Row = TypeVar("Row", bound=listing.ContainerRow | listing.ObjectRow | listing.SubdirectoryRow)
 
 
 async def head_account(call: Call, at: Place) -> Response:
@@ -92,12 +89,6 @@ async def head_container(call: Call, at: Place) -> Response:
     """What a container is."""
     found = await call.run(call.store.container, at.account, at.container)
     return reply(204, fields=_container_fields(call, found))
-
-
-async def get_changes(call: Call, order: WaitOrder) -> Response:
-    """What changed in a container."""
-    page = await wanted_changes(call, order)
-    return reply(200, encode_changes(page), content_type=JSON, fields=_lasting_fields(call, page.identity))
 
 
 async def list_objects(call: Call, order: ListingOrder) -> Response:
@@ -170,7 +161,7 @@ def block_fields(call: Call) -> dict[str, str]:
     }
 
 
-def _lasting_fields(call: Call, identity: str) -> dict[str, str]:
+def lasting_fields(call: Call, identity: str) -> dict[str, str]:
     """What stays as it is for as long as the container is there."""
     return {
         **block_fields(call),
@@ -183,7 +174,7 @@ def _lasting_fields(call: Call, identity: str) -> dict[str, str]:
 def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
     record = found.record
     return {
-        **_lasting_fields(call, found.identity),
+        **lasting_fields(call, found.identity),
         headers.CONTAINER_OBJECT_COUNT: str(record.object_count),
         headers.CONTAINER_BYTES_USED: str(record.bytes_used),
         headers.CONTAINER_VERSION: str(record.version),

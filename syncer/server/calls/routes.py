@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from syncer.server.calls import bulk, containers, memory, reads, sharing, writes
+from syncer.server.calls import bulk, changes, containers, memory, reads, sharing, writes
 from syncer.server.calls.call import Call
 from syncer.server.catalogue.change_feed import MAX_PAGE_BYTES
 from syncer.server.catalogue.orders import Place
@@ -133,7 +133,7 @@ ROUTES: Final = (
     _route(_MINE, "POST", _A, "", container_orders.account_settings, containers.post_account),
     _route(_MINE, "DELETE", _A, _ANY_DELETE, container_orders.bulk_deletion, bulk.delete_many, memory.DELETION_BYTES),
     _route(_MINE, "HEAD", _C, "", _place, containers.head_container),
-    _route(_MINE, "GET", _C, "?changes", container_orders.wait, containers.get_changes, MAX_PAGE_BYTES),
+    _route(_MINE, "GET", _C, "?changes", container_orders.wait, changes.get_changes, MAX_PAGE_BYTES),
     _route(_MINE, "GET", _C, "", container_orders.listing, containers.list_objects, *_LISTED),
     _route(_MINE, "PUT", _C, "", container_orders.settings, containers.put_container),
     _route(_MINE, "POST", _C, "?bulk", _place, bulk.post_bulk, memory.bulk_in),

@@ -1,4 +1,8 @@
-"""Accounts and containers, and what is set for them: what a transaction reads and writes."""
+"""Accounts and containers, and what is set for them: what a transaction reads and writes.
+
+Quotas: full sizes of the current objects count, whatever deduplication and history make of them. Shrinking is always
+allowed, so that somebody who is over the quota can get below it again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from syncer.server.catalogue.schema import (
     account_settings_key,
     container_settings_key,
 )
-from syncer.server.errors import Conflict, NotFound
+from syncer.server.errors import Conflict, NotFound, OverQuota
 
 
 class AccountSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +45,6 @@ def existing(view: Reading, account: str, container: str) -> tuple[int, Containe
     if account_id is None or record is None:
         raise NotFound("Container does not exist")
     return account_id, record
-
-
-def exists(view: Reading, account: str, container: str) -> bool:
-    """Whether there is such a container."""
-    account_id = view.account(account)
-    return account_id is not None and view.container(account_id, container) is not None
 
 
 def all_of(view: Reading, account: str, after: str = "", prefix: str = "") -> Iterator[ContainerRow]:
@@ -78,7 +76,7 @@ def summary(view: Reading, account: str) -> AccountSummary:
     )
 
 
-def bytes_used(view: Reading, account: int) -> int:
+def _bytes_used(view: Reading, account: int) -> int:
     """Sum of the sizes of an account's current objects."""
     return sum(ContainerRecord.decode(raw).bytes_used for _, raw in view.rows("containers", ID.pack(account)))
 
@@ -183,3 +181,42 @@ def set_quotas(change: Change, quotas: Mapping[str, int]) -> None:
         account_id = change.account(account)
         if quota or account_id is not None:
             set_for_account(change, account, SettingsOrder(quota_bytes=quota))
+
+
+def require_room(view: Reading, account: int, growth: Mapping[int, tuple[ContainerRecord, int]]) -> None:
+    """Refuse what would exceed a quota.
+
+    Args:
+        view: The transaction that writes, or a snapshot for an early answer.
+        account: Whose containers they are.
+        growth: By container id: the container, and how many bytes more it will have.
+
+    Raises:
+        OverQuota: A container's quota, or the account's, is too small; in Pithos's words.
+    """
+    for container, more in growth.values():
+        quota = view.container_settings(container.container_id).quota_bytes
+        if quota and more > 0 and container.bytes_used + more > quota:
+            usage = container.bytes_used + more
+            raise OverQuota(f"Quota error: Container quota exceeded: limit: {quota}, usage: {usage}")
+    total = sum(more for _, more in growth.values())
+    quota = view.account_settings(account).quota_bytes
+    if quota and total > 0:
+        available = quota - _bytes_used(view, account)
+        if total > available:
+            raise OverQuota(
+                "Resource Limit Exceeded for your account.",
+                details="Limit for resource 'Storage space' exceeded for your account. "
+                f"Available: {max(0, available)}, Requested: {total}",
+            )
+
+
+def require_room_in(view: Reading, account: int, container: ContainerRecord, more: int) -> None:
+    """The same for one container.
+
+    Raises:
+        OverQuota: See `require_room`.
+    """
+    settings = view.container_settings(container.container_id), view.account_settings(account)
+    if more > 0 and any(one.quota_bytes for one in settings):
+        require_room(view, account, {container.container_id: (container, more)})

@@ -18,7 +18,6 @@ from syncer.server.catalogue import containers, contents, grants
 from syncer.server.catalogue.catalogue import Change, Reading
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
 from syncer.server.catalogue.orders import MetaOrder, Place, TransferOrder, WriteOrder, merged_meta
-from syncer.server.catalogue.quotas import require_room, require_room_in
 from syncer.server.catalogue.schema import SERIAL, ContainerRecord, NameRecord, VersionRecord, uuid_text
 from syncer.server.errors import BadRequest, Forbidden, NotFound, PreconditionFailed, Refusal
 
@@ -341,7 +340,7 @@ def require_room_for(view: Reading, found: Found, size_bytes: int) -> None:
     Raises:
         OverQuota: A quota is too small.
     """
-    require_room_in(view, found.account_id, found.container, size_bytes - found.size_bytes)
+    containers.require_room_in(view, found.account_id, found.container, size_bytes - found.size_bytes)
 
 
 def require_room_for_transfers(view: Reading, pairs: Iterable[tuple[Found, Found]], *, moves: bool) -> None:
@@ -363,7 +362,7 @@ def require_room_for_transfers(view: Reading, pairs: Iterable[tuple[Found, Found
         for container, more in [*changes, (source.container, -source.size_bytes)] if moves else changes:
             _, before = growth.get(container.container_id, (container, 0))
             growth[container.container_id] = (container, before + more)
-    require_room(view, account, growth)
+    containers.require_room(view, account, growth)
 
 
 def _append(change: Change, place: Place, found: Found, record: VersionRecord) -> ObjectState:

@@ -14,7 +14,6 @@ from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, LeafKey
 from syncer.protocol.extensions.hashmap_delta import Delta, Splice, differing_runs, filled_runs
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.catalogue import Reading
-from syncer.server.catalogue.contents import Prepared, leaf_keys, leaf_row
 from syncer.server.catalogue.schema import VersionRecord
 
 ReadLeaf = Callable[[bytes], bytes]
@@ -23,7 +22,7 @@ ReadLeaf = Callable[[bytes], bytes]
 
 def prepare_delta(
     view: Reading, account: int | None, base: VersionRecord | None, delta: Delta, block_size: int
-) -> Prepared:
+) -> contents.Prepared:
     """What a delta makes of a version, ready to be committed: see `contents.prepare`.
 
     The leaves that it leaves alone are not among the known ones: they stay as long as `base` is the current version of
@@ -38,7 +37,7 @@ def prepare_delta(
     """
     count = block_count(delta.size_bytes, block_size)
     old_count = 0 if base is None else block_count(base.size_bytes, block_size)
-    old_keys = b"" if base is None else leaf_keys(view, base, block_size)
+    old_keys = b"" if base is None else contents.leaf_keys(view, base, block_size)
     changed: dict[int, list[Splice]] = {}
     for first, run in delta.splices:
         for index, start, part in _by_leaf(first, run):
@@ -52,7 +51,7 @@ def prepare_delta(
         if index not in changed and wanted == had:
             continue
         old_key = old_keys[index * ID_SIZE : (index + 1) * ID_SIZE]
-        ids = bytearray(leaf_row(view, old_key)[ID_SIZE : (1 + wanted) * ID_SIZE] if had else b"")
+        ids = bytearray(contents.leaf_row(view, old_key)[ID_SIZE : (1 + wanted) * ID_SIZE] if had else b"")
         ids += ZERO_BLOCK * (wanted - len(ids) // ID_SIZE)
         for start, part in changed.get(index, ()):
             ids[start * ID_SIZE : start * ID_SIZE + len(part)] = part
@@ -63,10 +62,10 @@ def prepare_delta(
     for index in range(leaf_count):
         key = key_of[made[index]] if index in made else LeafKey(old_keys[index * ID_SIZE : (index + 1) * ID_SIZE])
         if key not in roots:
-            roots[key] = leaf_row(view, key)[:ID_SIZE]
+            roots[key] = contents.leaf_row(view, key)[:ID_SIZE]
         keys.append(key)
     joined = b"".join([roots[key] for key in keys])
-    return Prepared(
+    return contents.Prepared(
         size_bytes=delta.size_bytes,
         object_hash=contents.root_of_leaves(joined, lambda: _ids(view, keys[0], found.new) if keys else b""),
         keys=tuple(keys),
@@ -75,7 +74,7 @@ def prepare_delta(
     )
 
 
-def last_id(view: Reading, prepared: Prepared) -> BlockId | None:
+def last_id(view: Reading, prepared: contents.Prepared) -> BlockId | None:
     """Id of the last block of what was prepared; None for an empty object."""
     return BlockId(_ids(view, prepared.keys[-1], prepared.new)[-ID_SIZE:]) if prepared.keys else None
 
@@ -109,4 +108,4 @@ def _by_leaf(first: int, run: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 def _ids(view: Reading, key: LeafKey, new: dict[LeafKey, bytes]) -> bytes:
     """The ids of a leaf, stored or about to be."""
-    return (new.get(key) or leaf_row(view, key))[ID_SIZE:]
+    return (new.get(key) or contents.leaf_row(view, key))[ID_SIZE:]

@@ -21,7 +21,7 @@ from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.conditions import Verdict, judge_read
 from syncer.server.catalogue.orders import Place, ReadOrder, Selection
 from syncer.server.catalogue.schema import VersionRecord, uuid_text
-from syncer.server.errors import NotModified, PreconditionFailed, Refusal
+from syncer.server.errors import NotFound, NotModified, PreconditionFailed, Refusal
 from syncer.server.store import deltas
 
 _READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
@@ -83,9 +83,10 @@ class ObjectReader:
     def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
         """An object with its segments; none if their container is gone."""
         container, _, prefix = opened.record.manifest.partition("/")
-        if not containers.exists(view, account, container):
+        try:
+            _, record = containers.existing(view, account, container)
+        except NotFound:
             return opened
-        _, record = containers.existing(view, account, container)
         rows = listings.names(view, record, Selection(prefix=prefix))
         # Of a segment nothing is told but its bytes: thousands of them with their metadata would be some 100 MB.
         segments = tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
