@@ -20,6 +20,7 @@ from syncer.peer.exchange.source import Asker
 from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.handshake import Dialled, answer
 from syncer.peer.wire.keys import derive
+from syncer.peer.wire.messages import Data, End, Get, Head
 from syncer.peer.wire.records import Secured
 
 A = TypeVar("A")
@@ -200,3 +201,18 @@ class Yard:
         """see Circle."""
         self.banned.append(peer)
         self.downloads[peer].end()
+
+
+async def corrupts(channel: Channel) -> None:
+    """Serve every block as another one."""
+    while messages := await channel.receive():
+        for message in messages:
+            if isinstance(message, Get):
+                rid = message.rid
+                await channel.send([Head(rid=rid, total=5), Data(rid=rid, content=b"wrong"), End(rid=rid)])
+
+
+async def stalls(channel: Channel) -> None:
+    """Take questions and answer none."""
+    while await channel.receive():
+        pass

@@ -151,3 +151,21 @@ def some(blocks: Mapping[BlockId, bytes], share: float, chance: random.Random) -
 def ids(wants: Iterable[Want]) -> list[BlockId]:
     """Their ids."""
     return [each.id for each in wants]
+
+
+class Seat:
+    """A source whose board a test uses itself."""
+
+    def __init__(self, name: str = "remote", *, near: bool = False) -> None:
+        self.name = name
+        self.near = near
+        self._board: Board | None = None
+
+    async def run(self, board: Board) -> None:
+        self._board = board
+        await trio.sleep_forever()
+
+    @property
+    def board(self) -> Board:
+        assert self._board is not None
+        return self._board

@@ -16,7 +16,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import ConflictOnRemoteError, CorruptionError, NotFoundError, RemoteUnavailableError
 from syncer.ports.blocks import BlockSource, Board, Given, Receive, Urgency, Want
-from tests.unit.syncer.blocks.scripted import MOST, Holding, Scripted, blocks_of, ids, place, want
+from tests.unit.syncer.blocks.scripted import MOST, Holding, Scripted, Seat, blocks_of, ids, place, want
 
 Got = list[tuple[BlockId, bytes]]
 
@@ -41,24 +41,6 @@ def into(got: Got) -> Receive:
         got.extend(batch)
 
     return receive
-
-
-class Seat:
-    """A source whose board a test uses itself."""
-
-    def __init__(self, name: str = "remote", *, near: bool = False) -> None:
-        self.name = name
-        self.near = near
-        self._board: Board | None = None
-
-    async def run(self, board: Board) -> None:
-        self._board = board
-        await trio.sleep_forever()
-
-    @property
-    def board(self) -> Board:
-        assert self._board is not None
-        return self._board
 
 
 def fetching(board: Blocks, wants: Sequence[Want], got: Got) -> AbstractAsyncContextManager[list[Any]]:

@@ -27,29 +27,10 @@ from syncer.blocks.policy import (
     Turn,
 )
 from syncer.ports.blocks import BlockSource, Board, Urgency, Want
-from tests.unit.syncer.blocks.scripted import blocks_of, ids, want
+from tests.unit.syncer.blocks.scripted import Seat, blocks_of, ids, want
 
 MIB = 1 << 20
 BLOCK = 64 << 10
-
-
-class Seat:
-    """A source whose board a test uses itself."""
-
-    near = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._board: Board | None = None
-
-    async def run(self, board: Board) -> None:
-        self._board = board
-        await trio.sleep_forever()
-
-    @property
-    def board(self) -> Board:
-        assert self._board is not None
-        return self._board
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

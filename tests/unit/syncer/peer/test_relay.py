@@ -19,7 +19,7 @@ from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.messages import Cancel, Data, End, Get, Have, HaveQuery, Head, Message, Ping
 from syncer.peer.wire.plain import Plain
 from syncer.ports.blocks import BlockSource, SourceStats, Urgency, Want
-from tests.kit.peering import Serve, Yard, block, name, on_a_clock
+from tests.kit.peering import Serve, Yard, block, corrupts, name, on_a_clock, stalls
 
 A, B = PeerId(b"a" * 16), PeerId(b"b" * 16)
 # Less than is hashed in a thread, all together: the clock would jump while it works.
@@ -115,20 +115,7 @@ async def test_only_what_is_taken_travels() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _corrupts(channel: Channel) -> None:
-    while messages := await channel.receive():
-        for message in messages:
-            if isinstance(message, Get):
-                rid = message.rid
-                await channel.send([Head(rid=rid, total=5), Data(rid=rid, content=b"wrong"), End(rid=rid)])
-
-
-async def _stalls(channel: Channel) -> None:
-    while await channel.receive():
-        pass
-
-
-@pytest.mark.parametrize("evil", [_corrupts, _stalls])
+@pytest.mark.parametrize("evil", [corrupts, stalls])
 @on_a_clock
 async def test_an_evil_peer_is_the_daemons_affair(evil: Serve) -> None:
     yard = Yard()
@@ -137,13 +124,13 @@ async def test_an_evil_peer_is_the_daemons_affair(evil: Serve) -> None:
     async with beside(yard) as made:
         assert await made.fetches(BLOCKS) == 0
         assert made.stats.wrong == 0
-    assert yard.banned == ([A] if evil is _corrupts else [])
+    assert yard.banned == ([A] if evil is corrupts else [])
 
 
 @on_a_clock
 async def test_what_no_peer_has_fails() -> None:
     yard = Yard()
-    yard.add(A, BLOCKS[:10], _corrupts)
+    yard.add(A, BLOCKS[:10], corrupts)
     async with beside(yard) as made:
         assert await made.fetches(BLOCKS[:20]) == 20
 
@@ -193,7 +180,7 @@ async def test_a_daemon_that_says_nothing_is_not_waited_for() -> None:
 @on_a_clock
 async def test_a_daemon_that_ends_fails_what_is_asked() -> None:
     yard = Yard()
-    yard.add(A, BLOCKS, _stalls)
+    yard.add(A, BLOCKS, stalls)
     ours, theirs = trio.testing.memory_stream_pair()
     async with trio.open_nursery() as nursery:
         yard.nursery = nursery

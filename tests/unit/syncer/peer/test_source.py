@@ -17,7 +17,7 @@ from syncer.peer.exchange.source import ANSWER_S, PeerSource
 from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound
 from syncer.ports.blocks import BlockSource, Board, SourceStats, Urgency, Want
-from tests.kit.peering import Serve, Shelf, Yard, block, name, on_a_clock
+from tests.kit.peering import Serve, Shelf, Yard, block, corrupts, name, on_a_clock, stalls
 
 A, B, C, D = (PeerId(letter * 16) for letter in (b"a", b"b", b"c", b"d"))
 
@@ -126,19 +126,6 @@ async def _lies(channel: Channel) -> None:
                 await channel.send([NotFound(rid=message.rid)])
 
 
-async def _corrupts(channel: Channel) -> None:
-    while messages := await channel.receive():
-        for message in messages:
-            if isinstance(message, Get):
-                rid = message.rid
-                await channel.send([Head(rid=rid, total=5), Data(rid=rid, content=b"wrong"), End(rid=rid)])
-
-
-async def _stalls(channel: Channel) -> None:
-    while await channel.receive():
-        pass
-
-
 async def _dies(channel: Channel) -> None:
     for _ in range(2):
         for message in await channel.receive():
@@ -155,7 +142,7 @@ async def _is_busy(channel: Channel) -> None:
                 await channel.send([Busy(rid=message.rid, retry_ms=250)])
 
 
-@pytest.mark.parametrize("evil", [_lies, _corrupts, _stalls, _dies, _is_busy])
+@pytest.mark.parametrize("evil", [_lies, corrupts, stalls, _dies, _is_busy])
 @on_a_clock
 async def test_an_evil_peer_beside_a_good_one(evil: Serve) -> None:
     yard = Yard()
@@ -164,11 +151,11 @@ async def test_an_evil_peer_beside_a_good_one(evil: Serve) -> None:
     async with case(yard) as made:
         assert await made.fetches(BLOCKS) == {}
         assert made.got == ALL
-    assert yard.banned == ([A] if evil is _corrupts else [])
+    assert yard.banned == ([A] if evil is corrupts else [])
     assert len(yard.lies) <= 64
 
 
-@pytest.mark.parametrize("evil", [_lies, _corrupts, _stalls, _dies, _is_busy])
+@pytest.mark.parametrize("evil", [_lies, corrupts, stalls, _dies, _is_busy])
 @on_a_clock
 async def test_an_evil_peer_alone_beside_the_server(evil: Serve) -> None:
     yard = Yard()
@@ -261,7 +248,7 @@ async def test_what_a_peer_gets_later_comes_from_it() -> None:
 @on_a_clock
 async def test_who_asks_no_more_lets_go() -> None:
     yard = Yard()
-    yard.add(A, BLOCKS, _stalls)
+    yard.add(A, BLOCKS, stalls)
     async with case(yard, Server(BLOCKS, 1000.0)) as made:
         with trio.move_on_after(0.5):
             await made.fetches(BLOCKS)
@@ -274,7 +261,7 @@ async def test_who_asks_no_more_lets_go() -> None:
 @on_a_clock
 async def test_the_end_of_a_cycle_leaves_nothing_asked() -> None:
     yard = Yard()
-    yard.add(A, BLOCKS, _stalls)
+    yard.add(A, BLOCKS, stalls)
     async with case(yard, Server([], 0.0)) as made:
         with trio.move_on_after(0.5):
             await made.fetches(BLOCKS)
