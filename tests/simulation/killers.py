@@ -36,5 +36,4 @@ KILLERS: Final = {
     "what-leaves-a-moved-directory-moves-as-a-whole": 101551,
     "rows-lose-the-directory-above": 6764,
     "what-moves-over-an-equal-file-is-that-file": 68141,
-    "a-listing-from-before-our-writes-is-believed": 2280,
 }

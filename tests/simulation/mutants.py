@@ -429,14 +429,6 @@ MUTANTS = (
         first=68_100,
     ),
     Mutant(
-        "a-listing-from-before-our-writes-is-believed",
-        "safety",
-        "    for mark in (seen, latest(known, ages)):\n",
-        "    for mark in (seen,):\n",
-        in_parts=True,
-        first=2_200,
-    ),
-    Mutant(
         "the-cursor-passes-what-is-not-recorded",
         "cycle",
         "self.report.failures or frozen or not settled)\n",

@@ -88,6 +88,13 @@ NAMED: Final = (
         "core/test_outcome.py::test_what_another_node_stands_for_stays_until_that_is_there",
     ),
     Named(
+        "a-listing-from-before-our-writes-is-believed",
+        "core.planner.safety",
+        "    for mark in (seen, latest(known, ages)):\n",
+        "    for mark in (seen,):\n",
+        "core/test_safety.py::test_a_listing_from_before_our_own_writes_is_refused",
+    ),
+    Named(
         "the-oldest-of-moved-over-rows-counts",
         "core.planner.identify",
         "        first, second = self.base.rows[one], self.base.rows[other]\n",
