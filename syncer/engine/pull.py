@@ -52,12 +52,12 @@ from syncer.ports.blocks import Receive, VersionRef
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import OWN, Applied, Wanted, content_of
 from syncer.ports.remote import InMemory, KnownList, Store, write_one
-from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
 _SMALL_AT_ONCE: Final = 128  # an open temp file each
+_TOGETHER_BYTES: Final = 8 << 20  # contents of one portion, in memory
 _PORTION: Final = 128  # new files made at once, an open temp file each
 _PORTION_BYTES: Final = 256 << 10  # of a file that gains by that: it takes longer to write than to name
 
@@ -135,7 +135,7 @@ class LocalWorker:
             perform=partial(run.some, perform=self.create_all),
             size=_PORTION,
             bytes_of=bytes_of,
-            most_bytes=MAX_CONTENT_BYTES,
+            most_bytes=_TOGETHER_BYTES,
         )
 
     def takes(self, action: Action) -> bool:

@@ -50,7 +50,7 @@ class Serials:
     def is_later(self, one: RemoteTag | Position, than: RemoteTag | Position) -> bool:
         """See Ages. A plain Pithos tells no serial of a moment: then no version is known to be later."""
         if isinstance(than, RemoteTag):
-            return _serial(one) > than.version
+            return (one if isinstance(one, RemoteTag) else _moment(one)).version > than.version
         limit = _moment(than)
         is_told = limit.version > 0 or limit.identity != "" or isinstance(one, Position)
         return is_told and _serial(one) > limit.version

@@ -90,7 +90,7 @@ NAMED: Final = (
     Named(
         "a-listing-from-before-our-writes-is-believed",
         "core.planner.safety",
-        "    for mark in (seen, latest(known, ages)):\n",
+        "    for mark in (seen, newest):\n",
         "    for mark in (seen,):\n",
         "core/test_safety.py::test_a_listing_from_before_our_own_writes_is_refused",
     ),

@@ -111,15 +111,18 @@ def check_age(
         RootIdentityError: It is older.
     """
     known = [row.remote for row in rows if row.remote is not None]
-    for mark in (seen, latest(known, ages)):
+    newest = latest(known, ages)
+    for mark in (seen, newest):
         if mark is not None and ages.is_later(mark, told):
             raise RootIdentityError("the container", f"{ages.name(mark)} or later", f"{ages.name(told)}: {_OLDER}")
+    if newest is None or ages.is_later(told, newest):
+        return  # later than all that is known
     versions = {tag.uuid: tag for tag in known if tag.uuid}
     for stat in objects:
-        newest = versions.get(stat.tag.uuid)
-        if newest is not None and ages.is_later(newest, stat.tag):
+        before = versions.get(stat.tag.uuid)
+        if before is not None and before != stat.tag and ages.is_later(before, stat.tag):
             name = stat.path.decode("utf-8", "backslashreplace")
-            expected = f"{ages.name(newest)} of {name} or later"
+            expected = f"{ages.name(before)} of {name} or later"
             raise RootIdentityError("the container", expected, f"{ages.name(stat.tag)}: {_OLDER}")
 
 
