@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from syncer.core.model import Trash
+from syncer.core.model import Action, Trash
 from syncer.engine.push import RemoteWorker
 from tests import effort
 from tests.integration.histories import Anew, failure_of, report, shortened, shrink
@@ -34,10 +34,14 @@ def test_a_history_comes_to_rest_and_loses_nothing(anew: Anew, seed: int, reques
 def test_a_failing_history_is_shrunk_and_shown(anew: Anew, monkeypatch: pytest.MonkeyPatch) -> None:
     """With an engine that can't delete on the server: a file or folder, a cycle, its deletion, and the next cycle."""
 
-    async def broken(self: RemoteWorker, action: Trash) -> None:
-        raise AssertionError(f"planted at {action.path!r}")
+    whole = RemoteWorker._order
 
-    monkeypatch.setattr(RemoteWorker, "_delete", broken)
+    async def broken(self: RemoteWorker, action: Action) -> object:
+        if isinstance(action, Trash):
+            raise AssertionError(f"planted at {action.path!r}")  # noqa: TRY004
+        return await whole(self, action)
+
+    monkeypatch.setattr(RemoteWorker, "_order", broken)
     found = failure_of(PLANTED, anew)
     assert found is not None
     smallest = shrink(PLANTED, anew, found)

@@ -136,13 +136,13 @@ def test_several_roots_end_with_the_worst(sync: Sync) -> None:
 
 def test_a_server_that_lies_is_named(sync: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from syncer.errors import CorruptionError  # noqa: PLC0415
-    from syncer.remote.pithos.client import PithosClient  # noqa: PLC0415
+    from syncer.remote.pithos.read import VersionReader  # noqa: PLC0415
 
     filled(sync, roots)
 
-    async def lie(self: PithosClient, asks: list[object]) -> list[CorruptionError]:
+    async def lie(self: VersionReader, asks: list[object]) -> list[CorruptionError]:
         return [CorruptionError("the hashmap does not have the object's hash") for _ in asks]
 
-    monkeypatch.setattr(PithosClient, "block_lists", lie)
+    monkeypatch.setattr(VersionReader, "block_lists", lie)
     found, _ = verified(sync, roots[0], "--deep", expect=15)
     assert ("damage", "remote", "d/image") in found

@@ -12,6 +12,7 @@ from syncer.core.model import Content, Meta, RelPath, Update, meta_of
 from syncer.core.planner.outcome import Ledger
 from syncer.engine.push import RemoteWorker
 from syncer.local.folder.root import LocalDirectory
+from syncer.ports.remote import Capabilities
 from tests.unit.syncer.core.trees import Nodes, base_of, file, plan
 from tests.unit.syncer.engine.devices import Device, devices
 
@@ -45,9 +46,9 @@ def test_a_cycle_in_doubt_of_the_server_records_what_it_did(device: Device, monk
     """A folder could not be moved as a whole: all that was done beside is done, and must not look like a user's."""
     prepare = RemoteWorker.prepare
 
-    async def doubting(self: RemoteWorker) -> None:
-        await prepare(self)
+    async def doubting(self: RemoteWorker) -> Capabilities:
         self.doubtful = True
+        return await prepare(self)
 
     monkeypatch.setattr(RemoteWorker, "prepare", doubting)
     device.write("a", b"1")
