@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -476,92 +477,83 @@ def test_a_server_with_md5_etags_is_understood(synnefo: FakeRemote) -> None:
 # --- listings
 
 
-def test_a_listing_that_changes_between_its_pages_is_begun_anew(synnefo: FakeRemote) -> None:
+@pytest.fixture
+def paged(synnefo: FakeRemote) -> Iterator[FakeRemote]:
+    """Its listings come two objects a page."""
+    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
+    yield synnefo
+    synnefo.server.listing_limit = limit
+
+
+def test_a_listing_that_changes_between_its_pages_is_begun_anew(paged: FakeRemote) -> None:
     """A rename from a later to an earlier page would look like a deletion."""
 
     async def scenario(client: PithosClient) -> None:
         for name in "bcdef":
-            write(synnefo, name, name.encode())
+            write(paged, name, name.encode())
         moves = iter([("f", "a")])
 
         def between_pages(method: str, target: str) -> None:
             if "marker=" in target and (move := next(moves, None)):
-                synnefo.server.store.move(box(synnefo), *move)
+                paged.server.store.move(box(paged), *move)
 
-        synnefo.server.on_request = between_pages
+        paged.server.on_request = between_pages
         listing = await client.list_objects()
         assert [stat.path for stat in listing.objects] == [b"a", b"b", b"c", b"d", b"e"]
 
-    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
     try:
-        play(synnefo, scenario)
+        play(paged, scenario)
     finally:
-        synnefo.server.listing_limit, synnefo.server.on_request = limit, None
+        paged.server.on_request = None
 
 
 @pytest.mark.parametrize("kind", [FaultKind.TRUNCATE, FaultKind.DROP_AFTER, FaultKind.STATUS_BEFORE])
-def test_a_broken_page_is_fetched_again_and_none_is_left_out(synnefo: FakeRemote, kind: FaultKind) -> None:
+def test_a_broken_page_is_fetched_again_and_none_is_left_out(paged: FakeRemote, kind: FaultKind) -> None:
     async def scenario(client: PithosClient) -> None:
         for name in "abcde":
-            write(synnefo, name, b"")
-        synnefo.server.inject(Fault(kind, method="GET", containing="marker=d"))
+            write(paged, name, b"")
+        paged.server.inject(Fault(kind, method="GET", containing="marker=d"))
         assert len((await client.list_objects()).objects) == 5
 
-    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
-    try:
-        play(synnefo, scenario)
-    finally:
-        synnefo.server.listing_limit = limit
+    play(paged, scenario)
 
 
-def test_a_page_that_never_comes_is_an_error_and_no_listing(synnefo: FakeRemote) -> None:
+def test_a_page_that_never_comes_is_an_error_and_no_listing(paged: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         for name in "abcde":
-            write(synnefo, name, b"")
-        synnefo.server.inject(Fault(FaultKind.STATUS_BEFORE, method="GET", containing="marker=d", times=100))
+            write(paged, name, b"")
+        paged.server.inject(Fault(FaultKind.STATUS_BEFORE, method="GET", containing="marker=d", times=100))
         with pytest.raises(RemoteUnavailableError):
             await client.list_objects()
-        synnefo.server.clear_faults()
+        paged.server.clear_faults()
 
-    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
-    try:
-        play(synnefo, scenario)
-    finally:
-        synnefo.server.listing_limit = limit
+    play(paged, scenario)
 
 
 @pytest.mark.parametrize("page", ["limit=", "marker=b", "marker=d"], ids=["first", "second", "third"])
-def test_a_listing_that_ends_early_without_saying_so_is_begun_anew(synnefo: FakeRemote, page: str) -> None:
+def test_a_listing_that_ends_early_without_saying_so_is_begun_anew(paged: FakeRemote, page: str) -> None:
     """It would look like deletions of everything behind."""
 
     async def scenario(client: PithosClient) -> None:
         for name in "abcde":
-            write(synnefo, name, b"")
-        synnefo.server.inject(Fault(FaultKind.SHORT_LISTING, method="GET", containing=page))
+            write(paged, name, b"")
+        paged.server.inject(Fault(FaultKind.SHORT_LISTING, method="GET", containing=page))
         assert len((await client.list_objects()).objects) == 5
 
-    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
-    try:
-        play(synnefo, scenario)
-    finally:
-        synnefo.server.listing_limit = limit
+    play(paged, scenario)
 
 
-def test_a_count_that_is_wrong_for_good_does_not_end_the_sync(synnefo: FakeRemote) -> None:
+def test_a_count_that_is_wrong_for_good_does_not_end_the_sync(paged: FakeRemote) -> None:
     """Synnefo keeps it beside the objects; a second listing that says the same is believed."""
 
     async def scenario(client: PithosClient) -> None:
         for name in "abc":
-            write(synnefo, name, b"")
-        synnefo.server.inject(Fault(FaultKind.SHORT_LISTING, method="GET", containing="marker=b", times=100))
+            write(paged, name, b"")
+        paged.server.inject(Fault(FaultKind.SHORT_LISTING, method="GET", containing="marker=b", times=100))
         assert [stat.path for stat in (await client.list_objects()).objects] == [b"a", b"b"]
-        synnefo.server.clear_faults()
+        paged.server.clear_faults()
 
-    limit, synnefo.server.listing_limit = synnefo.server.listing_limit, 2
-    try:
-        play(synnefo, scenario)
-    finally:
-        synnefo.server.listing_limit = limit
+    play(paged, scenario)
 
 
 def test_metadata_of_a_listing_without_any_are_fetched_on_demand(synnefo: FakeRemote) -> None:

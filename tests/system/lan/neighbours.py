@@ -74,27 +74,8 @@ def who_downloads_is_killed_and_started_again(ground: Ground) -> None:
     assert not [path for path in two.root.iterdir() if path.is_file() and path.name not in files]
 
 
-def a_peer_that_corrupts_is_banned(ground: Ground) -> None:
-    """Every block is right in the end; nothing is taken from it for an hour, and the log and `peers` say so."""
-    good, bad, three = ground.machines(3)
-    files = put(good, image=6 * MIB)
-    good("reconcile", good.root)
-    good.watch()
-    good.until("peers", is_there)
-    bad("reconcile", bad.root)
-    bad.watch(crooked=["corrupt"])
-    good.until("peers", has_peer)
-    ground.server.shape(SLOW_MBIT_S)
-    three.watch()
-    told = three.until("peers", lambda told: has(three, files) and told["figures"]["bans"])
-    assert [ban["address"] for ban in told["figures"]["bans"]] == [bad.node.link_local]
-    assert told["figures"]["blocks_from_peers"] > 0
-    assert "peer.banned" in three.log.read_text()
-    assert "banned for 60 min" in three("peers")
-    assert three.json("peers", "unban")["lifted"] == 1
-
-
-def _beside_a_good_one(ground: Ground, fault: str) -> dict[str, Any]:
+def _beside_a_good_one(ground: Ground, fault: str) -> tuple[Machine, Machine, dict[str, bytes]]:
+    """The peer with a fault, who pulls from it and from a good one, and what it is to have in the end."""
     good, bad, three = ground.machines(3)
     files = put(good, image=6 * MIB)
     good("reconcile", good.root)
@@ -105,19 +86,32 @@ def _beside_a_good_one(ground: Ground, fault: str) -> dict[str, Any]:
     good.until("peers", has_peer)
     ground.server.shape(SLOW_MBIT_S)
     three.watch()
-    return three.until("peers", lambda _: has(three, files))
+    return bad, three, files
+
+
+def a_peer_that_corrupts_is_banned(ground: Ground) -> None:
+    """Every block is right in the end; nothing is taken from it for an hour, and the log and `peers` say so."""
+    bad, three, files = _beside_a_good_one(ground, "corrupt")
+    told = three.until("peers", lambda told: has(three, files) and told["figures"]["bans"])
+    assert [ban["address"] for ban in told["figures"]["bans"]] == [bad.node.link_local]
+    assert told["figures"]["blocks_from_peers"] > 0
+    assert "peer.banned" in three.log.read_text()
+    assert "banned for 60 min" in three("peers")
+    assert three.json("peers", "unban")["lifted"] == 1
 
 
 def a_peer_that_lies_is_ignored(ground: Ground) -> None:
     """It says that it has all, and has nothing: the others are asked."""
-    told = _beside_a_good_one(ground, "lie")
+    _, three, files = _beside_a_good_one(ground, "lie")
+    told = three.until("peers", lambda _: has(three, files))
     assert told["figures"]["lacked"] > 0
     assert told["figures"]["blocks_from_peers"] > 0
 
 
 def a_peer_that_stalls_is_let_go(ground: Ground) -> None:
     """It takes requests and sends nothing: the others are asked."""
-    told = _beside_a_good_one(ground, "stall")
+    _, three, files = _beside_a_good_one(ground, "stall")
+    told = three.until("peers", lambda _: has(three, files))
     assert told["figures"]["blocks_from_peers"] > 0
 
 
