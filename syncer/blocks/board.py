@@ -18,10 +18,10 @@ from syncer.blocks.handles import Handle, Table
 from syncer.blocks.policy import ServerPolicy
 from syncer.blocks.pools import Draw
 from syncer.blocks.server import REMOTE, ServerHandle
+from syncer.blocks.wanting import MAX_WANTS
 from syncer.errors import SyncerError
 from syncer.ports.blocks import BlockSource, Receive, SourceStats, Urgency, Want
 
-MAX_WANTS: Final = 65_536  # of one `fetch`: about 60 MB of books
 BUDGET_BYTES: Final = 64 << 20
 
 

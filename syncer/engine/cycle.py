@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -26,6 +27,7 @@ from syncer.core.model import (
     Content,
     Create,
     Kind,
+    LocalTag,
     Move,
     Nid,
     Plan,
@@ -47,7 +49,7 @@ from syncer.core.planner.safety import ContainerIdentity, check_age, check_conta
 from syncer.core.rows import Origin
 from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
-from syncer.engine.fetch import serving
+from syncer.engine.fetch import Telling, serving
 from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.isolation import Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
@@ -366,11 +368,10 @@ class Cycle:
             pusher.sent = self._ahead.sent
         server = RemoteSource(self._remote)
         blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, server])
-        puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, blocks)
         recent = self._options.recent
+        puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, Telling(blocks, recent, step))
         if recent is not None:
             recent.use(self._local.keep_received())
-            puller.came, puller.came_small = recent.came, recent.hold
         try:
             await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.
@@ -400,7 +401,7 @@ class Cycle:
             if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.
                 await self._distrust_parts()
-        late = await self._local.finish()
+        late = await self._local.settle()
         for path, reason in (*pusher.lacking, *puller.lacking):
             self._isolated(Failure(path=path, reason=reason))
         for path in (*puller.copies, *late):
@@ -425,9 +426,13 @@ class Cycle:
             row = base.rows.get(nid)
             if stat.content.size_bytes < least or (row is not None and row.node.content == stat.content):
                 continue
-            blocks = await self._local.known_list(stat.content, stat)
-            if blocks is not None:
-                await self._local.remember_list(stat.content, blocks)
+            await trio.to_thread.run_sync(self._keep_list, stat.content, stat.tag)
+
+    def _keep_list(self, content: Content, tag: LocalTag) -> None:
+        blocks = self._local.list_of(content, tag)
+        if blocks is not None:
+            with suppress(OSError):  # a cache
+                self._local.lists.save(content, blocks)
 
     async def _beside(self, plan: Plan, look: Look) -> Mapping[Content, Sequence[Origin]]:
         """Files outside the part that is looked at, from which something could be taken that is to be pulled."""

@@ -1,9 +1,9 @@
-"""Carry out actions on the local side: stage what is needed, then change names and contents conditionally."""
+"""Carry out actions on the local side: stage what has a content, then change names and contents conditionally."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import Final
 
@@ -12,9 +12,8 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.ids import ID_SIZE, BlockId, ObjectHash
+from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from blockfs.runtime.output import shown
-from syncer.blocks.board import Blocks
 from syncer.core.model import (
     NO_META,
     Action,
@@ -35,7 +34,6 @@ from syncer.core.model import (
 from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
-from syncer.engine.fetch import fetch_small, fetch_version
 from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Isolation
 from syncer.engine.schedule import Together
@@ -48,9 +46,23 @@ from syncer.errors import (
     NotFoundError,
     SyncerError,
 )
-from syncer.ports.blocks import Receive, VersionRef
+from syncer.ports.blocks import Fetcher, VersionRef
 from syncer.ports.local import LocalRoot
-from syncer.ports.localvalues import OWN, Applied, Wanted, content_of
+from syncer.ports.localvalues import (
+    OWN,
+    SMALL_BYTES,
+    Applied,
+    Change,
+    ChangeMeta,
+    Install,
+    MakeDirectory,
+    MakeLink,
+    Remove,
+    Rename,
+    Staged,
+    StageOrder,
+    content_of,
+)
 from syncer.ports.remote import InMemory, KnownList, Store, write_one
 from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each
@@ -59,7 +71,6 @@ ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of
 _SMALL_AT_ONCE: Final = 128  # an open temp file each
 _TOGETHER_BYTES: Final = 8 << 20  # contents of one portion, in memory
 _PORTION: Final = 128  # new files made at once, an open temp file each
-_PORTION_BYTES: Final = 256 << 10  # of a file that gains by that: it takes longer to write than to name
 
 
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,16 +89,10 @@ class _Source(msgspec.Struct, frozen=True, kw_only=True):
     version: VersionRef | None = None
 
 
-def _tell_nobody(blocks: Iterable[object]) -> None:
-    """Nobody else wants to know what came."""
-
-
 class LocalWorker:
     """Performs one local action at a time per task and books it.
 
     Attributes:
-        came: Is told the ids of blocks that were fetched and are in place.
-        came_small: Is given contents of one block that were fetched: they are in place only later, many at once.
         copies: Conflict copies that became necessary while applying.
         lacking: Nodes whose metadata could not be set in full, and why.
         workers: How many actions at once are of use: where small contents share requests, more. Only a few of them may
@@ -102,12 +107,10 @@ class LocalWorker:
         files: LocalFiles,
         step: Callable[[str], None],
         unseen: Unseen,
-        blocks: Blocks,
+        blocks: Fetcher,
     ) -> None:
         self._remote = remote
         self._blocks = blocks
-        self.came: Callable[[Iterable[BlockId]], None] = _tell_nobody
-        self.came_small: Callable[[Sequence[tuple[BlockId, bytes]]], None] = _tell_nobody
         self._local = local
         self._ledger = ledger
         self._files = files
@@ -132,69 +135,88 @@ class LocalWorker:
 
         return Together(
             takes=self.takes,
-            perform=partial(run.some, perform=self.create_all),
+            perform=partial(run.some, perform=self.perform_all),
             size=_PORTION,
             bytes_of=bytes_of,
             most_bytes=_TOGETHER_BYTES,
         )
 
     def takes(self, action: Action) -> bool:
-        """Whether `create_all` does such an action: a directory, or a file of at most one block that the server has."""
+        """Whether an action is done with others: a directory, or a small file that the server has."""
         if isinstance(action, Mkdir):
             return True
         if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
             return False
         there = self._ledger.node(Side.REMOTE, action.nid)
-        small = action.content.size_bytes <= min(self._local.block_size, _PORTION_BYTES)
+        small = action.content.size_bytes <= min(self._local.block_size, SMALL_BYTES)
         return small and there is not None and there.content == action.content
 
-    async def create_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
-        """Make several small things that do not need each other, and book them.
-
-        Returns:
-            What `perform` would have returned or raised, one for each.
-        """
-        done: dict[int, list[BaseChange] | Exception] = {}
-        made = {at: action for at, action in enumerate(actions) if isinstance(action, Create)}
-        sources: dict[int, _Source] = {}
-
-        async def prepare(at: int) -> None:
-            action = actions[at]
-            try:
-                if isinstance(action, Create):
-                    sources[at] = await self._source(action)
-                else:
-                    done[at] = await self.perform(action)
-            except OWN as error:
-                done[at] = error
-
-        await for_each(iter(range(len(actions))), prepare, min(self.workers, len(actions)))
-        files = list(sources)
-
-        async def fetch(positions: Sequence[int], receive: Receive) -> Mapping[int, Exception]:
-            return await self._fetch_small({at: sources[files[at]] for at in positions}, receive)
-
-        wanted = [
-            self._wanted(made[at], self._ledger.path_after(made[at]), source, ()) for at, source in sources.items()
-        ]
-        outcomes = await self._local.create_all(wanted, fetch) if wanted else []
-        for at, outcome in zip(files, outcomes, strict=True):
-            done[at] = outcome if isinstance(outcome, Exception) else self._booked(actions[at], outcome)
-        return [done[at] for at in range(len(actions))]
-
     async def perform(self, action: Action) -> list[BaseChange]:
-        """Do it and book it.
+        """Do one action and book it.
 
         Raises:
             LocalChangedError: The node is not what the plan was made for.
             ConflictOnRemoteError: The content that was to be fetched is gone.
         """
-        if isinstance(action, Trash):
-            path = self._ledger.path(Side.LOCAL, action.nid)
-            await self._local.trash(path, action.kind, local_tag(self._ledger, action.nid))
-            self._step("trashed")
-            return self._ledger.applied(action, None)
-        return self._booked(action, await self._change(action))
+        (outcome,) = await self.perform_all([action])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def perform_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
+        """Do some that do not need each other, and book them: stage what has a content, then change names.
+
+        Returns:
+            What `perform` would have returned or raised, one for each.
+        """
+        done: dict[int, list[BaseChange] | Exception] = {}
+        sources: dict[int, _Source] = {}
+
+        async def find(at: int) -> None:
+            action = actions[at]
+            assert isinstance(action, Create | Update)
+            try:
+                sources[at] = await self._source(action)
+            except OWN as error:
+                done[at] = error
+
+        files = [at for at, action in enumerate(actions) if isinstance(action, Create | Update) and action.content]
+        await for_each(iter(files), find, max(1, min(self.workers, len(files))))
+        async with self._turn(actions):
+            await self._stage_and_apply(actions, sources, done)
+        return [done[at] for at in range(len(actions))]
+
+    async def _stage_and_apply(
+        self, actions: Sequence[Action], sources: Mapping[int, _Source], done: dict[int, list[BaseChange] | Exception]
+    ) -> None:
+        orders: dict[int, StageOrder] = {}
+        staged: dict[int, Staged] = {}
+        for at, source in sources.items():
+            try:
+                orders[at] = self._order(actions[at], source)
+            except LocalChangedError as error:
+                done[at] = error
+        found = await self._local.stage(list(orders.values()), self._blocks) if orders else []
+        for at, outcome in zip(orders, found, strict=True):
+            if isinstance(outcome, Exception):
+                done[at] = await self._explained(sources[at], outcome)
+            else:
+                staged[at] = outcome
+        try:
+            changes: dict[int, Change] = {}
+            for at, action in enumerate(actions):
+                if at not in done:
+                    try:
+                        changes[at] = self._change(action, staged.get(at))
+                    except LocalChangedError as error:
+                        done[at] = error
+            applied = await self._local.apply(list(changes.values())) if changes else []
+            # Nothing is awaited until all are booked: whoever has the next turn finds these files.
+            for at, made in zip(changes, applied, strict=True):
+                done[at] = made if isinstance(made, Exception) else self._booked(actions[at], made)
+        finally:
+            for each in staged.values():
+                await each.drop()
 
     def _booked(self, action: Action, applied: Applied) -> list[BaseChange]:
         if applied.copied_to is not None:
@@ -207,96 +229,73 @@ class LocalWorker:
             self._files.installed(action.nid, action.content)
         return changes
 
-    async def _change(self, action: Action) -> Applied:
+    def _change(self, action: Action, staged: Staged | None) -> Change:
         match action:
             case Mkdir():
-                return await self._local.make_directory(self._ledger.path_after(action), action.meta)
-            case Create():
-                return await self._create(action)
-            case Update():
-                return await self._update(action)
+                return MakeDirectory(path=self._ledger.path_after(action), meta=action.meta)
+            case Create() | Update():
+                path, expect = self._ledger.path_after(action), None
+                if isinstance(action, Update):
+                    path, expect = self._path(action), local_tag(self._ledger, action.nid)
+                if staged is not None:
+                    return Install(path=path, staged=staged, expect=expect)
+                assert action.target is not None
+                return MakeLink(path=path, target=action.target, expect=expect)
             case SetMeta():
                 expect, node = local_tag(self._ledger, action.nid), self._ledger.node(Side.LOCAL, action.nid)
                 seen = None if node is None else node.meta
-                return await self._local.set_meta(self._path(action), action.meta, expect, seen)
+                return ChangeMeta(path=self._path(action), meta=action.meta, expect=expect, seen=seen)
             case Move() | Park():
-                expect = local_tag(self._ledger, action.nid)
-                return await self._local.move(self._path(action), self._ledger.path_after(action), expect)
+                expect, target = local_tag(self._ledger, action.nid), self._ledger.path_after(action)
+                return Rename(source=self._path(action), target=target, expect=expect)
+            case Trash():
+                return Remove(path=self._path(action), kind=action.kind, expect=local_tag(self._ledger, action.nid))
         raise AssertionError(action)
 
     def _path(self, action: Action) -> RelPath:
         return self._ledger.path(Side.LOCAL, action.nid)
 
-    async def _create(self, action: Create) -> Applied:
-        path = self._ledger.path_after(action)
-        if action.kind is Kind.SYMLINK:
-            assert action.target is not None
-            return await self._local.make_symlink(path, action.target, None)
-        assert action.content is not None
-        source = await self._source(action)
-        async with self._turn(action.content), self._room(action.content):
-            staged = await self._local.stage(self._wanted(action, path, source, ()))
-            try:
-                applied = await self._local.create(path, staged)
-            finally:
-                await staged.drop()
-            await self._local.remember_list(action.content, source.blocks)
-        # Nothing is awaited from here until it is booked: whoever has the next turn finds this file.
-        return applied
-
-    async def _update(self, action: Update) -> Applied:
-        path, expect = self._path(action), local_tag(self._ledger, action.nid)
-        if action.kind is Kind.SYMLINK:
-            assert action.target is not None
-            return await self._local.make_symlink(path, action.target, expect)
-        assert action.content is not None
-        node = self._ledger.node(Side.LOCAL, action.nid)
-        old = () if node is None or node.content is None else (Origin(path=path, tag=expect, content=node.content),)
-        source = await self._source(action)
-        async with self._turn(action.content), self._room(action.content):
-            staged = await self._local.stage(self._wanted(action, path, source, old))
-            try:
-                applied = await self._local.replace(path, staged, expect)
-            finally:
-                await staged.drop()
-            await self._local.remember_list(action.content, source.blocks)
-        # Nothing is awaited from here until it is booked: whoever has the next turn finds this file.
-        return applied
-
     @asynccontextmanager
-    async def _turn(self, content: Content) -> AsyncIterator[None]:
-        """Files of equal content go one after the other: the next one may share the space of the first."""
+    async def _turn(self, actions: Sequence[Action]) -> AsyncIterator[None]:
+        """A file that is staged alone waits until no other of its content is: it may share the space of that one.
+
+        Only a few large ones are under way at once.
+        """
+        action = actions[0] if len(actions) == 1 else None
+        content = action.content if isinstance(action, Create | Update) else None
+        if content is None:
+            yield
+            return
         while content in self._going:
             await self._going[content].wait()
         self._going[content] = done = trio.Event()  # no await since the look: the pair is atomic
         try:
-            yield
+            async with self._large if content.size_bytes > self._local.block_size else nullcontext():
+                yield
         finally:
             del self._going[content]
             done.set()
 
-    @asynccontextmanager
-    async def _room(self, content: Content) -> AsyncIterator[None]:
-        """Only a few large files at once."""
-        if content.size_bytes <= self._local.block_size:
-            yield
-            return
-        async with self._large:
-            yield
-
-    def _wanted(self, action: Create | Update, path: RelPath, source: _Source, old: tuple[Origin, ...]) -> Wanted:
+    def _order(self, action: Action, source: _Source) -> StageOrder:
+        assert isinstance(action, Create | Update)
         assert action.content is not None
-        equal = self._files.holders(action.content)
-        self._step("before staging")
         # A file of equal content saves everything; the old version is only likely to have most of it.
-        origins = (*equal[:4], *old)
-        return Wanted(
+        origins = self._files.holders(action.content)[:4]
+        path = self._ledger.path_after(action)
+        if isinstance(action, Update):
+            path, expect = self._path(action), local_tag(self._ledger, action.nid)
+            node = self._ledger.node(Side.LOCAL, action.nid)
+            if node is not None and node.content is not None:
+                origins = [*origins, Origin(path=path, tag=expect, content=node.content)]
+        self._step("before staging")
+        return StageOrder(
             path=path,
             content=action.content,
             blocks=source.blocks,
             meta=action.meta,
-            origins=origins,
-            fetch=partial(self._fetch, source),
+            origins=tuple(origins),
+            version=source.version,
+            new=isinstance(action, Create),
         )
 
     async def _source(self, action: Create | Update) -> _Source:
@@ -309,7 +308,10 @@ class LocalWorker:
         if isinstance(action, Create) and action.copy_of is not None:
             stat = self._files.stat(action.copy_of)
             if stat is not None and stat.content == content:
-                return _Source(nid=action.copy_of, path=stat.path, blocks=await self._local.block_list(stat))
+                (blocks,) = await self._local.block_lists([stat])
+                if isinstance(blocks, Exception):
+                    raise blocks
+                return _Source(nid=action.copy_of, path=stat.path, blocks=blocks)
         raise ConflictOnRemoteError(action.path, f"content {content.object_hash.hex()[:12]}", "another one")
 
     async def _older(self, nid: Nid, tag: RemoteTag) -> KnownList | None:
@@ -321,7 +323,9 @@ class LocalWorker:
             return None
         if tag.size_bytes < MIN_KNOWN_BLOCKS * self._local.block_size:
             return None
-        blocks = await self._local.known_list(row.node.content, self._files.stat(nid))
+        stat = self._files.stat(nid)
+        tag_of_it = None if stat is None or stat.content != row.node.content else stat.tag
+        blocks = await trio.to_thread.run_sync(self._local.list_of, row.node.content, tag_of_it)
         return None if blocks is None else KnownList(tag=row.remote, blocks=blocks)
 
     async def _remote_source(self, nid: Nid, tag: RemoteTag, content: Content) -> _Source:
@@ -334,53 +338,18 @@ class LocalWorker:
             raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
         return _Source(nid=nid, path=path, blocks=blocks, version=version)
 
-    async def _fetch(self, source: _Source, indexes: Sequence[int], receive: Receive) -> None:
-        """See `Fetch`."""
-        self._step("before fetch")
-        take = receive if source.version is None else self._telling(receive)
-        try:
-            await fetch_version(self._blocks, source.version, source.blocks, indexes, take)
-        except (CutObjectError, NotFoundError) as error:
-            raise await self._explained(source, error) from error
-
-    async def _fetch_small(self, sources: Mapping[int, _Source], receive: Receive) -> Mapping[int, Exception]:
-        """The only blocks of some files by their numbers; see `FetchAll`."""
-        self._step("before fetch")
-        numbers = list(sources)
-        files = [(source.version, source.blocks) for source in sources.values() if source.version is not None]
-        failed: dict[int, Exception] = {}
-
-        async def take(got: Sequence[tuple[BlockId, bytes]]) -> None:
-            await receive(got)
-            self.came_small(got)
-
-        for at, error in (await fetch_small(self._blocks, files, take)).items():
-            try:
-                failed[numbers[at]] = await self._explained(sources[numbers[at]], error)
-            except OWN as worse:
-                failed[numbers[at]] = worse
-        return failed
-
-    def _telling(self, receive: Receive) -> Receive:
-        async def take(got: Sequence[tuple[BlockId, bytes]]) -> None:
-            await receive(got)
-            self.came(block for block, _ in got)
-
-        return take
-
-    async def _explained(self, source: _Source, error: SyncerError) -> SyncerError:
-        """Why a content can't be had. An object that was cut is written anew.
-
-        Raises:
-            SyncerError: That can't be done.
-        """
+    async def _explained(self, source: _Source, error: Exception) -> Exception:
+        """Why a content can't be had. An object that was cut is written anew."""
         version = source.version
         if version is None and isinstance(error, NotFoundError):
             # A copy of a local file: the server does not have it, so what that file has no more is hardly anywhere.
             return LocalChangedError(source.path, "it was written to while it was copied")
         if version is None or not isinstance(error, CutObjectError) or error.path != version.path:
             return error
-        await self._hash_anew(source.nid, version.path, version.tag, source.blocks, error.data)
+        try:
+            await self._hash_anew(source.nid, version.path, version.tag, source.blocks, error.data)
+        except OWN as worse:
+            return worse
         found = "one that was cut and had the hash of what it was; it has got its own"
         return ConflictOnRemoteError(version.path, "a whole object", found)
 

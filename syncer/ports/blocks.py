@@ -9,7 +9,7 @@ Source: docs/design/board.md.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, IntEnum
 from typing import Protocol, TypeAlias
 
@@ -245,6 +245,25 @@ class BlockSource(Protocol):
 
         What concerns a block is told by `lack`. If this returns or raises a `SyncerError` earlier, the source lacks
         everything from then on, with that error.
+        """
+        ...
+
+
+class Fetcher(Protocol):
+    """Has blocks delivered: `syncer.blocks.board.Blocks`."""
+
+    async def fetch(
+        self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency
+    ) -> Mapping[BlockId, SyncerError]:
+        """Have blocks delivered.
+
+        Args:
+            wants: At most 65,536; of those with one id the first counts.
+            receive: Is given each block once, in this task; see Receive.
+            urgency: Of all of them.
+
+        Returns:
+            What can't be had and why, when everything else is delivered.
         """
         ...
 

@@ -18,19 +18,22 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, RelPath
+from syncer.core.model import Content, FileStat, LocalTag, Nid, RelPath
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError
-from syncer.ports.blocks import BlockSource
-from syncer.ports.localvalues import Applied, FetchAll, Hints, Holders, LocalCounters, Observation, Piece, Spill, Wanted
-
-
-class Staged(Protocol):
-    """A complete, verified, durable file without a visible name. Installed once, or dropped."""
-
-    async def drop(self) -> None:
-        """Give it up. Harmless after it was installed."""
-        ...
+from syncer.ports.blocks import BlockSource, Fetcher
+from syncer.ports.localvalues import (
+    Applied,
+    Change,
+    Hints,
+    Holders,
+    LocalCounters,
+    Observation,
+    Piece,
+    Spill,
+    Staged,
+    StageOrder,
+)
 
 
 class Reader(Protocol):
@@ -189,13 +192,17 @@ class LocalRoot(Protocol):
         """
         ...
 
-    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
-        """The block list of a content that this root has or had, if it can be had without reading any content.
+    def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:
+        """The block list of a content that this root has or had, if it can be had without reading any. Blocking.
 
         Args:
             content: Which.
-            stat: A file that may have it now.
+            tag: Evidence of a file that may have it now.
         """
+        ...
+
+    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
+        """As `list_of`, in a thread."""
         ...
 
     async def remember_list(self, content: Content, blocks: BlockList) -> None:
@@ -229,83 +236,37 @@ class LocalRoot(Protocol):
     def own_blocks(self, holders: Holders) -> BlockSource:
         """The near source `own` of a cycle: the blocks that this root has, wherever they lie in it.
 
-        What `stage` or `create_all` put in its place is found from then on, through install and booking.
+        What `stage` put in its place is found from then on, through install and booking.
 
         Args:
             holders: By the books of the cycle.
         """
         ...
 
-    async def stage(self, wanted: Wanted) -> Staged:
-        """Assemble a file invisibly: every block verified, mode and times set, durable."""
+    async def stage(self, orders: Sequence[StageOrder], blocks: Fetcher) -> list[Staged | Exception]:
+        """Assemble files invisibly: every block verified, attributes and times set, durable. Block lists are kept.
+
+        Equal blocks are fetched once. Each file has its own outcome: one that fails keeps what came of it for the next
+        run, unless the disk is full, and takes no other with it.
+        """
         ...
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         """Keep at hand what is fetched from now on, until the cycle is over: others may want it before that.
 
         Returns:
-            Reads a block that a `stage` fetched: canonical, not verified; None if it is not there (any more), as those
-            of `create_all` never are. Blocking, any thread.
+            Reads a block that a `stage` fetched: canonical, not verified; None if it is not there (any more). Contents
+            of small files may never be. Blocking, any thread.
         """
         ...
 
-    async def create(self, path: RelPath, staged: Staged) -> Applied:
-        """Give a staged file a name that is free.
-
-        Raises:
-            LocalChangedError: The name is taken, or the parent is gone.
-        """
-        ...
-
-    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
-        """Stage and name new files of at most one block each; their block lists need not be remembered.
-
-        Args:
-            wanted: Which; their own `fetch` need not be used.
-            fetch: For the blocks of all that need one.
+    async def apply(self, changes: Sequence[Change]) -> list[Applied | Exception]:
+        """Make changes that do not need each other, each conditional, each destroying nothing unseen.
 
         Returns:
-            For each what `stage` and `create` would have returned or raised: one that fails takes no other with it.
-        """
-        ...
-
-    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
-        """Put a staged file in the place of another one, which goes to the trash, or becomes a conflict copy.
-
-        Raises:
-            LocalChangedError: The other one is gone or changed; it was left where it is.
-        """
-        ...
-
-    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
-        """Make a directory under a free name."""
-        ...
-
-    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
-        """Make a symlink under a free name, or (with `expect`) in the place of another symlink."""
-        ...
-
-    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
-        """Rename to a free name; also to and from the park folder. Content may have changed: only the inode counts."""
-        ...
-
-    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
-        """Take a node away, restorable. A directory must be empty of what we don't know.
-
-        Raises:
-            LocalChangedError: It is not as expected; it is still there, or back, or kept as a conflict copy.
-        """
-        ...
-
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
-        """Set what has a value; None fields stay.
-
-        Args:
-            path: Where.
-            meta: What it is to have.
-            expect: What it is.
-            seen: What it had when that was decided. An extended attribute that somebody gave it, or changed, since then
-                stays, but where `meta` has another value than before.
+            Of each what was made, or why not: LocalChangedError (the world is not as expected: the name is taken, what
+            was there is gone or changed; that is still there, or back, or kept as a conflict copy), BusyError,
+            NoSpaceError, OSError. One that fails takes no other with it.
         """
         ...
 
@@ -313,7 +274,7 @@ class LocalRoot(Protocol):
         """Return when every change made so far is durable."""
         ...
 
-    async def finish(self) -> list[RelPath]:
+    async def settle(self) -> list[RelPath]:
         """After the last change of a cycle: look at displaced files again.
 
         Returns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -11,21 +11,19 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import Content, FileStat, LocalTag, Meta, RelPath
+from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.rows import Origin
 from syncer.errors import EXPECTED, LocalChangedError
-from syncer.ports.blocks import Receive
+from syncer.ports.blocks import VersionRef
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_BLOCKS = 1 << 24
 """Blocks of the largest file that is synced: its block list alone is 512 MiB in memory (1 TiB at 64 KiB)."""
 
-Fetch = Callable[[Sequence[int], Receive], Awaitable[None]]
-"""Gets the blocks with these indexes, wherever they are, and has each id received once, verified. Raises why it can't
-have one of them, when all the others are received."""
-
-FetchAll = Callable[[Sequence[int], Receive], Awaitable[Mapping[int, Exception]]]
-"""Gets the only block of each of several files, named by their places in a list, and has each id received once,
-verified. Returns for which of the files that failed, and why, when all the others are received."""
+SMALL_BYTES: Final = 256 << 10
+"""See `StageOrder.is_small`."""
 
 OWN: Final = EXPECTED
 """What may come of one file alone. All else is a fault of the program and ends it."""
@@ -128,17 +126,18 @@ def no_patterns() -> Sequence[bytes]:
     return ()
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A file's content that is to be staged.
+class StageOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is to be staged.
 
     Attributes:
-        path: Where it will go; for messages.
+        path: Where it will go.
         content: Its identity.
-        blocks: Its block list.
+        blocks: Its block list, in the share's grid.
         meta: Its mode, mtime and extended attributes; None fields get the root's defaults.
         origins: Local files that probably hold most of the blocks at the same index, likeliest first: the old version,
             the node that this is a copy of, files of equal content.
-        fetch: For the blocks that are not known by their places: the root's own are found there, too.
+        version: The object that has the blocks that are not here; None: a file of here, which the server does not have.
+        new: Nothing is replaced, so nobody's owner need be kept.
     """
 
     path: RelPath
@@ -146,20 +145,99 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     blocks: BlockList
     meta: Meta
     origins: tuple[Origin, ...] = ()
-    fetch: Fetch
+    version: VersionRef | None = None
+    new: bool = False
+
+    @property
+    def is_small(self) -> bool:
+        """Of one block at most, and takes longer to name than to write: many are staged together."""
+        return len(self.blocks) <= 1 and self.content.size_bytes <= SMALL_BYTES
+
+
+class Staged(Protocol):
+    """A complete, verified, durable file without a visible name. Installed once, or dropped."""
+
+    async def drop(self) -> None:
+        """Give it up. Harmless after it was installed."""
+        ...
+
+
+class Install(msgspec.Struct, frozen=True, kw_only=True):
+    """Give a staged file its name.
+
+    Attributes:
+        path: The name.
+        staged: The file.
+        expect: What it replaces, which goes to the trash, or becomes a conflict copy; None: the name is free.
+    """
+
+    path: RelPath
+    staged: Staged
+    expect: LocalTag | None = None
+
+
+class MakeDirectory(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a directory under a free name."""
+
+    path: RelPath
+    meta: Meta
+
+
+class MakeLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a symlink under a free name, or (with `expect`) in the place of another symlink."""
+
+    path: RelPath
+    target: bytes
+    expect: LocalTag | None = None
+
+
+class Rename(msgspec.Struct, frozen=True, kw_only=True):
+    """Rename to a free name; also to and from the park folder. Content may have changed: only the inode counts."""
+
+    source: RelPath
+    target: RelPath
+    expect: LocalTag
+
+
+class Remove(msgspec.Struct, frozen=True, kw_only=True):
+    """Take a node away, restorable. A directory must be empty of what we don't know."""
+
+    path: RelPath
+    kind: Kind
+    expect: LocalTag
+
+
+class ChangeMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """Set what has a value; None fields stay.
+
+    Attributes:
+        path: Where.
+        meta: What it is to have.
+        expect: What it is.
+        seen: What it had when that was decided. An extended attribute that somebody gave it, or changed, since then
+            stays, but where `meta` has another value than before.
+    """
+
+    path: RelPath
+    meta: Meta
+    expect: LocalTag
+    seen: Meta | None = None
+
+
+Change: TypeAlias = Install | MakeDirectory | MakeLink | Rename | Remove | ChangeMeta
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
     """A change that is made.
 
     Attributes:
-        tag: Evidence for the node as it is now, by our own write.
+        tag: Evidence for the node as it is now, by our own write; None: it is gone, as it was to be.
         copied_to: Where something unexpected that stood in the way was kept, as a conflict copy.
         lacking: Why not all of the metadata could be set; `meta` is then what it really has.
         meta: What a new directory really has, where nobody asked for a mode. None: what was asked for.
     """
 
-    tag: LocalTag
+    tag: LocalTag | None
     meta: Meta | None = None
     copied_to: RelPath | None = None
     lacking: str | None = None
@@ -211,3 +289,14 @@ def settled(tag: LocalTag, clock_ns: int) -> LocalTag:
 def content_of(blocks: BlockList) -> Content:
     """Identity of the content that a block list describes."""
     return Content(size_bytes=blocks.size_bytes, object_hash=blocks.object_hash)
+
+
+def outcomes(items: Sequence[T], work: Callable[[T], R]) -> list[R | Exception]:
+    """Work on each item. One that fails by a fault of its own takes no other with it."""
+    found: list[R | Exception] = []
+    for item in items:
+        try:
+            found.append(work(item))
+        except OWN as error:
+            found.append(error)
+    return found

@@ -17,10 +17,11 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
-from blockfs.blocks.ids import BlockId, ObjectHash
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.blocks.board import Blocks
+from syncer.blocks.wanting import fetch_files
 from syncer.core.model import Content, Kind, RelPath, RemoteStat, RemoteTag, meta_of
-from syncer.engine.fetch import fetch_version, serving
+from syncer.engine.fetch import serving
 from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
@@ -313,7 +314,7 @@ async def store(client: CloudClient, where: str, data: bytes, replace: RemoteSta
 async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
     """Download one version the way the engine does."""
     blocks = await list_of(client, stat)
-    found: dict[BlockId, bytes] = {}
+    found: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
 
     async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
         found.update(got)
@@ -321,7 +322,9 @@ async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
     board = Blocks([RemoteSource(client)])
     version = VersionRef(path=stat.path, tag=stat.tag, content=content_of(blocks))
     async with serving(board):
-        await fetch_version(board, version, blocks, range(len(blocks)), receive)
+        lacking = [at for at, block in enumerate(blocks) if block != ZERO_BLOCK]
+        for error in (await fetch_files(board, [(version, blocks)], {0: lacking}, receive)).values():
+            raise error
     size = blocks.size_bytes
     whole = (found[block].ljust(block_length(at, size, blocks.block_size), b"\0") for at, block in enumerate(blocks))
     return b"".join(whole)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -28,33 +28,39 @@ _BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 
 @dataclass(kw_only=True)
 class Subject:
-    """A root that is tested. It has a directory `d`. Contents are numbered, see `data_of`.
+    """A root that is tested. Contents are numbered, see `data_of`.
 
     Attributes:
         open: The root, in the test's event loop.
+        make: Somebody else makes a directory.
         put: Somebody else makes a file, or writes over one.
         files: What is there, by path.
         trashed: Contents of files in the trash.
+        left_over: Names of files that are nowhere to be seen.
+        collect: The blocks that nobody refers to are collected.
     """
 
     open: Callable[[], LocalRoot]
+    make: Callable[[str], None]
     put: Callable[[str, int], None]
     files: Callable[[], dict[str, bytes]]
     trashed: Callable[[], list[bytes]]
+    left_over: Callable[[], list[str]] = list
+    collect: Callable[[], object] = list
 
 
 def _on_disk(root: Path, open_root: Callable[[], LocalRoot]) -> Subject:
-    (root / "d").mkdir()
-
     def files() -> dict[str, bytes]:
         paths = (path for path in root.rglob("*") if path.is_file() and ".blocksync" not in path.parts)
         return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
     return Subject(
         open=open_root,
+        make=lambda name: (root / name).mkdir(),
         put=lambda name, of: (root / name).write_bytes(data_of(of)) and None,
         files=files,
         trashed=lambda: sorted(path.read_bytes() for path in (root / ".blocksync/trash").glob("*/item")),
+        left_over=lambda: [path.name for path in (root / ".blocksync/tmp").glob("*")],
     )
 
 
@@ -67,8 +73,7 @@ def folder(home: Path) -> Iterator[Subject]:
 @contextmanager
 def memory(home: Path) -> Iterator[Subject]:
     replica = Replica(Side.LOCAL)
-    replica.put(b"d", Entry(7, Kind.DIRECTORY, 0, 0o755, 0, replica.tick()))
-    made = []
+    made: list[MemoryRoot] = []
 
     async def nothing(_: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -76,6 +81,10 @@ def memory(home: Path) -> Iterator[Subject]:
     def opened() -> MemoryRoot:
         made.append(MemoryRoot(replica, nothing))
         return made[-1]
+
+    def make(name: str) -> None:
+        number = 100 + len(replica.entries)
+        replica.put(name.encode(), Entry(number, Kind.DIRECTORY, 0, 0o755, 0, replica.tick()))
 
     def put(name: str, payload: int) -> None:
         old = replica.entries.pop(name.encode(), None)
@@ -88,6 +97,7 @@ def memory(home: Path) -> Iterator[Subject]:
 
     yield Subject(
         open=opened,
+        make=make,
         put=put,
         files=files,
         trashed=lambda: sorted(data_of(payload) for root in made for payload in root.trashed),
@@ -107,7 +117,13 @@ def volume(home: Path, share_size: int | None = None) -> Iterator[Subject]:
             status = control.status()
         size = share_size or status.block_size
         options = RootOptions(block_size=size, lists=str(home / "lists"), state=MemoryState())
-        yield _on_disk(point, lambda: BlockfsRoot(bytes(point), status.uuid, options))
+        subject = _on_disk(point, lambda: BlockfsRoot(bytes(point), status.uuid, options))
+
+        def collect() -> None:
+            with ControlClient(mount.source) as control:
+                control.gc()
+
+        yield replace(subject, collect=collect)
     finally:
         _command("umount", point)
 
@@ -131,3 +147,4 @@ def _command(*arguments: str | Path) -> None:
 
 
 KINDS: Final = (folder, memory, volume, longer, shorter)
+DISKS: Final = (folder, volume)

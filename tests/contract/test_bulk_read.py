@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
+from syncer.blocks.wanting import fetch_files
 from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, RemoteStat
-from syncer.engine.fetch import fetch_small, serving
+from syncer.engine.fetch import serving
 from syncer.engine.observe import resolve_changed
 from syncer.errors import ConflictOnRemoteError
 from syncer.ports.blocks import VersionRef
@@ -40,7 +41,7 @@ async def read_all(client: CloudClient, stats: Sequence[RemoteStat]) -> dict[byt
     """As a pull does. Each content is another one."""
     found: dict[bytes, bytes] = {}
     names: dict[bytes, bytes] = {}
-    files: list[tuple[VersionRef, BlockList]] = []
+    files: list[tuple[VersionRef | None, BlockList]] = []
     for stat in stats:
         assert stat.content is not None
         blocks = await list_of(client, stat)
@@ -52,7 +53,7 @@ async def read_all(client: CloudClient, stats: Sequence[RemoteStat]) -> dict[byt
 
     board = Blocks([RemoteSource(client)])
     async with serving(board):
-        for error in (await fetch_small(board, files, receive)).values():
+        for error in (await fetch_files(board, files, dict.fromkeys(range(len(files)), (0,)), receive)).values():
             raise error
     return found
 

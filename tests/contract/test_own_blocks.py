@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +23,12 @@ from blockfs.control.client import ControlClient
 from syncer.blocks.board import Blocks
 from syncer.core.model import Content, Meta, RelPath
 from syncer.core.rows import Origin
-from syncer.engine.fetch import fetch_version
 from syncer.local.options import RootOptions
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.blocks import Board, Given
 from syncer.ports.local import LocalRoot
-from syncer.ports.localvalues import Applied, Wanted, content_of
+from syncer.ports.localvalues import Applied, Install, StageOrder, content_of
 from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import NO_BASE, new_place
 
@@ -145,23 +143,25 @@ class Pull:
         self.booked: dict[Content, list[Origin]] = {}
         self.board = Blocks([root.own_blocks(lambda content: self.booked.get(content, [])), self.far])
 
-    def wanted(self, path: str, data: bytes) -> Wanted:
+    def wanted(self, path: str, data: bytes) -> StageOrder:
         ids = b"".join(block_id(data[at : at + self.size]) for at in range(0, len(data), self.size))
         blocks = BlockList(block_size=self.size, size_bytes=len(data), ids=ids)
-        return Wanted(
+        return StageOrder(
             path=RelPath(self.subject.file(path).name.encode()),
             content=content_of(blocks),
             blocks=blocks,
             meta=_META,
-            fetch=partial(fetch_version, self.board, None, blocks),
         )
 
     async def create(self, path: str, data: bytes) -> Applied:
         """A file, not booked."""
         wanted = self.wanted(path, data)
-        staged = await self.root.stage(wanted)
+        (staged,) = await self.root.stage([wanted], self.board)
+        assert not isinstance(staged, Exception), staged
         try:
-            return await self.root.create(wanted.path, staged)
+            (made,) = await self.root.apply([Install(path=wanted.path, staged=staged)])
+            assert not isinstance(made, Exception), made
+            return made
         finally:
             await staged.drop()
 
@@ -244,15 +244,14 @@ def test_small_files_and_large_ones_share_blocks(subject: Subject) -> None:
     small = [own[0], own[1][:100], own[0], b"", bytes(50), own[1]]
 
     async def work(pull: Pull) -> None:
-        async def fetch(positions: Sequence[int], receive: Any) -> dict[int, Exception]:
-            for at in positions:
-                await orders[at].fetch([0], receive)
-            return {}
-
         await pull.create("large", own[0] + own[2])
         orders = [pull.wanted(f"small{number}", data) for number, data in enumerate(small)]
-        outcomes = await pull.root.create_all(orders, fetch)
+        staged = await pull.root.stage(orders, pull.board)
+        changes = [Install(path=each.path, staged=file) for each, file in zip(orders, staged, strict=True)]  # type: ignore[arg-type]
+        outcomes = await pull.root.apply(changes)
         assert all(isinstance(outcome, Applied) for outcome in outcomes), outcomes
+        for change in changes:
+            await change.staged.drop()
         await pull.create("another", own[1][:100])
         await pull.create("more", own[1] + own[0])
         assert len(pull.far.gave) == 4
@@ -266,7 +265,7 @@ def test_what_came_is_readable_for_others_at_once(subject: Subject) -> None:
 
     async def work(pull: Pull) -> None:
         read = pull.root.keep_received()
-        staged = await pull.root.stage(pull.wanted("file", b"".join(own)))
+        (staged,) = await pull.root.stage([pull.wanted("file", b"".join(own))], pull.board)
         assert [read(BlockId(block_id(piece))) for piece in own] == own
         assert read(BlockId(block_id(b"never"))) is None
         await staged.drop()

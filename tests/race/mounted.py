@@ -29,16 +29,15 @@ from blockfs.runtime.linux import syncfs
 from syncer.core.base import BaseIndex
 from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.paths import PRIVATE
-from syncer.errors import LocalChangedError
+from syncer.errors import LocalChangedError, SyncerError
 from syncer.local.options import RootOptions
 from syncer.local.safe_open import parent_directory
 from syncer.local.verbs.trash import ITEM, new_folder
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.local.volume.tree import ROOT_INO, volume_tag
-from syncer.ports.blocks import Receive
-from syncer.ports.local import Staged
-from syncer.ports.localvalues import Wanted, content_of
+from syncer.ports.blocks import Receive, Urgency, Want
+from syncer.ports.localvalues import Install, Staged, StageOrder, content_of
 from tests.kit.state import MemoryState
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, users, version_of
@@ -111,24 +110,23 @@ class _Sync:
         """Put a remote version in the place of what is expected. One that is refused is good for another file."""
         if self._staged is None:
             self._staged = await self._stage(path)
-        await self.root.replace(path, self._staged, expect)
+        (made,) = await self.root.apply([Install(path=path, staged=self._staged, expect=expect)])
+        if isinstance(made, Exception):
+            raise made
         await self._staged.drop()
         self._staged = None
 
     async def _stage(self, path: RelPath) -> Staged:
         blocks = self._blocks
-        wanted = Wanted(
-            path=path,
-            content=content_of(blocks),
-            blocks=blocks,
-            meta=Meta(),
-            fetch=self._fetch,
-        )
-        return await self.root.stage(wanted)
+        order = StageOrder(path=path, content=content_of(blocks), blocks=blocks, meta=Meta())
+        (staged,) = await self.root.stage([order], self)
+        assert not isinstance(staged, Exception), staged
+        return staged
 
-    async def _fetch(self, missing: Sequence[int], receive: Receive) -> None:
-        for index in missing:
-            await receive([(BlockId(self._blocks[index]), self.page)])
+    async def fetch(self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency) -> dict[BlockId, SyncerError]:
+        """See Fetcher."""
+        await receive([(want.id, self.page) for want in wants])
+        return {}
 
     async def close(self) -> None:
         if self._staged is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,23 +15,31 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from syncer.blocks.wanting import fetch_files
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
-from syncer.errors import LocalChangedError
-from syncer.ports.blocks import BlockSource, Board, Receive
-from syncer.ports.local import Reader, Staged
+from syncer.errors import LocalChangedError, SyncerError
+from syncer.ports.blocks import BlockSource, Board, Fetcher
+from syncer.ports.local import Reader
 from syncer.ports.localvalues import (
     OWN,
     Applied,
-    FetchAll,
+    Change,
+    ChangeMeta,
     Holders,
+    Install,
     LocalCounters,
+    MakeDirectory,
+    MakeLink,
     Observation,
     Piece,
+    Remove,
+    Rename,
     Spill,
-    Wanted,
+    Staged,
+    StageOrder,
     content_of,
 )
 from tests.simulation.world import ActionRefusedError, Entry, Replica, written
@@ -225,6 +232,9 @@ class MemoryRoot:
         assert stat.content is not None
         return blocks_of(payload_of(stat.content))
 
+    def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:
+        return None
+
     async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
         return None
 
@@ -260,28 +270,46 @@ class MemoryRoot:
     def own_blocks(self, holders: Holders) -> BlockSource:
         return Nothing()
 
-    async def stage(self, wanted: Wanted) -> Staged:
-        await self.before("stage")
-        if not self._has(wanted):
-            got: dict[BlockId, bytes] = {}
+    async def stage(self, orders: Sequence[StageOrder], blocks: Fetcher) -> list[Staged | Exception]:
+        got: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
 
-            async def receive(blocks: Sequence[tuple[BlockId, bytes]]) -> None:
-                assert all(block_id(data) == block and block not in got for block, data in blocks)
-                got.update(blocks)
+        async def receive(came: Sequence[tuple[BlockId, bytes]]) -> None:
+            assert all(block_id(data) == block and block not in got for block, data in came)
+            got.update(came)
 
-            await wanted.fetch(range(len(wanted.blocks)), receive)
-            size = wanted.blocks.size_bytes
-            pieces = (got[block].ljust(block_length(at, size, BLOCK), b"\0") for at, block in enumerate(wanted.blocks))
-            whole = b"".join(pieces)
-            assert whole == data_of(payload_of(wanted.content)), "what was assembled is not what was wanted"
-        await self.before("staged")
-        return StagedEntry(payload_of(wanted.content), wanted.meta)
+        async def fetch(numbers: Iterable[int]) -> dict[int, SyncerError]:
+            lacking = {at: [i for i, block in enumerate(orders[at].blocks) if block not in got] for at in numbers}
+            lacking = {at: indexes for at, indexes in lacking.items() if indexes}
+            files = [(order.version, order.blocks) for order in orders]
+            return await fetch_files(blocks, files, lacking, receive) if lacking else {}
+
+        async def staged(at: int) -> StagedEntry:
+            order = orders[at]
+            await self.before("stage")
+            if not self._has(order):
+                for error in (await fetch([at])).values():  # it was here when we looked, and is gone meanwhile
+                    raise error
+                size = order.blocks.size_bytes
+                pieces = (got[block].ljust(block_length(i, size, BLOCK), b"\0") for i, block in enumerate(order.blocks))
+                whole = b"".join(pieces)
+                assert whole == data_of(payload_of(order.content)), "what was assembled is not what was wanted"
+            await self.before("staged")
+            return StagedEntry(payload_of(order.content), order.meta)
+
+        failed = await fetch(at for at, order in enumerate(orders) if not self._has(order))
+        done: list[Staged | Exception] = []
+        for at in range(len(orders)):
+            try:
+                done.append(failed[at] if at in failed else await staged(at))
+            except OWN as error:
+                done.append(error)
+        return done
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         return lambda _: None
 
-    def _has(self, wanted: Wanted) -> bool:
-        return any(each.content == wanted.content and self._is_there(each.path, each.tag) for each in wanted.origins)
+    def _has(self, order: StageOrder) -> bool:
+        return any(each.content == order.content and self._is_there(each.path, each.tag) for each in order.origins)
 
     def _is_there(self, path: RelPath, tag: LocalTag) -> bool:
         return path in self.replica.entries and self._tag(path) == tag
@@ -298,41 +326,41 @@ class MemoryRoot:
         marks = written(() if self.marking and kind is not Kind.SYMLINK else None, meta.xattrs)
         return Entry(self.made, kind, payload, mode, meta.mtime_ns or 0, self.replica.tick(), marks)
 
-    async def create(self, path: RelPath, staged: Staged) -> Applied:
-        await self.before("create")
-        assert isinstance(staged, StagedEntry)
-        self._put(path, self._new(Kind.FILE, staged.payload, staged.meta))
-        self.changed(f"create {path!r}")
-        return Applied(tag=self._tag(path))
-
-    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
-        got: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
-
-        async def keep(blocks: Sequence[tuple[BlockId, bytes]]) -> None:
-            got.update(blocks)
-
-        async def give(at: int, indexes: Sequence[int], receive: Receive) -> None:
-            blocks = {wanted[at].blocks[index] for index in indexes}
-            if not blocks <= got.keys():  # it was here when we looked, and what held it is gone meanwhile
-                for error in (await fetch([at], keep)).values():
-                    raise error
-            await receive([(block, got[block]) for block in blocks])
-
-        lacking = [at for at, each in enumerate(wanted) if not self._has(each) and set(each.blocks) - {ZERO_BLOCK}]
-        failed = await fetch(lacking, keep) if lacking else {}
+    async def apply(self, changes: Sequence[Change]) -> list[Applied | Exception]:
         done: list[Applied | Exception] = []
-        for at, each in enumerate(wanted):
+        for change in changes:
             try:
-                if at in failed:
-                    raise failed[at]
-                done.append(await self.create(each.path, await self.stage(replace(each, fetch=partial(give, at)))))
+                done.append(await self._apply(change))
             except OWN as error:
                 done.append(error)
         return done
 
-    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
+    async def _apply(self, change: Change) -> Applied:
+        match change:
+            case Install(expect=None):
+                made = self.create(change.path, change.staged)
+            case Install():
+                made = self.replace(change.path, change.staged, change.expect)
+            case MakeDirectory():
+                made = self.make_directory(change.path, change.meta)
+            case MakeLink():
+                made = self.make_symlink(change.path, change.target, change.expect)
+            case Rename():
+                made = self.move(change.source, change.target, change.expect)
+            case Remove():
+                made = self.trash(change.path, change.kind, change.expect)
+            case ChangeMeta():
+                made = self.set_meta(change.path, change.meta, change.expect)
+        return await made
+
+    async def create(self, path: RelPath, staged: StagedEntry) -> Applied:
+        await self.before("create")
+        self._put(path, self._new(Kind.FILE, staged.payload, staged.meta))
+        self.changed(f"create {path!r}")
+        return Applied(tag=self._tag(path))
+
+    async def replace(self, path: RelPath, staged: StagedEntry, expect: LocalTag) -> Applied:
         await self.before("replace")
-        assert isinstance(staged, StagedEntry)
         old = self._require(path, expect)
         self._trash(old)
         new = self.replica.entries[path] = self._new(Kind.FILE, staged.payload, staged.meta)
@@ -370,7 +398,7 @@ class MemoryRoot:
         same = entry.kind is Kind.DIRECTORY or found == expect
         return Applied(tag=found if same else replace(expect, ctime_ns=0))
 
-    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> Applied:
         await self.before("trash")
         entry = self._require(path, expect)
         try:
@@ -379,12 +407,13 @@ class MemoryRoot:
             raise LocalChangedError(path, "it holds something that is not synced, or that is new") from None
         self._trash(entry)
         self.changed(f"trash {kind.value} {path!r}")
+        return Applied(tag=None)
 
     def _trash(self, entry: Entry) -> None:
         if entry.kind is Kind.FILE:
             self.trashed.add(entry.payload)
 
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
+    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> Applied:
         await self.before("set_meta")
         entry = self._require(path, expect)
         entry.mode = entry.mode if meta.mode is None else meta.mode
@@ -398,7 +427,7 @@ class MemoryRoot:
         await self.before("barrier")
         self.barrier_now()
 
-    async def finish(self) -> list[RelPath]:
+    async def settle(self) -> list[RelPath]:
         await self.before("finish")
         return []
 

@@ -2,7 +2,7 @@
 
 By their places, in this order: what a killed run left of the same temp file; a reflink of the old version; the old
 version and files of equal content, also those that this cycle replaced. Every block is hashed before it counts. The
-rest is for the caller's `fetch`, where this root's own files are asked first (sources.py).
+rest lies on the cycle's board, where this root's own files are asked first (sources.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from syncer.local.folder.sources import Sources
 from syncer.local.folder.xattrs import write as write_xattrs
 from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import clone_file, status
-from syncer.ports.localvalues import Wanted
+from syncer.ports.localvalues import StageOrder
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
 _TEMP: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,19 +35,19 @@ DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
 class Assembly:
     """One temp file on its way. Blocking methods are for worker threads, one at a time, but for `held`."""
 
-    def __init__(self, sources: Sources, tmp: int, name: bytes, wanted: Wanted) -> None:
+    def __init__(self, sources: Sources, tmp: int, name: bytes, order: StageOrder) -> None:
         """Open or make the temp file `name`; what a killed run left in it is used."""
         self._sources = sources
-        self._wanted = wanted
+        self._order = order
         self._tmp = tmp
         self.name = name
         self._positions: dict[BlockId, list[int]] = {}
-        self._left = bytearray(b"\1" * len(wanted.blocks))  # 1: not in the file yet
+        self._left = bytearray(b"\1" * len(order.blocks))  # 1: not in the file yet
         self._file = _open_temp(tmp, name)
         self._preset = os.fstat(self._file).st_size > 0  # the file may hold bytes where it should have NULs
         self._closing = threading.Lock()  # nobody reads meanwhile
         self._readable = _opened_again(tmp, name)
-        sources.begin(wanted.content, wanted.blocks, self)
+        sources.begin(order.content, order.blocks, self)
 
     def close(self) -> None:
         """Write no more. It stays, and can be read. Idempotent."""
@@ -62,7 +62,7 @@ class Assembly:
             installed: Where it is now, if it was installed.
         """
         self.close()
-        self._sources.end(self._wanted.content, self, installed)
+        self._sources.end(self._order.content, self, installed)
         with self._closing:
             if self._readable >= 0:
                 os.close(self._readable)
@@ -74,7 +74,7 @@ class Assembly:
 
     def held(self, index: int) -> bytes | None:
         """See Arriving."""
-        blocks = self._wanted.blocks
+        blocks = self._order.blocks
         with self._closing, contextlib.suppress(OSError):
             if self.has(index):
                 length = block_length(index, blocks.size_bytes, blocks.block_size)
@@ -95,7 +95,7 @@ class Assembly:
         Returns:
             Indexes whose blocks must be fetched, one per distinct id.
         """
-        blocks = self._wanted.blocks
+        blocks = self._order.blocks
         if not self._preset:
             self._preset = self._reflink()
         os.ftruncate(self._file, blocks.size_bytes)
@@ -103,11 +103,11 @@ class Assembly:
             self._compare_preset()
         else:
             self._done_where(lambda wanted: wanted == ZERO_BLOCK)
-        for origin in self._wanted.origins:
+        for origin in self._order.origins:
             if not any(self._left):
                 return []
             self._copy_aligned(origin)
-        for origin in self._sources.displaced(self._wanted.content) if any(self._left) else ():
+        for origin in self._sources.displaced(self._order.content) if any(self._left) else ():
             self._copy_aligned(origin)
         self._positions = {}
         for index, wanted in enumerate(blocks):
@@ -119,7 +119,7 @@ class Assembly:
         """Write what was fetched; from now on other devices may have it from here."""
         self.place(got)
         if self._sources.received is not None and self._readable >= 0:
-            size = self._wanted.blocks.block_size
+            size = self._order.blocks.block_size
             spots = [(wanted, self._positions[wanted][0] * size, len(data)) for wanted, data in got]
             self._sources.received.placed(self._readable, spots)
 
@@ -136,13 +136,13 @@ class Assembly:
             Its evidence; why its attributes could not be set.
         """
         assert not any(self._left)
-        lacking = set_attributes(self._file, self._wanted.path, meta)
+        lacking = set_attributes(self._file, self._order.path, meta)
         # Content, size and times must be on disk before any name says that this is the file.
         os.fsync(self._file)
         return tag_of(status(b"", self._file)), lacking
 
     def _reflink(self) -> bool:
-        for origin in self._wanted.origins[:1]:
+        for origin in self._order.origins[:1]:
             descriptor = self._sources.open(origin)
             if descriptor is not None:
                 try:
@@ -152,7 +152,7 @@ class Assembly:
         return False
 
     def _compare_preset(self) -> None:
-        blocks = self._wanted.blocks
+        blocks = self._order.blocks
         present, read = hash_file(self._file, blocks.size_bytes, blocks.block_size)
         self._sources.counters.bytes_read += read
         for index, (have, want) in enumerate(zip(present, blocks, strict=True)):
@@ -162,7 +162,7 @@ class Assembly:
                 self._write(index, b"")
 
     def _done_where(self, holds: Callable[[BlockId], bool]) -> None:
-        for index, wanted in enumerate(self._wanted.blocks):
+        for index, wanted in enumerate(self._order.blocks):
             if holds(wanted):
                 self._left[index] = 0
 
@@ -171,7 +171,7 @@ class Assembly:
         descriptor = self._sources.open(origin)
         if descriptor is None:
             return
-        blocks = self._wanted.blocks
+        blocks = self._order.blocks
         try:
             theirs = self._sources.lists.load(origin.content)
             if theirs is None:
@@ -184,7 +184,7 @@ class Assembly:
 
     def _equal_runs(self, theirs: BlockList) -> Iterator[tuple[int, int]]:
         """Runs of indexes that are still left and where both lists agree, each at most _RUN_BYTES long."""
-        blocks = self._wanted.blocks
+        blocks = self._order.blocks
         longest = max(1, _RUN_BYTES // blocks.block_size)
         first = count = 0
         for index in range(min(len(blocks), len(theirs))):
@@ -201,17 +201,17 @@ class Assembly:
             yield first, count
 
     def _copy_run(self, descriptor: int, first: int, count: int) -> None:
-        size = self._wanted.blocks.block_size
-        end = min((first + count) * size, self._wanted.blocks.size_bytes)
+        size = self._order.blocks.block_size
+        end = min((first + count) * size, self._order.blocks.size_bytes)
         data = read_exactly(descriptor, first * size, end - first * size)
         self._sources.counters.bytes_read += len(data)
         for index in range(first, first + count):
             piece = data[(index - first) * size : (index - first + 1) * size]
-            if block_id(piece) == self._wanted.blocks[index]:
+            if block_id(piece) == self._order.blocks[index]:
                 self._write(index, piece)
 
     def _write(self, index: int, data: bytes) -> None:
-        blocks = self._wanted.blocks
+        blocks = self._order.blocks
         length = block_length(index, blocks.size_bytes, blocks.block_size)
         # A fresh file has NULs beyond the canonical block already. A block may be longer than its place only by NULs.
         content = data.ljust(length, b"\0")[:length] if self._preset else data[:length]

@@ -258,7 +258,7 @@ class Changes:
                 raise LocalChangedError(source, "another file took its place")
             return Applied(tag=found if same_but_ctime(found, expect) else replace(expect, ctime_ns=0))
 
-    def remove_directory(self, path: RelPath, expect: LocalTag) -> None:
+    def remove_directory(self, path: RelPath, expect: LocalTag) -> Applied:
         """Remove a directory if it is empty."""
         with parent_directory(self._root, path) as (directory, name):
             if not same_inode(look(directory, name, path), expect):
@@ -271,8 +271,9 @@ class Changes:
                 raise
             self.step("directory removed")
             self._remember(directory)
+            return Applied(tag=None)
 
-    def to_trash(self, path: RelPath, expect: LocalTag) -> None:
+    def to_trash(self, path: RelPath, expect: LocalTag) -> Applied:
         """Rename into the trash, then look at it."""
         with parent_directory(self._root, path) as (directory, name):
             self._require_entry(directory, name, path, expect)
@@ -292,6 +293,7 @@ class Changes:
             kept = self._trash.judge(entry)
             if kept is not None:
                 raise LocalChangedError(path, f"it was written to at the last moment; kept as {os.fsdecode(kept)}")
+            return Applied(tag=None)
 
     def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set metadata through a descriptor of the very inode that was expected."""

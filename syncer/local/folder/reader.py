@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 from blockfs.blocks.extents import block_length
@@ -16,7 +17,7 @@ from syncer.local.folder.reading import Reading
 from syncer.local.folder.sources import Sources
 from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
-from syncer.ports.localvalues import OWN, Piece
+from syncer.ports.localvalues import Piece, outcomes
 
 Run = Callable[..., Awaitable[list[bytes | Exception]]]
 """Runs blocking work in a thread."""
@@ -40,14 +41,8 @@ class FolderReader:
         return await self._run(self._read_all, pieces)
 
     def _read_all(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
-        found: list[bytes | Exception] = []
         with Opener(self._root) as opener:
-            for piece in pieces:
-                try:
-                    found.append(self._read(opener, piece))
-                except OWN as error:
-                    found.append(error)
-        return found
+            return outcomes(pieces, partial(self._read, opener))
 
     def _read(self, opener: Opener, piece: Piece) -> bytes:
         blocks, stat = piece.blocks, piece.stat

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -22,15 +22,16 @@ from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.blocks.near import OwnBlocks
+from syncer.blocks.wanting import fetch_files
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.model import Content, FileStat, Kind, LocalTag, RelPath
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.rows import BaseRows, Origin
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.assembly import Assembly, temp_name
-from syncer.local.folder.changes import Changes, no_step, unlink_if_there
+from syncer.local.folder.changes import Changes, NewName, no_step, unlink_if_there
 from syncer.local.folder.filehash import read_exactly
 from syncer.local.folder.identity import Folder, open_folder
 from syncer.local.folder.private import PrivateFolder
@@ -38,7 +39,7 @@ from syncer.local.folder.probe import probe_folding
 from syncer.local.folder.reader import FolderReader
 from syncer.local.folder.reading import Reading
 from syncer.local.folder.scan import scan
-from syncer.local.folder.small_files import Portion, told
+from syncer.local.folder.small_files import SmallFiles
 from syncer.local.folder.sources import Sources
 from syncer.local.options import RootOptions
 from syncer.local.received import Received
@@ -51,20 +52,28 @@ from syncer.local.safe_open import (
 from syncer.local.survey.digests import Digests, FolderPart, Surveyor
 from syncer.local.syscalls import status
 from syncer.local.verbs.trash import Trash
-from syncer.ports.blocks import BlockSource
-from syncer.ports.local import PartLook, Staged
+from syncer.ports.blocks import BlockSource, Fetcher
+from syncer.ports.local import PartLook
 from syncer.ports.localvalues import (
     OWN,
     Applied,
+    Change,
+    ChangeMeta,
     CopyName,
-    FetchAll,
     Hints,
     Holders,
+    Install,
     LocalCounters,
+    MakeDirectory,
+    MakeLink,
     Observation,
     Problem,
+    Remove,
+    Rename,
     Spill,
-    Wanted,
+    Staged,
+    StageOrder,
+    outcomes,
 )
 
 P = ParamSpec("P")
@@ -77,27 +86,46 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class StagedFile:
-    """A finished temp file of an ordinary directory."""
+    """A finished temp file of an ordinary directory.
+
+    Attributes:
+        order: What it is.
+        name: Of the temp file.
+        tag: Its evidence.
+        lacking: Why not all of its attributes could be set.
+    """
 
     def __init__(
-        self, assembly: Assembly, tag: LocalTag, owner: LocalDirectory, wanted: Wanted, lacking: str | None
+        self,
+        owner: LocalDirectory,
+        order: StageOrder,
+        name: bytes,
+        tag: LocalTag,
+        lacking: str | None,
+        end: Callable[[Origin | None], None],
     ) -> None:
-        self.wanted = wanted
-        self.lacking = lacking
-        self.name = assembly.name
+        """Take what it is, and who is told where it is from now on (None: nowhere)."""
+        self.order = order
+        self.name = name
         self.tag = tag
-        self._assembly = assembly
+        self.lacking = lacking
         self._owner = owner
+        self._end = end
+        self._is_installed = False
 
     def installed(self, path: RelPath, applied: Applied) -> Applied:
         """It has a name: its blocks are found there from now on. Returns what it really got."""
-        self._assembly.end(Origin(path=path, tag=applied.tag, content=self.wanted.content))
-        return told(applied, self.wanted, self.lacking)
+        assert applied.tag is not None
+        self._is_installed = True
+        self._end(Origin(path=path, tag=applied.tag, content=self.order.content))
+        if self.lacking is None:
+            return applied
+        return replace(applied, meta=replace(self.order.meta, xattrs=()), lacking=self.lacking)
 
     async def drop(self) -> None:
         """Delete it if it wasn't installed."""
-        self._assembly.end()
-        await self._owner.drop_temp(self.name)
+        self._end(None)
+        await self._owner.forget_temp(self.name, there=not self._is_installed)
 
 
 class LocalDirectory:
@@ -365,21 +393,70 @@ class LocalDirectory:
         self._sources.holders = holders
         return OwnBlocks(self._sources)
 
-    async def stage(self, wanted: Wanted) -> Staged:
-        """Assemble a temp file; what could not be fetched now is there for the next run."""
-        wanted = replace(wanted, meta=self._options.parts.own(wanted.meta))
-        with self._temp(wanted) as name:
-            assembly = await self._run(Assembly, self._sources, self._private.tmp, name, wanted)
+    async def stage(self, orders: Sequence[StageOrder], blocks: Fetcher) -> list[Staged | Exception]:
+        """Small files step by step, each step for all of them; each large one as a temp file that can be resumed."""
+        parts = self._options.parts
+        own = [replace(order, meta=parts.own(order.meta)) for order in orders]
+        found: dict[int, Staged | Exception] = {}
+        small = [at for at, order in enumerate(own) if order.is_small]
+        if small:
+            found.update(zip(small, await self._stage_small([own[at] for at in small], blocks), strict=True))
+        for at, order in enumerate(own):
+            if not order.is_small:
+                try:
+                    found[at] = await self._stage_large(order, blocks)
+                except OWN as error:
+                    found[at] = error
+        return [found[at] for at in range(len(own))]
+
+    async def _stage_small(self, orders: Sequence[StageOrder], blocks: Fetcher) -> list[StagedFile | Exception]:
+        names = [self._reserve(order) for order in orders]
+        small = SmallFiles(self._sources, self._private.tmp, list(zip(orders, names, strict=True)), self._reached)
+        staged: list[StagedFile | Exception] = []
+        try:
+            await self._run(small.gather)
+
+            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+                small.take(got)
+
+            lacking = dict.fromkeys(small.missing(), (0,))
+            if lacking:
+                versions = [(order.version, order.blocks) for order in orders]
+                small.fail(await fetch_files(blocks, versions, lacking, receive))
+            async with self._writers if len(orders) > 1 else nullcontext():
+                await self._run(small.write)
+            for file in small.files:
+                end = partial(self._sources.end, file.order.content, file)
+                if file.tag is None:
+                    assert file.error is not None
+                    staged.append(self._named(file.error))
+                else:
+                    staged.append(StagedFile(self, file.order, file.temp, file.tag, file.lacking, end))
+            return staged
+        finally:
+            for at, (file, name) in enumerate(zip(small.files, names, strict=True)):
+                if at >= len(staged) or isinstance(staged[at], Exception):
+                    self._sources.end(file.order.content, file)
+                    self._temps.discard(name)
+
+    async def _stage_large(self, order: StageOrder, blocks: Fetcher) -> StagedFile:
+        name = self._reserve(order)
+        try:
+            assembly = await self._run(Assembly, self._sources, self._private.tmp, name, order)
             try:
-                tag, lacking = await self._fill(assembly, wanted)
+                tag, lacking = await self._fill(assembly, order, blocks)
                 assembly.close()
-                await self._run(self.lists.save, wanted.content, wanted.blocks)
+                # Lists before names: what is in its place is found by them.
+                await self._run(self.lists.save, order.content, order.blocks)
             except BaseException:
                 assembly.end()
                 raise
-        return StagedFile(assembly, tag, self, wanted, lacking)
+        except BaseException:
+            self._temps.discard(name)
+            raise
+        return StagedFile(self, order, name, tag, lacking, assembly.end)
 
-    async def _fill(self, assembly: Assembly, wanted: Wanted) -> tuple[LocalTag, str | None]:
+    async def _fill(self, assembly: Assembly, order: StageOrder, blocks: Fetcher) -> tuple[LocalTag, str | None]:
         """Complete a temp file. Returns its evidence, and why its attributes could not be set."""
         try:
             missing = await self._run(assembly.gather)
@@ -388,9 +465,11 @@ class LocalDirectory:
                 await self._run(assembly.receive, got)
 
             if missing:
-                await wanted.fetch(missing, receive)
+                version = order.version, order.blocks
+                for error in (await fetch_files(blocks, [version], {0: missing}, receive)).values():
+                    raise error
             self.step("staged")
-            found = await self._run(assembly.complete, wanted.meta)
+            found = await self._run(assembly.complete, order.meta)
             self.step("synced")
         except NoSpaceError:
             await self._run(assembly.discard)  # a full disk is not helped by half a file
@@ -402,95 +481,71 @@ class LocalDirectory:
         self._sources.received = self._sources.received or Received()
         return self._sources.received.read
 
-    def _reserve(self, wanted: Wanted) -> bytes:
+    def _reserve(self, order: StageOrder) -> bytes:
         """A temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
         attempt = 0
-        while (name := temp_name(wanted.path, wanted.content, attempt)) in self._temps:
+        while (name := temp_name(order.path, order.content, attempt)) in self._temps:
             attempt += 1
         self._temps.add(name)
         return name
 
-    @contextmanager
-    def _temp(self, wanted: Wanted) -> Iterator[bytes]:
-        """A temp name that is given up if staging fails."""
-        name = self._reserve(wanted)
-        try:
-            yield name
-        except BaseException:
-            self._temps.discard(name)
-            raise
-
-    async def drop_temp(self, name: bytes) -> None:
-        """Forget a staged file; deletes it if it was not installed."""
-        await self._run(unlink_if_there, name, self._private.tmp)
+    async def forget_temp(self, name: bytes, *, there: bool) -> None:
+        """A staged file was installed, or is given up: then it is deleted."""
+        if there:
+            await self._run(unlink_if_there, name, self._private.tmp)
         self._temps.discard(name)
 
     # --- changing
 
-    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
-        """Gather, fetch, write and name them step by step, each step for all of them."""
-        own = [replace(each, meta=self._options.parts.own(each.meta)) for each in wanted]
-        files = [(each, self._reserve(each)) for each in own]
-        portion = Portion(self._sources, self._changes, self._private.tmp, files)
-        try:
-            await self._run(portion.gather)
+    async def apply(self, changes: Sequence[Change]) -> list[Applied | Exception]:
+        """All in one thread; the directory of new files is opened once for all of them."""
+        return await self._run(self._apply_all, changes)
 
-            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
-                portion.take(got)
+    def _apply_all(self, changes: Sequence[Change]) -> list[Applied | Exception]:
+        new = [at for at, change in enumerate(changes) if isinstance(change, Install) and change.expect is None]
+        found = dict(zip(new, self._create_all([changes[at] for at in new]), strict=True))
+        rest = [at for at in range(len(changes)) if at not in found]
+        found.update(zip(rest, outcomes([changes[at] for at in rest], self._apply), strict=True))
+        return [self._named(found[at]) for at in range(len(changes))]
 
-            missing = portion.missing()
-            if missing:
-                portion.fail(await fetch(missing, receive))
-            async with self._writers:
-                await self._run(portion.write)
-            await self._run(portion.install)
-            return [self._named(outcome) for outcome in portion.outcomes()]
-        finally:
-            portion.end()
-            self._temps.difference_update(name for _, name in files)
+    def _create_all(self, changes: Sequence[Change]) -> list[Applied | Exception]:
+        staged = [(change.path, _file(change)) for change in changes if isinstance(change, Install)]
+        names = [NewName(path=path, temp=file.name, tag=file.tag) for path, file in staged]
+        return [
+            each if isinstance(each, Exception) else file.installed(path, each)
+            for (path, file), each in zip(staged, self._changes.create_all(names), strict=True)
+        ]
 
-    async def create(self, path: RelPath, staged: Staged) -> Applied:
-        """Rename without replacing."""
-        assert isinstance(staged, StagedFile)
-        return staged.installed(path, await self._run(self._changes.create, path, staged.name, staged.tag))
+    def _apply(self, change: Change) -> Applied:
+        own, changes = self._options.parts.own, self._changes
+        match change:
+            case Install():
+                return self._replace(change, _file(change))
+            case MakeDirectory():
+                return changes.make_directory(change.path, own(change.meta))
+            case MakeLink():
+                return changes.make_symlink(change.path, change.target, change.expect)
+            case Rename():
+                return changes.move(change.source, change.target, change.expect)
+            case Remove():
+                remove = changes.remove_directory if change.kind is Kind.DIRECTORY else changes.to_trash
+                return remove(change.path, change.expect)
+            case ChangeMeta():
+                return changes.set_meta(change.path, own(change.meta), change.expect, change.seen)
 
-    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
-        """Exchange, then look at what was displaced."""
-        assert isinstance(staged, StagedFile)
-        complete = staged.wanted.meta.xattrs is not None and staged.lacking is None
-        old = [origin.content for origin in staged.wanted.origins if (origin.path, origin.tag) == (path, expect)]
+    def _replace(self, change: Install, staged: StagedFile) -> Applied:
+        path, expect, order = change.path, change.expect, staged.order
+        assert expect is not None
+        complete = order.meta.xattrs is not None and staged.lacking is None
+        old = [origin.content for origin in order.origins if (origin.path, origin.tag) == (path, expect)]
 
         def displacing(place: RelPath) -> None:
             for content in old:
                 self._sources.displacing(Origin(path=place, tag=expect, content=content))
 
-        def work() -> Applied:
-            name, tag = staged.name, staged.tag
-            return self._changes.replace(path, name, tag, expect, xattrs_set=complete, displacing=displacing)
-
-        return staged.installed(path, await self._run(work))
-
-    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
-        """Make it with its mode."""
-        return await self._run(self._changes.make_directory, path, self._options.parts.own(meta))
-
-    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
-        """Make it under a temp name, then treat it like a staged file."""
-        return await self._run(self._changes.make_symlink, path, target, expect)
-
-    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
-        """Rename without replacing; if it was another inode after all, rename back."""
-        return await self._run(self._changes.move, source, target, expect)
-
-    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
-        """Rename into the trash, then look at it; a directory is removed if it is empty."""
-        await self._run(
-            self._changes.remove_directory if kind is Kind.DIRECTORY else self._changes.to_trash, path, expect
-        )
-
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
-        """Set them through a descriptor of the very inode that was expected."""
-        return await self._run(self._changes.set_meta, path, self._options.parts.own(meta), expect, seen)
+        name, tag = staged.name, staged.tag
+        made = self._changes.replace(path, name, tag, expect, xattrs_set=complete, displacing=displacing)
+        return staged.installed(path, made)
 
     # --- durability
 
@@ -499,7 +554,7 @@ class LocalDirectory:
         await self._run(self._changes.sync)
         self.step("barrier")
 
-    async def finish(self) -> list[RelPath]:
+    async def settle(self) -> list[RelPath]:
         """Displaced files once more, forgotten temp files."""
         returned = await self._run(self._trash.review)
         if self._sources.received is not None:
@@ -549,3 +604,8 @@ class LocalDirectory:
         if isinstance(outcome, OSError) and outcome.errno in _FULL:
             return NoSpaceError(f"{os.fsdecode(self._path)}: no space left: {outcome.strerror}")
         return NoSpaceError(str(outcome)) if isinstance(outcome, BlocksFullError) else outcome
+
+
+def _file(change: Install) -> StagedFile:
+    assert isinstance(change.staged, StagedFile)
+    return change.staged

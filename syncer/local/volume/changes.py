@@ -96,12 +96,12 @@ class VolumeChanges:
                 uid=os.geteuid(),
                 gid=os.getegid(),
             )
-            made = Applied(tag=_own_tag(self._apply(change, path), 0, 0))
+            tag = _own_tag(self._apply(change, path), 0, 0)
             # Without an opinion it has the special bits that it is made with: setgid is its directory's.
             late = Meta(mode=full.mode if full.special is not None else None, special=full.special, xattrs=full.xattrs)
             if late != NO_META:
-                self.set_meta(path, late, made.tag)
-            return Applied(tag=made.tag, meta=full)
+                self.set_meta(path, late, tag)
+            return Applied(tag=tag, meta=full)
 
     def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
         """Make it; an old one goes to the trash first."""
@@ -135,7 +135,7 @@ class VolumeChanges:
             self._apply(change, source)
         return Applied(tag=expect)
 
-    def remove(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
+    def remove(self, path: RelPath, kind: Kind, expect: LocalTag) -> Applied:
         """Move into the trash; a directory is removed if it is empty."""
         with (
             parent_directory(self._root, path) as (directory, name),
@@ -146,6 +146,7 @@ class VolumeChanges:
                 commit=False, parent=os.fstat(directory).st_ino, name=name, expect=condition, **trash
             )
             self._apply(change, path)
+            return Applied(tag=None)
 
     def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set metadata of that inode."""
@@ -165,7 +166,10 @@ class VolumeChanges:
 
     def add_xattrs(self, path: RelPath, made: Applied, xattrs: Carried | None) -> Applied:
         """Give something that was just put in place its attributes. Cut short, the next cycle does it."""
-        return made if xattrs is None else self.set_meta(path, Meta(xattrs=xattrs), made.tag)
+        if xattrs is None:
+            return made
+        assert made.tag is not None
+        return self.set_meta(path, Meta(xattrs=xattrs), made.tag)
 
     @contextmanager
     def _trash_place(self, path: RelPath) -> Iterator[_TrashPlace]:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import LocalChangedError
-from syncer.ports.localvalues import OWN, Piece
+from syncer.ports.localvalues import Piece, outcomes
 
 
 class VolumeReader:
@@ -20,13 +20,10 @@ class VolumeReader:
 
     async def read(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
         """See Reader."""
-        return await self._run(lambda: [self._read(piece) for piece in pieces])
+        return await self._run(outcomes, pieces, self._read)
 
-    def _read(self, piece: Piece) -> bytes | Exception:
-        try:
-            data = b"" if piece.id == ZERO_BLOCK else self._read_one(piece)
-        except OWN as error:
-            return error
+    def _read(self, piece: Piece) -> bytes:
+        data = b"" if piece.id == ZERO_BLOCK else self._read_one(piece)
         if block_id(data) != piece.id:
-            return LocalChangedError(piece.stat.path, "its block is damaged, or not what it was when it was hashed")
+            raise LocalChangedError(piece.stat.path, "its block is damaged, or not what it was when it was hashed")
         return data

@@ -21,11 +21,13 @@ from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.errors import BlockfsError
+from syncer.blocks.wanting import fetch_files
 from syncer.core.model import Content
 from syncer.core.reblock import joined, over, pieces, stale
 from syncer.local.blocklists import BlockIndex, BlockLists
 from syncer.local.coming import Coming
-from syncer.ports.localvalues import LocalCounters, Wanted, content_of
+from syncer.ports.blocks import Fetcher
+from syncer.ports.localvalues import LocalCounters, StageOrder, content_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -217,72 +219,80 @@ class Regrid:
                     self._index.add(content, blocks)
             return self._index
 
-    def _begin(self, wanted: Wanted, joining: _Joining) -> None:
+    def _begin(self, order: StageOrder, joining: _Joining) -> None:
         with self._indexing:
-            self._coming.begin(wanted.content, wanted.blocks, joining)
+            self._coming.begin(order.content, order.blocks, joining)
             if self._index is not None:
-                self._index.add(wanted.content, wanted.blocks)
+                self._index.add(order.content, order.blocks)
 
     # --- putting together, for a pull
 
-    def known(self, wanted: Wanted, hold: EpochHold) -> BlockList | None:
+    def known(self, order: StageOrder, hold: EpochHold) -> BlockList | None:
         """The volume's block list of a file, if all its blocks are there; they are claimed. None: it is assembled."""
-        if all(name == ZERO_BLOCK for name in wanted.blocks):
-            return _holes(wanted.blocks.size_bytes, self._near_size)
-        pair = self.pair(wanted.content)
+        if all(name == ZERO_BLOCK for name in order.blocks):
+            return _holes(order.blocks.size_bytes, self._near_size)
+        pair = self.pair(order.content)
         return None if pair is None or self._blocks.missing(pair.near, hold) else pair.near
 
-    def cut(self, wanted: Wanted, data: bytes, hold: EpochHold) -> BlockList:
+    def cut(self, order: StageOrder, data: bytes, hold: EpochHold) -> BlockList:
         """Store a file of one of the server's blocks. Returns its block list as the volume cuts it; not synced."""
-        size_bytes = wanted.blocks.size_bytes
+        size_bytes = order.blocks.size_bytes
         count = block_count(size_bytes, self._near_size)
         parts = (pieces(at, self._near_size, self._far_size, size_bytes) for at in range(count))
         ids = self._blocks.put_all([joined(part, {0: data}, self._far_size) for part in parts], hold)
         near = BlockList(block_size=self._near_size, size_bytes=size_bytes, ids=b"".join(ids))
-        self.keep(wanted.content, Pair(near=near, far=wanted.blocks))
+        self.keep(order.content, Pair(near=near, far=order.blocks))
         with self._indexing:
             if self._index is not None:
-                self._index.add(wanted.content, wanted.blocks)
+                self._index.add(order.content, order.blocks)
         return near
 
-    async def assemble(self, wanted: Wanted, hold: EpochHold, run: Run) -> BlockList:
+    async def assemble(self, order: StageOrder, blocks: Fetcher, hold: EpochHold, run: Run) -> BlockList:
         """Get everything that a file needs into the block directory, durably.
 
         Args:
-            wanted: The file, as the server cuts it.
+            order: The file, as the server cuts it.
+            blocks: The cycle's.
             hold: Keeps collectors away until the file refers to its blocks.
             run: For blocking work.
 
         Returns:
             Its block list as the volume cuts it.
         """
-        old = await run(self._old_version, wanted)
+        old = await run(self._old_version, order)
         if old is None:
-            near, again = _holes(wanted.blocks.size_bytes, self._near_size), _not_holes(wanted.blocks, self._near_size)
+            near, again = _holes(order.blocks.size_bytes, self._near_size), _not_holes(order.blocks, self._near_size)
         else:
-            near = old.near.splice(wanted.blocks.size_bytes, {})
-            again = stale(wanted.blocks, old.far, old.near)
+            near = old.near.splice(order.blocks.size_bytes, {})
+            again = stale(order.blocks, old.far, old.near)
         # What stays as it was is claimed, so that no collection takes it before the new file refers to it.
         absent = set(await run(self._blocks.missing, near, hold))
         if absent:
             again = sorted({*again, *(index for index, each in enumerate(near) if each in absent)})
-        joining = _Joining(self, wanted.blocks, near)
-        await run(self._begin, wanted, joining)
+        joining = _Joining(self, order.blocks, near)
+        await run(self._begin, order, joining)
         came = False
         try:
             for batch in self._batches(again):
-                await self._fill(wanted, old, batch, joining, hold, run)
-            await run(self.keep, wanted.content, Pair(near=joining.near, far=wanted.blocks))
+                await self._fill(order, blocks, old, batch, joining, hold, run)
+            await run(self.keep, order.content, Pair(near=joining.near, far=order.blocks))
             came = True
         finally:
-            self._coming.end(wanted.content, joining, came=came)
+            self._coming.end(order.content, joining, came=came)
         return joining.near
 
     async def _fill(
-        self, wanted: Wanted, old: Pair | None, batch: Sequence[int], joining: _Joining, hold: EpochHold, run: Run
+        self,
+        order: StageOrder,
+        blocks: Fetcher,
+        old: Pair | None,
+        batch: Sequence[int],
+        joining: _Joining,
+        hold: EpochHold,
+        run: Run,
     ) -> None:
         """Make some near blocks."""
-        far, size_bytes = wanted.blocks, wanted.blocks.size_bytes
+        far, size_bytes = order.blocks, order.blocks.size_bytes
         needed = over(batch, self._near_size, self._far_size, size_bytes)
         found = await run(self._unchanged, far, old, needed)
         missing = {far[index]: index for index in reversed(needed) if far[index] not in found}
@@ -292,7 +302,9 @@ class Regrid:
             found.update(got)
 
         if missing:
-            await wanted.fetch(sorted(missing.values()), receive)
+            lacking = {0: sorted(missing.values())}
+            for error in (await fetch_files(blocks, [(order.version, far)], lacking, receive)).values():
+                raise error
 
         def store() -> dict[int, BlockId]:
             by_index = {index: found[far[index]] for index in needed}
@@ -318,8 +330,8 @@ class Regrid:
                     found[name] = data
         return found
 
-    def _old_version(self, wanted: Wanted) -> Pair | None:
-        for origin in wanted.origins:
+    def _old_version(self, order: StageOrder) -> Pair | None:
+        for origin in order.origins:
             found = self.pair(origin.content)
             if found is not None:
                 return found

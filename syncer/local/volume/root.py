@@ -24,7 +24,7 @@ from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.blocks.near import OwnBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
-from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
+from syncer.core.model import Content, FileStat, LocalTag, RelPath
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
@@ -40,20 +40,27 @@ from syncer.local.volume.reader import VolumeReader
 from syncer.local.volume.reblock import Pair, Regrid
 from syncer.local.volume.staging import PreparedFile, Stored, VolumeStaging
 from syncer.local.volume.tree import volume_tag
-from syncer.ports.blocks import BlockSource
-from syncer.ports.local import PartLook, Staged
+from syncer.ports.blocks import BlockSource, Fetcher
+from syncer.ports.local import PartLook
 from syncer.ports.localvalues import (
-    OWN,
     Applied,
-    FetchAll,
+    Change,
+    ChangeMeta,
     Hints,
     Holders,
+    Install,
     LocalCounters,
+    MakeDirectory,
+    MakeLink,
     Observation,
     Piece,
+    Remove,
+    Rename,
     Spill,
-    Wanted,
+    Staged,
+    StageOrder,
     content_of,
+    outcomes,
 )
 
 P = ParamSpec("P")
@@ -311,17 +318,7 @@ class BlockfsRoot:
 
     async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
         """From the mount, at the observed content versions."""
-
-        def work() -> list[BlockList | Exception]:
-            found: list[BlockList | Exception] = []
-            for stat in stats:
-                try:
-                    found.append(self._list_in_share(stat))
-                except OWN as error:
-                    found.append(error)
-            return found
-
-        return await self._run(work)
+        return await self._run(outcomes, stats, self._list_in_share)
 
     def _list_in_share(self, stat: FileStat) -> BlockList:
         return self._pair(stat).far if self._regrid is not None else self._block_list(stat.path, stat.tag)
@@ -332,9 +329,22 @@ class BlockfsRoot:
         """From the block directory, put together if the server's blocks are others."""
         return OwnBlocks(self._own)
 
-    async def stage(self, wanted: Wanted) -> Staged:
-        """Put what the volume lacks into its block directory, then describe the file to the mount."""
-        return await self._staging.stage(wanted)
+    async def stage(self, orders: Sequence[StageOrder], blocks: Fetcher) -> list[Staged | Exception]:
+        """Put what the volume lacks into its block directory, then describe the files to the mount."""
+        found = await self._staging.stage(orders, blocks)
+        long = [
+            order
+            for order, each in zip(orders, found, strict=True)
+            if isinstance(each, PreparedFile) and not order.is_small
+        ]
+        if long:
+            await self._run(self._keep_lists, long)
+        return [*found]
+
+    def _keep_lists(self, orders: Sequence[StageOrder]) -> None:
+        for order in orders:
+            with suppress(OSError):  # a cache
+                self.lists.save(order.content, order.blocks)
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         """Reads from the block directory."""
@@ -350,42 +360,28 @@ class BlockfsRoot:
 
     # --- changing
 
-    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
-        """Store all that the volume lacks with one sync, then prepare and install each file."""
-        return await self._staging.create_all(wanted, fetch)
+    async def apply(self, changes: Sequence[Change]) -> list[Applied | Exception]:
+        """All in one thread, a request each; the next commit is for all of them."""
+        return await self._run(outcomes, changes, self._apply)
 
-    async def create(self, path: RelPath, staged: Staged) -> Applied:
-        """Install under a free name."""
-        assert isinstance(staged, PreparedFile)
-        return await self._run(self._staging.install, path, staged, None)
-
-    async def replace(self, path: RelPath, staged: Staged, expect: LocalTag) -> Applied:
-        """Exchange; the displaced file goes to the trash."""
-        assert isinstance(staged, PreparedFile)
-        return await self._run(self._staging.install, path, staged, expect)
-
-    async def make_directory(self, path: RelPath, meta: Meta) -> Applied:
-        """Make it under a free name."""
-        return await self._run(self._changes.make_directory, path, self._options.parts.own(meta))
-
-    async def make_symlink(self, path: RelPath, target: bytes, expect: LocalTag | None) -> Applied:
-        """Make it; an old one goes to the trash first.
-
-        A crash in between looks like a deletion, which loses against the other side's change: the link is made again.
-        """
-        return await self._run(self._changes.make_symlink, path, target, expect)
-
-    async def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
-        """Rename to a free name if it still is that inode."""
-        return await self._run(self._changes.move, source, target, expect)
-
-    async def trash(self, path: RelPath, kind: Kind, expect: LocalTag) -> None:
-        """Move into the trash; a directory is removed if it is empty."""
-        await self._run(self._changes.remove, path, kind, expect)
-
-    async def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
-        """Set mode and mtime of that inode."""
-        return await self._run(self._changes.set_meta, path, self._options.parts.own(meta), expect, seen)
+    def _apply(self, change: Change) -> Applied:
+        own, changes = self._options.parts.own, self._changes
+        match change:
+            case Install():
+                assert isinstance(change.staged, PreparedFile)
+                return self._staging.install(change.path, change.staged, change.expect)
+            case MakeDirectory():
+                return changes.make_directory(change.path, own(change.meta))
+            case MakeLink():
+                # Of an old one: a crash in between looks like a deletion, which loses against the other side's
+                # change, so that the link is made again.
+                return changes.make_symlink(change.path, change.target, change.expect)
+            case Rename():
+                return changes.move(change.source, change.target, change.expect)
+            case Remove():
+                return changes.remove(change.path, change.kind, change.expect)
+            case ChangeMeta():
+                return changes.set_meta(change.path, own(change.meta), change.expect, change.seen)
 
     # --- durability
 
@@ -393,7 +389,7 @@ class BlockfsRoot:
         """One commit for all changes since the last one: a commit of its own would cost each small file a sync."""
         await self._run(self._changes.commit)
 
-    async def finish(self) -> list[RelPath]:
+    async def settle(self) -> list[RelPath]:
         """Empty the trash of what is past its retention; no displaced file has a writer, so none is looked at again."""
         await self._run(self._empty_trash)
         return []

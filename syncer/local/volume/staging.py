@@ -22,6 +22,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from blockfs.xattrs import Carried
+from syncer.blocks.wanting import fetch_files
 from syncer.core.model import LocalTag, RelPath
 from syncer.core.parts import Parts
 from syncer.errors import LocalChangedError, NoSpaceError
@@ -29,7 +30,8 @@ from syncer.local.safe_open import parent_directory
 from syncer.local.volume.changes import REASONS, VolumeChanges, changed_runs
 from syncer.local.volume.observer import Connection
 from syncer.local.volume.reblock import Regrid, Run
-from syncer.ports.localvalues import OWN, Applied, FetchAll, LocalCounters, Wanted
+from syncer.ports.blocks import Fetcher
+from syncer.ports.localvalues import OWN, Applied, LocalCounters, StageOrder, outcomes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,24 +47,43 @@ class _Start(msgspec.Struct, frozen=True, kw_only=True):
     blocks: BlockList
 
 
+class _Hold:
+    """Keeps the collector off until the last of some files is installed or given up."""
+
+    def __init__(self, hold: EpochHold) -> None:
+        self._hold = hold
+        self._files = 0
+
+    def take(self) -> None:
+        """For one more file."""
+        self._files += 1
+
+    def release(self) -> None:
+        """For one file."""
+        self._files -= 1
+        if not self._files:
+            self._hold.release()
+
+
 class PreparedFile:
     """A nameless file on the mount: `Staged` of a blockfs root."""
 
-    def __init__(
-        self, handle: int, tag: LocalTag, hold: EpochHold, owner: VolumeStaging, xattrs: Carried | None
-    ) -> None:
+    def __init__(self, handle: int, tag: LocalTag, hold: _Hold, owner: VolumeStaging, xattrs: Carried | None) -> None:
         self.xattrs = xattrs
         self.handle = handle
         self.tag = tag
         self.installed = False
-        self._hold = hold
+        self._hold: _Hold | None = hold
         self._owner = owner
+        hold.take()
 
     async def drop(self) -> None:
         """Abandon it if it wasn't installed; let the collector go on."""
-        if not self.installed:
-            await self._owner.abandon(self.handle)
-        self._hold.release()
+        if self._hold is not None:
+            if not self.installed:
+                await self._owner.abandon(self.handle)
+            self._hold.release()
+            self._hold = None
 
 
 class Stored:
@@ -123,50 +144,94 @@ class VolumeStaging:
         self._nothing = _Start(version=None, blocks=BlockList(block_size=blocks.block_size, size_bytes=0, ids=b""))
         self._unsynced_bytes = 0
 
-    # --- one file
-
-    async def stage(self, wanted: Wanted) -> PreparedFile:
-        """Put what the volume lacks into its block directory, then describe the file to the mount."""
-        hold = await self._run(self._blocks.hold)
+    async def stage(self, orders: Sequence[StageOrder], blocks: Fetcher) -> list[PreparedFile | Exception]:
+        """Put what the volume lacks into its block directory, with one sync; then describe the files to the mount."""
+        held = await self._run(self._blocks.hold)
+        prepared: list[PreparedFile | Exception] = []
         try:
-            start = await self._run(self._start_for, wanted)
-            if self._regrid is not None:
-                near = await self._regrid.assemble(wanted, hold, self._run)
-                return await self._run(self._prepare, wanted, near, start, hold)
-            await self._fetch_missing(wanted, start, hold)
-            return await self._run(self._sync_and_prepare, wanted, start, hold)
-        except BaseException:
-            hold.release()
-            raise
+            starts = await self._run(lambda: [self._start_for(order) for order in orders])
+            near: dict[int, BlockList] = {}  # as the volume cuts them, of files whose blocks are there
+            if self._regrid is None:
+                failed: Mapping[int, Exception] = await self._complete(orders, starts, blocks, held)
+                near = {at: order.blocks for at, order in enumerate(orders)}
+            else:
+                failed = await self._join(self._regrid, orders, blocks, held, near)
+            hold = _Hold(held)
 
-    async def _fetch_missing(self, wanted: Wanted, start: _Start, hold: EpochHold) -> None:
-        missing = await self._run(self._missing, wanted.blocks, start, hold)
-        received = False
+            def prepare(at: int) -> PreparedFile:
+                if at in failed:
+                    raise failed[at]
+                return self._prepare(orders[at], near[at], starts[at], hold)
+
+            prepared = await self._run(outcomes, range(len(orders)), prepare)
+            return [NoSpaceError(str(each)) if isinstance(each, BlocksFullError) else each for each in prepared]
+        finally:
+            if not any(isinstance(each, PreparedFile) for each in prepared):
+                held.release()
+
+    async def _complete(
+        self, orders: Sequence[StageOrder], starts: Sequence[_Start], blocks: Fetcher, hold: EpochHold
+    ) -> Mapping[int, Exception]:
+        """Store what the volume lacks of some files. What came is durable also if a fetch fails: it comes no more."""
+        lacking = await self._run(self._lacking, orders, starts, hold)
 
         async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
-            nonlocal received
-            received = True
             await self._run(self._store, dict(got), hold)
 
         try:
-            if missing:
-                await wanted.fetch(missing, receive)
-        except BaseException:
-            if received:  # what was received must not be fetched again
-                await self._run(self._blocks.sync)
-            raise
+            files = [(order.version, order.blocks) for order in orders]
+            return await fetch_files(blocks, files, lacking, receive) if lacking else {}
+        finally:
+            await self._run(self._blocks.sync)  # durable before a tree refers to it
 
-    def _sync_and_prepare(self, wanted: Wanted, start: _Start, hold: EpochHold) -> PreparedFile:
-        self._blocks.sync()  # durable before a tree refers to it
-        return self._prepare(wanted, wanted.blocks, start, hold)
+    def _lacking(self, orders: Sequence[StageOrder], starts: Sequence[_Start], hold: EpochHold) -> dict[int, list[int]]:
+        """Where the blocks first stand in each file that the volume lacks. What a file starts with needs no claim."""
+        first: list[dict[BlockId, int]] = []
+        for order, start in zip(orders, starts, strict=True):
+            places: dict[BlockId, int] = {}
+            for index, block in order.blocks.changed_from(start.blocks).items():
+                places.setdefault(block, index)
+            first.append(places)
+        absent = set(self._blocks.missing([block for places in first for block in places], hold))
+        found = {at: [index for block, index in places.items() if block in absent] for at, places in enumerate(first)}
+        return {at: indexes for at, indexes in found.items() if indexes}
 
-    def _missing(self, blocks: BlockList, start: _Start, hold: EpochHold) -> list[int]:
-        """Where the blocks first stand that the volume lacks. Those of the file that we start from are there."""
-        first: dict[BlockId, int] = {}
-        for index, block in blocks.changed_from(start.blocks).items():
-            first.setdefault(block, index)
-        lacking = set(self._blocks.missing(first, hold))
-        return [index for block, index in first.items() if block in lacking]
+    async def _join(
+        self,
+        regrid: Regrid,
+        orders: Sequence[StageOrder],
+        blocks: Fetcher,
+        hold: EpochHold,
+        near: dict[int, BlockList],
+    ) -> Mapping[int, Exception]:
+        """Get the volume's blocks of some files, into `near`; returns why that can't be done for the others."""
+        single = [at for at, order in enumerate(orders) if len(order.blocks) <= 1]
+        near.update(await self._run(lambda: _known(regrid, {at: orders[at] for at in single}, hold)))
+        lacking = {at: (0,) for at in single if at not in near}
+        failed: dict[int, Exception] = {}
+
+        async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
+            came = dict(got)
+
+            def cut() -> None:
+                for at in lacking:
+                    data = came.get(orders[at].blocks[0])
+                    if data is not None:
+                        near[at] = regrid.cut(orders[at], data, hold)
+
+            await self._run(cut)
+
+        if lacking:
+            files = [(order.version, order.blocks) for order in orders]
+            failed.update(await fetch_files(blocks, files, lacking, receive))
+        await self._run(self._blocks.sync)  # durable before a tree refers to it
+        for at, order in enumerate(orders):
+            if len(order.blocks) > 1:
+                try:
+                    near[at] = await regrid.assemble(order, blocks, hold, self._run)
+                except OWN as error:
+                    failed[at] = error
+        return failed
 
     def _store(self, got: Mapping[BlockId, bytes], hold: EpochHold) -> None:
         """Put what nobody else has put since it was looked for; a block that several files want comes to each."""
@@ -178,9 +243,9 @@ class VolumeStaging:
                 self._unsynced_bytes = 0
                 self._blocks.sync()
 
-    def _start_for(self, wanted: Wanted) -> _Start:
+    def _start_for(self, order: StageOrder) -> _Start:
         """A file whose block list the new one starts with, so that a small change costs a small message."""
-        for origin in wanted.origins:
+        for origin in order.origins if len(order.blocks) > 1 else ():
             if origin.tag.version is None:
                 continue
             size = self._blocks.block_size
@@ -189,12 +254,10 @@ class VolumeStaging:
                 return _Start(version=(origin.tag.ino, origin.tag.version), blocks=blocks)
         return self._nothing
 
-    def _prepare(
-        self, wanted: Wanted, blocks: BlockList, start: _Start, hold: EpochHold, owner: tuple[int, int] | None = None
-    ) -> PreparedFile:
-        meta = self._parts.own(wanted.meta)
+    def _prepare(self, order: StageOrder, blocks: BlockList, start: _Start, hold: _Hold) -> PreparedFile:
+        meta = self._parts.own(order.meta)
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
-        owner, mode = owner or self._owner_of(wanted.path), meta.full_mode
+        owner, mode = (os.geteuid(), os.getegid()) if order.new else self._owner_of(order.path), meta.full_mode
         handle = self._ask(
             self._control.prepare_file,
             size_bytes=blocks.size_bytes,
@@ -205,10 +268,10 @@ class VolumeStaging:
             base=start.version,
         )
         if handle is None:
-            raise LocalChangedError(wanted.path, REASONS["changed"])
+            raise LocalChangedError(order.path, REASONS["changed"])
         for first, ids in changed_runs(blocks, start.blocks):
             if self._ask(self._control.set_blocks, handle, first, ids):
-                raise LocalChangedError(wanted.path, "blocks vanished from the volume while the file was assembled")
+                raise LocalChangedError(order.path, "blocks vanished from the volume while the file was assembled")
         tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
         return PreparedFile(handle, tag, hold, self, meta.xattrs)
 
@@ -231,63 +294,11 @@ class VolumeStaging:
         """Drop a prepared file."""
         await self._run(self._ask, self._control.abandon_file, handle)
 
-    # --- many files of one block each
-
-    async def create_all(self, wanted: Sequence[Wanted], fetch: FetchAll) -> list[Applied | Exception]:
-        """Store all that the volume lacks with one sync, then prepare and install each file."""
-        hold = await self._run(self._blocks.hold)
-        try:
-            near = await self._run(self._there, wanted, hold)
-            lacking = [at for at in range(len(wanted)) if at not in near]
-
-            async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
-                came = dict(got)
-                files = [at for at in lacking if wanted[at].blocks[0] in came]
-                near.update(await self._run(self._store_for, wanted, files, came, hold))
-
-            failed = await fetch(lacking, receive) if lacking else {}
-            return await self._run(self._create_stored, wanted, near, failed, hold)
-        finally:
-            hold.release()
-
-    def _there(self, wanted: Sequence[Wanted], hold: EpochHold) -> dict[int, BlockList]:
-        """The volume's block lists of those files that need nothing; their blocks are claimed."""
-        if self._regrid is not None:
-            found = ((at, self._regrid.known(each, hold)) for at, each in enumerate(wanted))
-            return {at: near for at, near in found if near is not None}
-        lacking = set(self._blocks.missing([block for each in wanted for block in each.blocks], hold))
-        return {at: each.blocks for at, each in enumerate(wanted) if lacking.isdisjoint(each.blocks)}
-
-    def _store_for(
-        self, wanted: Sequence[Wanted], files: Sequence[int], came: Mapping[BlockId, bytes], hold: EpochHold
-    ) -> dict[int, BlockList]:
-        """Store what came for some of the files; returns their block lists as the volume cuts them."""
-        if self._regrid is None:
-            self._store(came, hold)
-            return {at: wanted[at].blocks for at in files}
-        return {at: self._regrid.cut(wanted[at], came[wanted[at].blocks[0]], hold) for at in files}
-
-    def _create_stored(
-        self, wanted: Sequence[Wanted], near: Mapping[int, BlockList], failed: Mapping[int, Exception], hold: EpochHold
-    ) -> list[Applied | Exception]:
-        self._blocks.sync()  # durable before a tree refers to it
-        return [
-            self._create_alone(each, near[at], hold) if at in near else failed[at] for at, each in enumerate(wanted)
-        ]
-
-    def _create_alone(self, wanted: Wanted, near: BlockList, hold: EpochHold) -> Applied | Exception:
-        """A new file whose blocks are in the block directory."""
-        try:
-            staged = self._prepare(wanted, near, self._nothing, hold, (os.geteuid(), os.getegid()))
-            try:
-                return self.install(wanted.path, staged, None)
-            finally:
-                if not staged.installed:
-                    self._ask(self._control.abandon_file, staged.handle)
-        except BlocksFullError as error:
-            return NoSpaceError(str(error))
-        except OWN as error:
-            return error
-
     def _ask(self, method: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._connection.ask(method, *args, **kwargs)
+
+
+def _known(regrid: Regrid, orders: Mapping[int, StageOrder], hold: EpochHold) -> dict[int, BlockList]:
+    """Those that need nothing; their blocks are claimed."""
+    found = ((at, regrid.known(order, hold)) for at, order in orders.items())
+    return {at: near for at, near in found if near is not None}

@@ -15,7 +15,8 @@ import trio
 
 from syncer.core.model import Meta, RelPath
 from syncer.local.folder.assembly import temp_name
-from tests.unit.syncer.local.folders import BLOCK, Elsewhere, Place, new_place, noise, wanted
+from syncer.ports.localvalues import Install
+from tests.unit.syncer.local.folders import BLOCK, Elsewhere, Place, done, new_place, noise, staged_by, wanted
 
 NOBODY: Final = 65534
 
@@ -44,8 +45,8 @@ async def _pull(place: Place, mode: int) -> tuple[int, int]:
     left.chmod(mode)
     root = place.open()
     try:
-        staged = await root.stage(order)
-        await root.create(RelPath(b"file"), staged)
+        staged = await staged_by(root, order)
+        await done(root, Install(path=RelPath(b"file"), staged=staged))
     finally:
         await root.close()
     found = (place.path / "file").stat().st_mode & 0o7777

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Container, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,15 @@ from syncer.core.base import BaseIndex
 from syncer.core.conflict import conflict_name
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, Nid, Node, RelPath
 from syncer.core.rows import Origin
+from syncer.errors import SyncerError
 from syncer.local.folder.changes import no_step
 from syncer.local.folder.identity import Folder, look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.options import RootOptions
-from syncer.ports.blocks import Receive
+from syncer.ports.blocks import Receive, Urgency, Want
 from syncer.ports.local import LocalRoot
-from syncer.ports.localvalues import OWN, Applied, Fetch, Observation, Wanted, content_of
+from syncer.ports.localvalues import OWN, Applied, Change, Install, Observation, Staged, StageOrder, content_of
 from syncer.ports.state import State
 from tests.kit.state import MemoryState
 
@@ -104,23 +105,76 @@ class Elsewhere:
             await receive([(BlockId(block_id(piece)), piece.rstrip(b"\0"))])
 
 
-async def made_all(root: LocalRoot, orders: Sequence[Wanted]) -> list[Applied | Exception]:
-    """`create_all`, where each order's own `fetch` has its block. What two orders want comes by the first one's."""
+Fetch = Callable[[Sequence[int], Receive], Awaitable[None]]
+"""Has the blocks with these indexes received; raises why it can't."""
 
-    async def fetch(positions: Sequence[int], receive: Receive) -> dict[int, Exception]:
-        failed: dict[int, Exception] = {}
-        received: set[bytes] = set()
-        for at in positions:
-            order = orders[at]
-            if order.blocks[0] not in received:
-                try:
-                    await order.fetch([0], receive)
-                    received.add(order.blocks[0])
-                except OWN as error:
-                    failed[at] = error
-        return {at: error for at, error in failed.items() if orders[at].blocks[0] not in received}
 
-    return await root.create_all(orders, fetch)
+@dataclass
+class Ordered:
+    """An order, and what has the blocks that it lacks."""
+
+    order: StageOrder
+    fetch: Fetch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.order, name)
+
+    def index(self, block: bytes) -> int:
+        return [*self.order.blocks].index(BlockId(block))
+
+
+@dataclass
+class Scripted:
+    """A `Fetcher`: what an order lacks comes by its own `fetch`, all at once. Of two with one block, the first's."""
+
+    orders: Sequence[Ordered]
+
+    async def fetch(self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency) -> dict[BlockId, SyncerError]:
+        if len(self.orders) == 1:
+            (order,) = self.orders
+            await order.fetch([order.index(want.id) for want in wants], receive)
+            return {}
+        failed: dict[BlockId, Any] = {}
+        for want in wants:
+            for order in self.orders:
+                if want.id in [*order.order.blocks] and failed.get(want.id, True):
+                    try:
+                        await order.fetch([order.index(want.id)], receive)
+                        failed[want.id] = None
+                    except OWN as error:
+                        failed[want.id] = error
+        return {block: error for block, error in failed.items() if error is not None}
+
+
+async def staged_by(root: LocalRoot, order: Ordered) -> Staged:
+    """Stage one file; raises why it can't be."""
+    (outcome,) = await root.stage([order.order], Scripted([order]))
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def done(root: LocalRoot, change: Change) -> Applied:
+    """Make one change; raises why it can't be made."""
+    (outcome,) = await root.apply([change])
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def made_all(root: LocalRoot, orders: Sequence[Ordered]) -> list[Applied | Exception]:
+    """Stage and name new files, all at once."""
+    staged = await root.stage([each.order for each in orders], Scripted(orders))
+    changes = {
+        at: Install(path=orders[at].path, staged=each)
+        for at, each in enumerate(staged)
+        if not isinstance(each, Exception)
+    }
+    applied = dict(zip(changes, await root.apply(list(changes.values())), strict=True))
+    for change in changes.values():
+        await change.staged.drop()
+    found = [applied.get(at, each) for at, each in enumerate(staged)]
+    return [each for each in found if isinstance(each, Applied | Exception)]
 
 
 def wanted(
@@ -130,16 +184,10 @@ def wanted(
     *,
     meta: Meta = Meta(mode=0o640, mtime_ns=1_000_000_001),  # noqa: B008 - frozen
     origins: tuple[Origin, ...] = (),
-) -> Wanted:
+) -> Ordered:
     blocks = blocks_of(data)
-    return Wanted(
-        path=RelPath(path),
-        content=content_of(blocks),
-        blocks=blocks,
-        meta=meta,
-        origins=origins,
-        fetch=fetch,
-    )
+    order = StageOrder(path=RelPath(path), content=content_of(blocks), blocks=blocks, meta=meta, origins=origins)
+    return Ordered(order, fetch)
 
 
 def by_path(observation: Observation) -> dict[bytes, FileStat]:

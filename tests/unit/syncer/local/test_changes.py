@@ -11,8 +11,8 @@ from syncer.core.model import Kind, LocalTag, Meta
 from syncer.errors import LocalChangedError
 from syncer.local.folder import changes as changes_module
 from syncer.local.folder.root import LocalDirectory
-from syncer.ports.localvalues import settled
-from tests.unit.syncer.local.folders import Elsewhere, P, Place, tag, wanted, with_root
+from syncer.ports.localvalues import ChangeMeta, Install, Remove, Rename, settled
+from tests.unit.syncer.local.folders import Elsewhere, P, Place, done, staged_by, tag, wanted, with_root
 
 
 def at(step: str, act: Callable[[], None]) -> Callable[[str], None]:
@@ -36,13 +36,13 @@ def test_an_edit_that_hides_itself_from_mtime_and_size_is_not_replaced(place: Pl
         path.write_bytes(b"mine")
         os.utime(path, ns=(expect.mtime_ns, expect.mtime_ns))
         assert path.stat().st_ctime_ns != expect.ctime_ns
-        staged = await root.stage(wanted(b"f", b"theirs", Elsewhere(b"theirs").fetch))
+        staged = await staged_by(root, wanted(b"f", b"theirs", Elsewhere(b"theirs").fetch))
         with pytest.raises(LocalChangedError):
-            await root.replace(P(b"f"), staged, expect)
+            await done(root, Install(path=P(b"f"), staged=staged, expect=expect))
         with pytest.raises(LocalChangedError):
-            await root.trash(P(b"f"), Kind.FILE, expect)
+            await done(root, Remove(path=P(b"f"), kind=Kind.FILE, expect=expect))
         with pytest.raises(LocalChangedError):
-            await root.set_meta(P(b"f"), Meta(mode=0o600), expect)
+            await done(root, ChangeMeta(path=P(b"f"), meta=Meta(mode=0o600), expect=expect))
 
     with_root(place, work)
     assert place.visible() == {"f": b"mine"}
@@ -54,9 +54,9 @@ def test_evidence_of_a_file_whose_mtime_we_set_is_not_trusted(place: Place) -> N
     (place.path / "f").write_bytes(b"1")
 
     async def work(root: LocalDirectory) -> None:
-        closed = await root.set_meta(P(b"f"), Meta(mode=0o600), await tag(root, b"f"))
+        closed = await done(root, ChangeMeta(path=P(b"f"), meta=Meta(mode=0o600), expect=await tag(root, b"f")))
         assert closed.tag == await tag(root, b"f")
-        dated = await root.set_meta(P(b"f"), Meta(mtime_ns=77), closed.tag)
+        dated = await done(root, ChangeMeta(path=P(b"f"), meta=Meta(mtime_ns=77), expect=closed.tag))
         assert dated.tag.ctime_ns == 0
         assert dated.tag != await tag(root, b"f")
 
@@ -68,15 +68,15 @@ def test_a_write_right_after_the_name_was_given_is_not_taken_for_our_own(place: 
     path = place.path / "f"
 
     async def work(root: LocalDirectory) -> None:
-        staged = await root.stage(wanted(b"f", b"theirs", Elsewhere(b"theirs").fetch))
+        staged = await staged_by(root, wanted(b"f", b"theirs", Elsewhere(b"theirs").fetch))
         root.step = at("created", lambda: path.write_bytes(b"mine") and None)
-        made = await root.create(P(b"f"), staged)
+        made = await done(root, Install(path=P(b"f"), staged=staged))
         assert made.tag.ctime_ns == 0
         assert made.tag != await tag(root, b"f")
         expect = await tag(root, b"f")
-        staged = await root.stage(wanted(b"f", b"theirs again", Elsewhere(b"theirs again").fetch))
+        staged = await staged_by(root, wanted(b"f", b"theirs again", Elsewhere(b"theirs again").fetch))
         root.step = at("exchanged", lambda: path.write_bytes(b"mine again") and None)
-        replaced = await root.replace(P(b"f"), staged, expect)
+        replaced = await done(root, Install(path=P(b"f"), staged=staged, expect=expect))
         assert replaced.tag.ctime_ns == 0
         assert replaced.tag != await tag(root, b"f")
 
@@ -99,7 +99,7 @@ def test_a_file_that_takes_the_place_in_the_instant_of_a_move_is_given_it_back(
         expect = await tag(root, b"f")
         monkeypatch.setattr(changes_module, "rename_noreplace", late)
         with pytest.raises(LocalChangedError):
-            await root.move(P(b"f"), P(b"g"), expect)
+            await done(root, Rename(source=P(b"f"), target=P(b"g"), expect=expect))
 
     with_root(place, work)
     assert place.visible() == {"f": b"another", "aside": b"seen"}
@@ -112,7 +112,7 @@ def test_a_write_in_the_instant_of_a_move_is_looked_at_later(place: Place) -> No
     async def work(root: LocalDirectory) -> None:
         expect = await tag(root, b"f")
         root.step = at("moved", lambda: (place.path / "g").write_bytes(b"mine") and None)
-        moved = await root.move(P(b"f"), P(b"g"), expect)
+        moved = await done(root, Rename(source=P(b"f"), target=P(b"g"), expect=expect))
         assert moved.tag.inode == expect.inode
         assert moved.tag.ctime_ns == 0
         assert moved.tag != await tag(root, b"g")
@@ -135,8 +135,8 @@ def test_the_barrier_after_a_replace_makes_its_folder_and_its_trash_entry_durabl
 
     async def work(root: LocalDirectory) -> None:
         expect = await tag(root, b"d/f")
-        staged = await root.stage(wanted(b"d/f", b"theirs", Elsewhere(b"theirs").fetch))
-        await root.replace(P(b"d/f"), staged, expect)
+        staged = await staged_by(root, wanted(b"d/f", b"theirs", Elsewhere(b"theirs").fetch))
+        await done(root, Install(path=P(b"d/f"), staged=staged, expect=expect))
         monkeypatch.setattr(os, "fsync", noting)
         await root.barrier()
         monkeypatch.undo()

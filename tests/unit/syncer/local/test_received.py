@@ -13,7 +13,8 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import RelPath
 from syncer.local.received import Received
 from syncer.ports.blocks import Receive
-from tests.unit.syncer.local.folders import BLOCK, new_place, noise, wanted
+from syncer.ports.localvalues import Install
+from tests.unit.syncer.local.folders import BLOCK, done, new_place, noise, staged_by, wanted
 
 
 def named(number: int) -> BlockId:
@@ -81,12 +82,12 @@ def test_a_folder_has_what_it_fetched_until_the_cycle_is_over(tmp_path: Path) ->
                 await receive([(BlockId(block_id(pieces[index])), pieces[index])])
                 seen.append(read(BlockId(block_id(pieces[index]))))
 
-        staged = await root.stage(wanted(b"file", data, fetch))
+        staged = await staged_by(root, wanted(b"file", data, fetch))
         assert seen == [None, pieces[0], None, pieces[1], None, pieces[2]]
-        await root.create(RelPath(b"file"), staged)
+        await done(root, Install(path=RelPath(b"file"), staged=staged))
         await staged.drop()
         assert read(BlockId(block_id(pieces[1]))) == pieces[1]
-        await root.finish()
+        await root.settle()
         assert read(BlockId(block_id(pieces[1]))) is None
         await root.close()
 

@@ -1,4 +1,4 @@
-"""Several new small files in an ordinary directory; what all roots do is in tests/contract/test_create_all.py."""
+"""Several new small files in an ordinary directory; what all roots do is in tests/contract/test_local_roots.py."""
 
 from __future__ import annotations
 

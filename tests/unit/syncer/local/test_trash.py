@@ -14,7 +14,8 @@ from syncer.core.model import Kind
 from syncer.errors import LocalChangedError
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.verbs import trash
-from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, P, Place, by_path, wanted, with_root
+from syncer.ports.localvalues import Install, Remove
+from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, P, Place, by_path, done, staged_by, wanted, with_root
 
 
 class Killed(BaseException):
@@ -36,10 +37,10 @@ def killed_replace(place: Place, at: str, edit: Callable[[], None] | None) -> No
 
     async def work(root: LocalDirectory) -> None:
         expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
-        staged = await root.stage(wanted(b"file.txt", b"theirs", Elsewhere(b"theirs").fetch))
+        staged = await staged_by(root, wanted(b"file.txt", b"theirs", Elsewhere(b"theirs").fetch))
         root.step = step
         with pytest.raises(Killed):
-            await root.replace(P(b"file.txt"), staged, expect)
+            await done(root, Install(path=P(b"file.txt"), staged=staged, expect=expect))
 
     with_root(place, work)
 
@@ -87,7 +88,7 @@ def test_killed_after_trashing_an_unseen_version_it_comes_back_to_its_place(plac
         expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         root.step = step
         with pytest.raises(Killed):
-            await root.trash(P(b"file.txt"), Kind.FILE, expect)
+            await done(root, Remove(path=P(b"file.txt"), kind=Kind.FILE, expect=expect))
 
     with_root(place, work)
     assert place.visible() == {}
@@ -103,10 +104,10 @@ def test_an_unseen_version_whose_folder_is_gone_comes_back_to_the_top(place: Pla
     async def work(root: LocalDirectory) -> None:
         expect = by_path(await root.observe(NO_BASE))[b"d/file.txt"].tag
         with (place.path / "d" / "file.txt").open("ab") as writer:
-            await root.trash(P(b"d/file.txt"), Kind.FILE, expect)
+            await done(root, Remove(path=P(b"d/file.txt"), kind=Kind.FILE, expect=expect))
             (place.path / "d").rmdir()
             writer.write(b" and more")
-        (kept,) = await root.finish()
+        (kept,) = await root.settle()
         assert b"/" not in kept
 
     with_root(place, work)
@@ -120,11 +121,11 @@ def test_entries_settle_after_a_quiet_time_and_go_after_their_retention(
 
     async def work(root: LocalDirectory) -> None:
         expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
-        await root.trash(P(b"file.txt"), Kind.FILE, expect)
+        await done(root, Remove(path=P(b"file.txt"), kind=Kind.FILE, expect=expect))
         now = time.time()
         for later, entries, parts in ((1.0, 1, 3), (trash.QUIET_S + 1, 1, 2), (trash.KEEP_S + 1, 0, 0)):
             monkeypatch.setattr(trash.time, "time", lambda later=later: now + later)
-            assert await root.finish() == []
+            assert await root.settle() == []
             names = os.listdir(place.path / ".blocksync/trash")
             assert len(names) == entries
             assert all(name.count("-") == parts - 1 for name in names)
@@ -147,7 +148,7 @@ def test_a_version_that_vanished_between_plan_and_trash_is_a_change(place: Place
         expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         root.step = lambda name: os.unlink(place.path / "file.txt") if name == "trash entry made" else None
         with pytest.raises(LocalChangedError):
-            await root.trash(P(b"file.txt"), Kind.FILE, expect)
+            await done(root, Remove(path=P(b"file.txt"), kind=Kind.FILE, expect=expect))
         assert os.listdir(place.path / ".blocksync/trash") == []
 
     with_root(place, work)
