@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import trio
+
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.hashing import block_id
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
 from syncer.core.planner.outcome import Ledger
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.ports.local import LocalRoot
+from syncer.ports.localvalues import Piece, content_of, single
 from syncer.ports.remote import Store
 
 MIN_KNOWN_BLOCKS: Final = 16
@@ -79,43 +81,39 @@ class LocalContents:
     def __init__(self, local: LocalRoot) -> None:
         """Read from a root."""
         self._local = local
+        self._blocks = local.reader()
         self._lists: dict[Content, BlockList] = {}  # of large files on their way
 
     async def contents(self, stores: Sequence[Store]) -> list[bytes | Exception]:
         """See Reader."""
-        found: list[bytes | Exception] = []
-        for store, data in zip(stores, await self._local.read_small([_source(one) for one in stores]), strict=True):
-            if not isinstance(data, bytes):
-                found.append(data)
-            elif block_id(data).hex() != store.hash_hex:  # of one block it is the object's hash
-                found.append(LocalChangedError(store.path, "its content is not what it was when it was hashed"))
-            else:
-                found.append(data[: store.size_bytes].ljust(store.size_bytes, b"\0"))
-        return found
+        size = self._local.block_size
+        lists = [single(size, content) for store in stores if (content := store.content) is not None]
+        pieces = [Piece(stat=_source(one), blocks=blocks, index=0) for one, blocks in zip(stores, lists, strict=True)]
+        return [
+            data if isinstance(data, Exception) else data[: store.size_bytes].ljust(store.size_bytes, b"\0")
+            for store, data in zip(stores, await self._blocks.read(pieces), strict=True)
+        ]
 
     async def block_list(self, store: Store) -> BlockList:
         """See Reader."""
-        stat, content = _source(store), store.content
-        assert content is not None
-        if content.size_bytes <= self._local.block_size:
-            ids = bytes(content.object_hash) if content.size_bytes else b""
-            blocks = BlockList(block_size=self._local.block_size, size_bytes=content.size_bytes, ids=ids)
-        else:
-            blocks = self._lists[content] = await self._local.block_list(stat)
-        await self._local.verify_unchanged(stat)
+        (blocks,) = await self._local.block_lists([_source(store)])
+        if isinstance(blocks, Exception):
+            raise blocks
+        if len(blocks) > 1:
+            self._lists[content_of(blocks)] = blocks
         return blocks
 
     async def older_list(self, store: Store) -> BlockList | None:
         """See Reader."""
         if store.older is None or store.size_bytes <= (MIN_KNOWN_BLOCKS - 1) * self._local.block_size:
             return None
-        return await self._local.known_list(store.older)
+        return await trio.to_thread.run_sync(self._local.list_of, store.older, None)
 
     async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
         """See Reader."""
-        data = await self._local.read_block(_source(store), blocks, index)
-        if block_id(data) != blocks[index]:
-            raise LocalChangedError(store.path, f"block {index} is not what it was when it was hashed")
+        (data,) = await self._blocks.read([Piece(stat=_source(store), blocks=blocks, index=index)])
+        if isinstance(data, Exception):
+            raise data
         return data
 
     async def ended(self, store: Store, *, stored: bool) -> None:
@@ -123,7 +121,7 @@ class LocalContents:
         blocks = None if store.content is None else self._lists.pop(store.content, None)
         if blocks is not None and stored:
             assert store.content is not None
-            await self._local.remember_list(store.content, blocks)
+            await trio.to_thread.run_sync(self._local.lists.save, store.content, blocks)
 
 
 def _source(store: Store) -> FileStat:

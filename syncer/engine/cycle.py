@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -431,8 +430,7 @@ class Cycle:
     def _keep_list(self, content: Content, tag: LocalTag) -> None:
         blocks = self._local.list_of(content, tag)
         if blocks is not None:
-            with suppress(OSError):  # a cache
-                self._local.lists.save(content, blocks)
+            self._local.lists.save(content, blocks)
 
     async def _beside(self, plan: Plan, look: Look) -> Mapping[Content, Sequence[Origin]]:
         """Files outside the part that is looked at, from which something could be taken that is to be pulled."""

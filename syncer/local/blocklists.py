@@ -20,6 +20,7 @@ from typing import Final
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Content
+from syncer.ports.localvalues import single
 
 _INDEX_LIMIT: Final = 2_000_000  # entries of about 60 bytes: 120 MB at most; 122 GiB of files at 64 KiB
 _DIGEST: Final = 32  # bytes of SHA-256 over the ids, before them in the file
@@ -47,23 +48,23 @@ class BlockLists:
         self._least_bytes = max(least_bytes, self._obvious_bytes + 1)
 
     def save(self, content: Content, blocks: BlockList) -> None:
-        """Remember the block list of a content. Losing it costs a hashing, so nothing is synced."""
+        """Remember the block list of a content. Losing it costs a hashing, so nothing is synced, and nothing fails."""
         if content.size_bytes < self._least_bytes:
             return
         path = self._path(content)
         if os.path.exists(path):
             return
         temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
-        with open(temporary, "wb") as file:
-            file.write(hashlib.sha256(blocks.ids).digest())
-            file.write(blocks.ids)
-        os.replace(temporary, path)
+        with contextlib.suppress(OSError):
+            with open(temporary, "wb") as file:
+                file.write(hashlib.sha256(blocks.ids).digest())
+                file.write(blocks.ids)
+            os.replace(temporary, path)
 
     def load(self, content: Content) -> BlockList | None:
         """The block list of a content, if it is known. Verified: a damaged one counts as unknown."""
         if content.size_bytes <= self._obvious_bytes:
-            ids = bytes(content.object_hash) if content.size_bytes else b""
-            return BlockList(block_size=self._block_size, size_bytes=content.size_bytes, ids=ids)
+            return single(self._block_size, content)
         try:
             with open(self._path(content), "rb") as file:
                 digest, ids = file.read(_DIGEST), file.read()

@@ -20,7 +20,6 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, LocalTag, Nid, RelPath
 from syncer.core.rows import BaseRows
-from syncer.errors import LocalChangedError
 from syncer.ports.blocks import BlockSource, Fetcher
 from syncer.ports.localvalues import (
     Applied,
@@ -36,7 +35,7 @@ from syncer.ports.localvalues import (
 )
 
 
-class Reader(Protocol):
+class BlockReader(Protocol):
     """Reads blocks for a push. Whoever sends need not compare them with their ids once more."""
 
     async def read(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
@@ -173,22 +172,15 @@ class LocalRoot(Protocol):
 
     # --- contents
 
-    def reader(self) -> Reader:
+    def reader(self) -> BlockReader:
         """For one run of pushes."""
         ...
 
     async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
         """The block lists of observed files in the share's grid, or why one can't be had.
 
-        LocalChangedError: the file is not the one observed any more. An ordinary directory may have to read it.
-        """
-        ...
-
-    async def block_list(self, stat: FileStat) -> BlockList:
-        """The block list of an observed file.
-
-        Raises:
-            LocalChangedError: The file is not the one observed any more.
+        LocalChangedError: the file is not the one observed any more; it is looked at. An ordinary directory may have to
+        read it.
         """
         ...
 
@@ -198,38 +190,6 @@ class LocalRoot(Protocol):
         Args:
             content: Which.
             tag: Evidence of a file that may have it now.
-        """
-        ...
-
-    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
-        """As `list_of`, in a thread."""
-        ...
-
-    async def remember_list(self, content: Content, blocks: BlockList) -> None:
-        """Keep the block list of a content that both sides have now, for `known_list` after the next change."""
-        ...
-
-    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """One block of an observed file, canonical, as it is now: whoever sends it compares it with its id.
-
-        Raises:
-            LocalChangedError: The file is gone.
-        """
-        ...
-
-    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
-        """The only block of each of some observed files, as `read_block` reads it, or why it can't be had.
-
-        Args:
-            stats: Files of at most one block, with their contents.
-        """
-        ...
-
-    async def verify_unchanged(self, stat: FileStat) -> None:
-        """Look once more before the other side is told: the file is still the one observed.
-
-        Raises:
-            LocalChangedError: It is not.
         """
         ...
 

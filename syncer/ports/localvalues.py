@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.folding import Folding
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
@@ -258,8 +258,8 @@ class Piece(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     @property
     def id(self) -> BlockId:
-        """The block's id."""
-        return self.blocks[self.index]
+        """The block's id; of an empty file, that of nothing."""
+        return self.blocks[self.index] if len(self.blocks) else ZERO_BLOCK
 
 
 class BusyError(LocalChangedError):
@@ -289,6 +289,12 @@ def settled(tag: LocalTag, clock_ns: int) -> LocalTag:
 def content_of(blocks: BlockList) -> Content:
     """Identity of the content that a block list describes."""
     return Content(size_bytes=blocks.size_bytes, object_hash=blocks.object_hash)
+
+
+def single(block_size: int, content: Content) -> BlockList:
+    """The block list of a content of at most one block, which has that block's id."""
+    ids = bytes(content.object_hash) if content.size_bytes else b""
+    return BlockList(block_size=block_size, size_bytes=content.size_bytes, ids=ids)
 
 
 def outcomes(items: Sequence[T], work: Callable[[T], R]) -> list[R | Exception]:

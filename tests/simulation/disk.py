@@ -22,7 +22,7 @@ from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
 from syncer.errors import LocalChangedError, SyncerError
 from syncer.ports.blocks import BlockSource, Board, Fetcher
-from syncer.ports.local import Reader
+from syncer.ports.local import BlockReader
 from syncer.ports.localvalues import (
     OWN,
     Applied,
@@ -214,7 +214,7 @@ class MemoryRoot:
 
     # --- reading
 
-    def reader(self) -> Reader:
+    def reader(self) -> BlockReader:
         return MemoryReader(self)
 
     async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
@@ -235,12 +235,6 @@ class MemoryRoot:
     def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:
         return None
 
-    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
-        return None
-
-    async def remember_list(self, content: Content, blocks: BlockList) -> None:
-        """None is kept."""
-
     async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
         await self.before("read_block")
         entry = self.replica.entries.get(stat.path)
@@ -248,18 +242,6 @@ class MemoryRoot:
             raise LocalChangedError(stat.path, "it is gone")
         length = block_length(index, blocks.size_bytes, BLOCK)
         return canonical(data_of(entry.payload)[index * BLOCK : index * BLOCK + length])
-
-    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
-        found: list[bytes | LocalChangedError | OSError] = []
-        for stat in stats:
-            assert stat.content is not None
-            ids = bytes(stat.content.object_hash) if stat.content.size_bytes else b""
-            blocks = BlockList(block_size=BLOCK, size_bytes=stat.content.size_bytes, ids=ids)
-            try:
-                found.append(await self.read_block(stat, blocks, 0) if ids else b"")
-            except (LocalChangedError, OSError) as error:
-                found.append(error)
-        return found
 
     async def verify_unchanged(self, stat: FileStat) -> None:
         await self.before("verify_unchanged")
@@ -437,7 +419,7 @@ class MemoryRoot:
 
 @dataclass
 class MemoryReader:
-    """See `Reader`."""
+    """See `BlockReader`."""
 
     root: MemoryRoot
     same: set[RelPath] = field(default_factory=set)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
+
+import trio
 
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
@@ -13,32 +15,28 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import RelPath
 from syncer.errors import LocalChangedError
 from syncer.local.folder.filehash import read_exactly
-from syncer.local.folder.reading import Reading
-from syncer.local.folder.sources import Sources
+from syncer.local.folder.held import HeldBlocks
 from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
-from syncer.ports.localvalues import Piece, outcomes
-
-Run = Callable[..., Awaitable[list[bytes | Exception]]]
-"""Runs blocking work in a thread."""
+from syncer.ports.localvalues import LocalCounters, Piece, outcomes
 
 _CHANGED: Final = "its content is not what it was when it was hashed"
 
 
 class FolderReader:
-    """See `Reader`. For one run of pushes."""
+    """See `BlockReader`. For one run of pushes."""
 
-    def __init__(self, root: int, sources: Sources, reading: Reading, run: Run) -> None:
-        """Take the root's descriptor (not closed here), its counter of bytes, what it holds in memory, its threads."""
+    def __init__(self, root: int, counters: LocalCounters, held: HeldBlocks, limiter: trio.CapacityLimiter) -> None:
+        """Take the root's descriptor (not closed here), its counters, what is in memory, what limits its threads."""
         self._root = root
-        self._sources = sources
-        self._held = reading.held
-        self._run = run
+        self._counters = counters
+        self._held = held
+        self._limiter = limiter
         self._same: set[RelPath] = set()  # files of several blocks that were looked at
 
     async def read(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
-        """See Reader."""
-        return await self._run(self._read_all, pieces)
+        """See BlockReader."""
+        return await trio.to_thread.run_sync(self._read_all, pieces, limiter=self._limiter)
 
     def _read_all(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
         with Opener(self._root) as opener:
@@ -58,7 +56,7 @@ class FolderReader:
             if held is None and piece.id != ZERO_BLOCK:
                 length = block_length(piece.index, blocks.size_bytes, blocks.block_size)
                 data = read_exactly(descriptor, piece.index * blocks.block_size, length)
-                self._sources.counters.bytes_read += len(data)
+                self._counters.bytes_read += len(data)
                 held = canonical(data)
         finally:
             os.close(descriptor)

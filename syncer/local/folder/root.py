@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -17,9 +17,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.extents import block_length
-from blockfs.blocks.hashing import canonical
-from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.blocks.ids import BlockId
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.blocks.near import OwnBlocks
 from syncer.blocks.wanting import fetch_files
@@ -32,7 +30,6 @@ from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists
 from syncer.local.folder.assembly import Assembly, temp_name
 from syncer.local.folder.changes import Changes, NewName, no_step, unlink_if_there
-from syncer.local.folder.filehash import read_exactly
 from syncer.local.folder.identity import Folder, open_folder
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.probe import probe_folding
@@ -44,9 +41,7 @@ from syncer.local.folder.sources import Sources
 from syncer.local.options import RootOptions
 from syncer.local.received import Received
 from syncer.local.safe_open import (
-    Opener,
     look,
-    open_file,
     parent_directory,
 )
 from syncer.local.survey.digests import Digests, FolderPart, Surveyor
@@ -298,93 +293,37 @@ class LocalDirectory:
 
     # --- reading for a push
 
-    async def block_list(self, stat: FileStat) -> BlockList:
+    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
         """From the cache, else by hashing again."""
-        assert stat.content is not None
-        cached = await self._run(self.lists.load, stat.content)
-        if cached is not None:
-            return cached
+        found = await self._run(outcomes, stats, self._cached_list)
+        for at, each in enumerate(found):
+            if each is None:
+                try:
+                    found[at] = await self._hashed_list(stats[at])
+                except OWN as error:
+                    found[at] = error
+        return [each for each in found if each is not None]
 
+    def _cached_list(self, stat: FileStat) -> BlockList | None:
+        assert stat.content is not None
+        with parent_directory(self._root, stat.path) as (directory, name):
+            if look(directory, name, stat.path) != stat.tag:
+                raise LocalChangedError(stat.path, "it was written to")
+        return self.lists.load(stat.content)
+
+    async def _hashed_list(self, stat: FileStat) -> BlockList:
         content, blocks = await self._reading.hash_again(stat)
         if content != stat.content:
             raise LocalChangedError(stat.path, "its content is another one")
         return blocks
 
-    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:  # noqa: ARG002 - its list is in the cache, or nowhere
+    def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:  # noqa: ARG002 - the file would have to be read
         """From the cache."""
-        return await self._run(self.lists.load, content)
-
-    def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:  # noqa: ARG002 - as in `known_list`
-        """See `SharedLists`."""
         return self.lists.load(content)
-
-    async def remember_list(self, content: Content, blocks: BlockList) -> None:
-        """Into the cache."""
-        with suppress(OSError):
-            await self._run(self.lists.save, content, blocks)
-
-    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """Read it where it lies; a push hashes it once more and refuses a changed one."""
-        if blocks[index] == ZERO_BLOCK:
-            return b""
-        held = self._reading.held.take(blocks[index])
-        if held is not None:
-            return held
-        length = block_length(index, blocks.size_bytes, blocks.block_size)
-        return await self._run(self._read, partial(open_file, self._root), stat.path, index * blocks.block_size, length)
-
-    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
-        """All in one thread: a call costs as much as reading several."""
-
-        def work() -> list[bytes | LocalChangedError | OSError]:
-            found: list[bytes | LocalChangedError | OSError] = []
-            with Opener(self._root) as opener:
-                for stat in stats:
-                    assert stat.content is not None
-                    try:
-                        held = self._reading.held.take(BlockId(bytes(stat.content.object_hash)))
-                        if held is None:
-                            held = self._read(opener.open, stat.path, 0, stat.content.size_bytes)
-                        else:
-                            self._verify_unchanged(stat)
-                        found.append(held)
-                    except (LocalChangedError, OSError) as error:
-                        found.append(error)
-            return found
-
-        return await self._run(work)
-
-    def _read(self, opened: Callable[[RelPath], int], path: RelPath, offset: int, length: int) -> bytes:
-        descriptor = opened(path)
-        try:
-            data = read_exactly(descriptor, offset, length)
-        finally:
-            os.close(descriptor)
-        self.counters.bytes_read += len(data)
-        return canonical(data)
-
-    async def verify_unchanged(self, stat: FileStat) -> None:
-        """Compare the whole evidence, ctime included."""
-        await self._run(self._verify_unchanged, stat)
-
-    def _verify_unchanged(self, stat: FileStat) -> None:
-        with parent_directory(self._root, stat.path) as (directory, name):
-            if look(directory, name, stat.path) != stat.tag:
-                raise LocalChangedError(stat.path, "it was written to")
 
     def reader(self) -> FolderReader:
         """Reads where they lie, or from memory what was just hashed."""
-        return FolderReader(self._root, self._sources, self._reading, self._run)
-
-    async def block_lists(self, stats: Sequence[FileStat]) -> list[BlockList | Exception]:
-        """From the cache, else by hashing again."""
-        found: list[BlockList | Exception] = []
-        for stat in stats:
-            try:
-                found.append(await self.block_list(stat))
-            except OWN as error:
-                found.append(error)
-        return found
+        return FolderReader(self._root, self.counters, self._reading.held, self._workers)
 
     # --- staging
 

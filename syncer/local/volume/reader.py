@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+
+import trio
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
@@ -11,16 +13,16 @@ from syncer.ports.localvalues import Piece, outcomes
 
 
 class VolumeReader:
-    """See `Reader`. Blocks never change, so what is read is the observed version, or nothing."""
+    """See `BlockReader`. Blocks never change, so what is read is the observed version, or nothing."""
 
-    def __init__(self, run: Callable[..., Awaitable[list[bytes | Exception]]], read: Callable[[Piece], bytes]) -> None:
-        """Take what runs blocking work in a thread, and what reads a block of the share."""
-        self._run = run
+    def __init__(self, read: Callable[[Piece], bytes], limiter: trio.CapacityLimiter) -> None:
+        """Take what reads a block of the share, and what limits the threads."""
         self._read_one = read
+        self._limiter = limiter
 
     async def read(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
-        """See Reader."""
-        return await self._run(outcomes, pieces, self._read)
+        """See BlockReader."""
+        return await trio.to_thread.run_sync(outcomes, pieces, self._read, limiter=self._limiter)
 
     def _read(self, piece: Piece) -> bytes:
         data = b"" if piece.id == ZERO_BLOCK else self._read_one(piece)

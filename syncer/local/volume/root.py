@@ -16,7 +16,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.blocks.ids import BlockId
 from blockfs.control import protocol
 from blockfs.control.client import ControlClient, NotMountedError
 from blockfs.errors import BlockfsError, MissingBlockError
@@ -213,10 +213,6 @@ class BlockfsRoot:
 
     # --- reading for a push
 
-    async def block_list(self, stat: FileStat) -> BlockList:
-        """From the mount, at the observed content version."""
-        return await self._run(self._list_in_share, stat)
-
     def _pair(self, stat: FileStat) -> Pair:
         """Both block lists of an observed file."""
         assert self._regrid is not None
@@ -237,17 +233,6 @@ class BlockfsRoot:
             raise LocalChangedError(path, REASONS["changed"])
         return blocks
 
-    async def known_list(self, content: Content, stat: FileStat | None = None) -> BlockList | None:
-        """From the cache; else from the mount, if a file still has it."""
-        if self._regrid is not None:
-            pair = await self._run(self._regrid.pair, content)
-            return None if pair is None else pair.far
-        found = await self._run(self.lists.load, content)
-        if found is None and stat is not None and stat.content == content:
-            with suppress(LocalChangedError):
-                return await self.block_list(stat)
-        return found
-
     def list_of(self, content: Content, tag: LocalTag | None) -> BlockList | None:
         """See `SharedLists`: from the cache, else from the mount."""
         if self._regrid is not None:
@@ -258,35 +243,6 @@ class BlockfsRoot:
             found = self._ask(self._control.block_list, tag.ino, tag.version, self._block_size)
             return found if found is not None and content_of(found) == content else None
         return found
-
-    async def remember_list(self, content: Content, blocks: BlockList) -> None:
-        """Into the cache, if it is a long one."""
-        if self._regrid is None:
-            with suppress(OSError):  # a cache
-                await self._run(self.lists.save, content, blocks)
-
-    async def read_block(self, stat: FileStat, blocks: BlockList, index: int) -> bytes:
-        """From the volume's block directory; a push hashes it once more and refuses a damaged one."""
-        if blocks[index] == ZERO_BLOCK:
-            return b""
-        if self._regrid is not None:
-            return await self._run(self._read_far, stat, index)
-        return await self._run(self._read_block, stat.path, blocks[index])
-
-    async def read_small(self, stats: Sequence[FileStat]) -> list[bytes | LocalChangedError | OSError]:
-        """All in one thread: a call costs as much as reading several."""
-
-        def read(stat: FileStat) -> bytes | LocalChangedError | OSError:
-            assert stat.content is not None
-            wanted = BlockId(stat.content.object_hash)  # of one block, and of none: that is ZERO_BLOCK
-            try:
-                if wanted == ZERO_BLOCK:
-                    return b""
-                return self._read_block(stat.path, wanted) if self._regrid is None else self._read_far(stat, 0)
-            except (LocalChangedError, OSError) as error:
-                return error
-
-        return await self._run(lambda: [read(stat) for stat in stats])
 
     def _read_far(self, stat: FileStat, index: int) -> bytes:
         assert self._regrid is not None
@@ -304,12 +260,9 @@ class BlockfsRoot:
         self.counters.bytes_read += len(data)
         return data
 
-    async def verify_unchanged(self, stat: FileStat) -> None:
-        """Nothing to do: blocks never change, so what is sent is the observed version, or nothing."""
-
     def reader(self) -> VolumeReader:
         """Reads from the volume's block directory."""
-        return VolumeReader(self._run, self._read_piece)
+        return VolumeReader(self._read_piece, self._workers)
 
     def _read_piece(self, piece: Piece) -> bytes:
         if self._regrid is not None:
@@ -343,8 +296,7 @@ class BlockfsRoot:
 
     def _keep_lists(self, orders: Sequence[StageOrder]) -> None:
         for order in orders:
-            with suppress(OSError):  # a cache
-                self.lists.save(order.content, order.blocks)
+            self.lists.save(order.content, order.blocks)
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         """Reads from the block directory."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trio
 
+from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.core.base import BaseIndex
@@ -20,7 +21,18 @@ from syncer.core.parts import Parts
 from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, RootIdentityError
 from syncer.local.folder.root import LocalDirectory
-from syncer.ports.localvalues import ChangeMeta, Install, MakeDirectory, MakeLink, Remove, Rename, content_of, settled
+from syncer.ports.local import BlockReader
+from syncer.ports.localvalues import (
+    ChangeMeta,
+    Install,
+    MakeDirectory,
+    MakeLink,
+    Piece,
+    Remove,
+    Rename,
+    content_of,
+    settled,
+)
 from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import (
     BLOCK,
@@ -131,9 +143,9 @@ def test_holes_are_neither_read_nor_hashed(place: Place) -> None:
         found = (await look(root))[b"sparse"]
         assert found.content.size_bytes == 1 << 30
         assert root.counters.bytes_read <= 16 * BLOCK
-        blocks = await root.block_list(found)
-        assert await root.read_block(found, blocks, (1 << 29) // BLOCK) == b"x" * BLOCK
-        assert await root.read_block(found, blocks, 0) == b""
+        (blocks,) = await root.block_lists([found])
+        pieces = [Piece(stat=found, blocks=blocks, index=index) for index in ((1 << 29) // BLOCK, 0)]
+        assert await root.reader().read(pieces) == [b"x" * BLOCK, b""]
 
     with_root(place, work)
 
@@ -238,17 +250,32 @@ def test_a_file_that_was_written_to_is_not_taken_for_the_observed_one(place: Pla
 
     async def work(root: LocalDirectory) -> None:
         found = (await look(root))[b"file"]
-        blocks = await root.block_list(found)
+        (blocks,) = await root.block_lists([found])
         assert blocks == blocks_of(noise(1, 4 * BLOCK))
+        pieces = [Piece(stat=found, blocks=blocks, index=index) for index in range(4)]
+        reader = root.reader()
+        assert await reader.read(pieces[:1]) == [noise(1, 4 * BLOCK)[:BLOCK]]
         with (place.path / "file").open("r+b") as file:
+            file.seek(2 * BLOCK)
             file.write(b"changed")
-        assert await root.read_block(found, blocks, 1) == noise(1, 4 * BLOCK)[BLOCK : 2 * BLOCK]
-        assert block_id(await root.read_block(found, blocks, 0)) == blocks[0]  # it was read when it was hashed
-        assert block_id(await root.read_block(found, blocks, 0)) != blocks[0]  # the sender compares
+        # What was read when it was hashed is in memory; what must be read again is compared.
+        assert await reader.read(pieces[1:2]) == [noise(1, 4 * BLOCK)[BLOCK : 2 * BLOCK]]
+        assert block_id(await one_of(reader, pieces[2])) == blocks[2]
         with pytest.raises(LocalChangedError):
-            await root.verify_unchanged(found)
+            await one_of(reader, pieces[2])
+        with pytest.raises(LocalChangedError):
+            await one_of(root.reader(), pieces[3])
+        (changed,) = await root.block_lists([found])
+        assert isinstance(changed, LocalChangedError)
 
     with_root(place, work)
+
+
+async def one_of(reader: BlockReader, piece: Piece) -> bytes:
+    (found,) = await reader.read([piece])
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 # --- pulling
@@ -556,6 +583,12 @@ def test_a_copy_of_the_root_in_its_place_is_not_the_root(place: Place) -> None:
         place.open()
 
 
+def whole(stat: Any) -> Piece:
+    """A file of one block."""
+    ids = stat.content.object_hash if stat.content.size_bytes else b""
+    return Piece(stat=stat, blocks=BlockList(block_size=BLOCK, size_bytes=stat.content.size_bytes, ids=ids), index=0)
+
+
 def test_small_files_are_read_at_once_and_each_has_its_own_fate(place: Place) -> None:
     (place.path / "a").mkdir()
     for number, name in enumerate(["a/1", "a/2", "b", "empty", "zeros", "gone", "a/link", "under"]):
@@ -569,13 +602,13 @@ def test_small_files_are_read_at_once_and_each_has_its_own_fate(place: Place) ->
         (place.path / "a" / "link").symlink_to("1")
         names = [b"a/1", b"a/2", b"b", b"a/1", b"empty", b"zeros", b"gone", b"a/link"]
         stats = [found[name] for name in names]
-        contents = await root.read_small(stats)
+        contents = await root.reader().read([whole(stat) for stat in stats])
         assert contents[:6] == [noise(0, 100), noise(1, 100), noise(2, 100), noise(0, 100), b"", b""]
         assert isinstance(contents[6], LocalChangedError)
         assert isinstance(contents[7], LocalChangedError)
         (place.path / "a").rename(place.path / "c")
         (place.path / "a").symlink_to("c")
-        (replaced,) = await root.read_small([found[b"a/1"]])
+        (replaced,) = await root.reader().read([whole(found[b"a/1"])])
         assert isinstance(replaced, LocalChangedError)  # never through a link
 
     with_root(place, work)
