@@ -9,7 +9,11 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "benchmarks").glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
-SOURCES = [path for folder in ("blockfs", "syncer", "tests") for path in (PROJECT / folder).rglob("*.py")]
+DESIGN = [
+    page for page in (PROJECT / "docs/design").glob("*.md") if page.name != "pithos-protocol.md"
+]  # of others' code
+FOLDERS = ("blockfs", "syncer", "tests", "scripts", "benchmarks")
+SOURCES = [path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")]
 MAX_CHARACTERS = 180
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
@@ -38,6 +42,12 @@ def test_what_a_page_names_in_a_file_is_there(page: Path) -> None:
         texts = [found.read_text() for found in SOURCES if found.as_posix().endswith(f"/{file}")]
         known = re.compile(rf"(def|class) {name}" + ("" if rest else r"\b"))
         assert any(known.search(text) for text in texts), f"{file}::{name}"
+
+
+@pytest.mark.parametrize("page", DESIGN, ids=lambda page: page.name)
+def test_every_module_that_a_page_of_the_design_names_is_there(page: Path) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)\b", page.read_text()))
+    assert not [file for file in named if not any(found.as_posix().endswith(f"/{file}") for found in SOURCES)]
 
 
 def test_the_readme_names_no_page_without_a_link() -> None:
