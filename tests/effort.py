@@ -77,6 +77,7 @@ KNOB: Final = {
     "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),
     "deaths of a block store": Counts("percent of its steps", 12, 100, 100, "unit/blockfs/blocks/test_crashes.py"),
     "changes by name": Counts("seeds", 20, 60, 1000, "unit/syncer/engine/test_named.py"),
+    "deaths of a repair": Counts("percent of its calls", 25, 100, 100, "unit/blockfs/service/test_repair_kills.py"),
     "deaths of a cycle": Counts("percent of its steps", 10, 100, 100, "unit/syncer/engine"),
     "host faults": Counts("calls that fail", 12, 24, 2000, "unit/blockfs/engine/test_host_faults.py", "faults"),
     "hostile writers": Counts("displacements", 200, 1000, 50_000, "race/test_hostile_writers.py", "hostile"),

@@ -24,6 +24,7 @@ from blockfs.service.repair import fsck
 from blockfs.tree.environment import open_tables, open_tree_environment
 from blockfs.tree.repair import TreeRepair
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Kind, Table, ino_key, parent_key
+from tests import effort
 from tests.unit.blockfs.blocks.disks import memory_folder
 from tests.unit.blockfs.engine.volumes import config, copy, create, find, make
 
@@ -36,6 +37,8 @@ OWNER = "12345678-1234-5678-1234-567812345678"
 PINNED = b"pinned"
 
 State = dict[bytes, bytes | str]
+
+STRIDE = 100 // effort.count("deaths of a repair")
 
 
 def fill(path: bytes) -> None:
@@ -217,5 +220,5 @@ def test_a_repair_that_is_killed_anywhere_is_made_good_by_the_next(damage: Calla
             assert {found.kind for found in left.findings} == {"missing-block"}
             assert said(left) == lost
             assert state(path) == expected, f"killed before call {fatal}"
-            fatal += 1
+            fatal += STRIDE
         assert fatal > 10
