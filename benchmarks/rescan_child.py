@@ -33,8 +33,8 @@ from syncer.local.folder.scan import Scan, list_directory
 from syncer.local.options import RootOptions
 from syncer.local.syscalls import status
 from syncer.ports.localvalues import Hints
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.state.statedb import StateDB
+from tests.fakes.memory import MemoryClient, MemoryContainer
 
 BLOCK = 65536
 UUID = "11111111-2222-4333-8444-555555555555"

@@ -30,12 +30,12 @@ from syncer.protocol.pithos import headers
 from syncer.remote.client import CloudClient, Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.pithos.client import PithosClient, open_pithos
 from syncer.remote.prefix import PrefixClient
 from syncer.remote.source import RemoteSource
 from syncer.remote.url import parse_url
 from tests.contract.writing import Made, New, Shelf, made_of, make_all, store_order
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 from tests.fakes.pithos_store import Container
 

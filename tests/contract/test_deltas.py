@@ -18,7 +18,6 @@ from syncer.ports.remote import InMemory, KnownList, Store, write_one
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
 from syncer.remote.client import CloudClient
 from syncer.remote.http.transport import Reply, Request, Transport
-from syncer.remote.memory import MemoryContainer
 from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
     BLOCK,
@@ -39,6 +38,7 @@ from tests.contract.remotes import (
     run_through,
 )
 from tests.contract.writing import Made, Shelf, made_of, store_order
+from tests.fakes.memory import MemoryContainer
 
 BLOCKS = 300
 

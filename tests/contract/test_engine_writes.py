@@ -23,11 +23,11 @@ from syncer.protocol.pithos.headers import EXTENSION_BULK
 from syncer.remote.client import CloudClient, Counters
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.url import parse_url
 from tests import effort
 from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, Remote, ServeRemote
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.user import User
 from tests.unit.syncer.engine.devices import Device
 from tests.unit.syncer.local.folders import new_place, noise

@@ -16,7 +16,6 @@ from syncer.engine.share.lankey import LanKeyKeeper
 from syncer.errors import ForbiddenError, FormatTooNewError, UnsafeNameError
 from syncer.peer import sharekey
 from syncer.remote.client import Changes, CloudClient, KeySign, Listing
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.state.keyfile import KeyFile
 from tests.contract.remotes import (
     BLOCK,
@@ -26,6 +25,7 @@ from tests.contract.remotes import (
     run,
 )
 from tests.contract.writing import delete, put_small
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.rows import MemoryRows
 
 DAY = 24 * 3600

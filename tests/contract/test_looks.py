@@ -33,8 +33,8 @@ from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import Hints
 from syncer.ports.state import State
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.user import User
 from tests.unit.syncer.engine.devices import Device, Ears
 from tests.unit.syncer.local.folders import BLOCK, Place, blocks_of, new_place

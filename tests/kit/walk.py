@@ -22,8 +22,8 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.fuse.calls import Calls
 from blockfs.service.counters import Counters
-from syncer.remote.memory import MemoryContainer
 from tests.contract.remotes import serve_process
+from tests.fakes.memory import MemoryContainer
 from tests.unit.blockfs.engine.volumes import USER, create
 from tests.unit.syncer.engine.devices import Device
 from tests.unit.syncer.local.folders import new_place

@@ -32,8 +32,8 @@ from syncer.errors import (
 )
 from syncer.protocol.pithos.headers import EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES
 from syncer.remote.client import Listing
-from syncer.remote.memory import MemoryClient, MemoryContainer, MemoryVersion
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
+from tests.fakes.memory import MemoryClient, MemoryContainer, MemoryVersion
 from tests.kit.state import MemoryState
 from tests.simulation import invariants
 from tests.simulation.disk import blocks_of, parts_of, payload_of, payloads

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from syncer.core.model import Meta, RelPath, Side
-from syncer.remote.memory import MemoryContainer
+from tests.fakes.memory import MemoryContainer
 from tests.simulation.disk import blocks_of, parts_of
 from tests.simulation.world import DIRECTORY, FILE, Entry, Replica, Users
 from tests.simulation.world import NAMES as SHORT

@@ -18,8 +18,8 @@ from syncer.engine.report import Failure, Report
 from syncer.ports.blocks import BlockSource
 from syncer.ports.localvalues import Hints
 from syncer.remote.client import CloudClient
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import Place, new_place
 

@@ -9,7 +9,7 @@ import pytest
 from syncer.core.model import RelPath
 from syncer.engine import record
 from syncer.errors import RemoteUnavailableError
-from syncer.remote.memory import MemoryClient, MemoryContainer
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, assert_at_rest
 from tests.unit.syncer.local.folders import BLOCK, new_place, noise
 

@@ -14,7 +14,7 @@ from syncer.core.planner.outcome import BaseChange
 from syncer.errors import SyncerError
 from syncer.local.folder import changes
 from syncer.local.folder import small_files as portion
-from syncer.remote.memory import MemoryClient
+from tests.fakes.memory import MemoryClient
 from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, assert_at_rest, devices
 from tests.unit.syncer.local.folders import BLOCK, noise
 

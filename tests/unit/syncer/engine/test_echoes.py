@@ -14,8 +14,8 @@ from syncer.engine.partial import echoes
 from syncer.errors import RemoteUnavailableError
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_WITHOUT
 from syncer.remote.client import Changes
-from syncer.remote.memory import MemoryClient
 from tests import effort
+from tests.fakes.memory import MemoryClient
 from tests.simulation import engine_scenario
 from tests.simulation.engine_scenario import failure_of
 from tests.unit.syncer.engine.devices import Device, assert_at_rest, devices

@@ -18,9 +18,9 @@ from syncer.core.planner.overwrites import Overwrite
 from syncer.remote.client import Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request
-from syncer.remote.memory import MemoryContainer
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.url import parse_url
+from tests.fakes.memory import MemoryContainer
 from tests.fakes.pithos import FakePithos
 from tests.fakes.pithos_store import Container
 from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, MemoryState

@@ -9,7 +9,7 @@ import pytest
 
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat
 from syncer.errors import CorruptionError, SyncerError
-from syncer.remote.memory import MemoryClient
+from tests.fakes.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Device, devices
 
 

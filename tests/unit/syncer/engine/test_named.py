@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from syncer.local.survey.digests import Surveyor
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests import effort
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import Device, MemoryState
 from tests.unit.syncer.local.folders import BLOCK, new_place
 

@@ -10,7 +10,7 @@ import pytest
 from syncer.core.base import BaseIndex
 from syncer.core.model import RelPath
 from syncer.errors import RemoteUnavailableError
-from syncer.remote.memory import MemoryClient
+from tests.fakes.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Device, devices
 
 

@@ -24,10 +24,10 @@ from syncer.local.sharedblocks import FolderBlocks
 from syncer.ports.blocks import ShareIndex
 from syncer.ports.localvalues import Hints
 from syncer.remote.client import CloudClient
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.prefix import PrefixClient
 from syncer.state.shareindex import IdIndex
 from syncer.state.statedb import StateDB
+from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import Ears
 from tests.unit.syncer.local.folders import BLOCK, Place, new_place
 

@@ -9,7 +9,7 @@ import pytest
 
 from syncer.core.model import RelPath
 from syncer.errors import ConflictOnRemoteError, RemoteUnavailableError, SafetyStopError
-from syncer.remote.memory import MemoryClient
+from tests.fakes.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
 from tests.unit.syncer.local.folders import BLOCK, noise
 

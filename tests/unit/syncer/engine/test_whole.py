@@ -10,7 +10,7 @@ import pytest
 
 from syncer.core.model import Move, RelPath
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES
-from syncer.remote.memory import MemoryClient
+from tests.fakes.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
 
 INSIDE = ["a", "a-b", "ü", "deep/er/file", "deep/er-", "empty/"]

@@ -14,7 +14,7 @@ from syncer.core.model import RelPath
 from syncer.engine.ahead import Ahead
 from syncer.errors import OverQuotaError, RemoteUnavailableError
 from syncer.local.folder import filehash, held
-from syncer.remote.memory import MemoryClient
+from tests.fakes.memory import MemoryClient
 from tests.unit.syncer.engine.devices import Device, devices
 from tests.unit.syncer.local.folders import BLOCK, noise
 

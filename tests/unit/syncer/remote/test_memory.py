@@ -6,8 +6,8 @@ import trio
 from syncer.core.model import Kind, Meta, RelPath, RemoteStat
 from syncer.errors import ConflictOnRemoteError
 from syncer.remote.http.transport import ReplyLostError
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from tests.contract.writing import put_small
+from tests.fakes.memory import MemoryClient, MemoryContainer
 
 PATH = RelPath(b"file")
 META = Meta(mode=0o600)

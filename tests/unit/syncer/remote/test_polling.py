@@ -8,10 +8,10 @@ import trio
 from trio.testing import MockClock
 
 from syncer.core.model import NO_META, Kind, RelPath
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.remote.polling import MAX_POLL_S, poll
 from syncer.remote.serials import Cursor
 from tests.contract.writing import put_small
+from tests.fakes.memory import MemoryClient, MemoryContainer
 
 
 def test_polling_slows_down_while_nothing_happens_and_tells_of_changes_only() -> None:

@@ -14,12 +14,12 @@ from syncer.core.model import Position, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.errors import LockedError, RemoteUnavailableError, RootIdentityError, SafetyStopError
 from syncer.remote.client import CloudClient
-from syncer.remote.memory import MemoryClient, MemoryContainer
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.pacing import BLIND_RESCAN_S, MAX_QUIET_S, MIN_QUIET_S, RESCAN_S
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.source import SourceLostError
 from syncer.watch.work import Work
+from tests.fakes.memory import MemoryClient, MemoryContainer
 
 HERE = RelPath(b"here")
 

@@ -409,7 +409,7 @@ class MemoryClient:
         indexes: Sequence[int],
         deliver: Deliver,
         *,
-        verify: bool = True,  # noqa: ARG002 - all are right
+        verify: bool = True,
     ) -> None:
         """See CloudClient."""
         for index in indexes:
@@ -546,7 +546,7 @@ class MemoryClient:
         found = self.container.objects[order.path]
         return await self._put("set_meta", order.path, found.kind, found.blocks, found.meta.overlaid(order.meta))
 
-    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:  # noqa: ARG002 - see CloudClient
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
         """See CloudClient: conditions are atomic here."""
         return []
 
