@@ -1,13 +1,18 @@
-"""Noticing changes on a server that tells of none: it is asked now and then, less often while nothing happens."""
+"""Changes of servers that number their versions: told by the server, or found by asking it now and then."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
-from syncer.core.model import Position
+from syncer.core.model import Position, RemoteTag
+from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.listing_diff import Known
+from syncer.remote.client import Changes
 from syncer.remote.serials import Cursor, cursor_of
 
 MIN_POLL_S: Final = 2.0
@@ -41,3 +46,53 @@ async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None) -> 
         await trio.sleep(_SETTLE_S)
         found = await look()
     return found.position
+
+
+class ServerChanges(ABC):
+    """`CloudClient.changes` and `wait`. A server whose moments have an identity tells changes; others are listed."""
+
+    @abstractmethod
+    async def _told(
+        self, since: Cursor, *, moves: bool = False, own: Sequence[RemoteTag] = (), waits: bool = False
+    ) -> Changes | None:
+        """What the server says has changed; `waits`: for the first change, or until it has waited long enough."""
+
+    @abstractmethod
+    async def _compared(self, known: Known, since: Cursor) -> Changes:
+        """What differs from what is known."""
+
+    @abstractmethod
+    async def _now(self) -> Cursor:
+        """One look at the container."""
+
+    async def changes(
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
+    ) -> Changes | None:
+        """See CloudClient."""
+        at = cursor_of(since)
+        if at.identity:
+            return await self._told(at, moves=moves, own=own)
+        if known is None or own:
+            return None
+        try:
+            # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing counts.
+            return await self._compared(known, at if brief else replace(at, evidence=()))
+        except UnscopableError:
+            return None
+
+    async def wait(self, seen: Position | None) -> Position:
+        """See CloudClient."""
+        at = None if seen is None else cursor_of(seen)
+        if at is None or not at.identity:
+            return await poll(self._now, seen)
+        while (found := await self._told(at, waits=True)) is not None:
+            if found.objects or found.deleted or found.refused:
+                return found.position
+            at = cursor_of(found.position)
+        return (await self._now()).position  # of another life of it: what a cycle makes of that is its business

@@ -19,8 +19,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
-from syncer.core.model import Ages, Content, Kind, Meta, Position, RelPath, RemoteStat, RemoteTag, meta_of
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.model import Ages, Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
 from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
@@ -41,8 +40,8 @@ from syncer.remote.client import (
 from syncer.remote.parallel import for_each, outcomes
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.container import ContainerInfo
-from syncer.remote.polling import poll
-from syncer.remote.serials import SERIALS, Cursor, cursor_of
+from syncer.remote.polling import ServerChanges
+from syncer.remote.serials import SERIALS, Cursor
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
 """Called with what is done, a method's or an order's name, and its path (b"" for the container's). May wait, change the
@@ -210,7 +209,7 @@ class MemoryContainer:
         )
 
 
-class MemoryClient:
+class MemoryClient(ServerChanges):
     """`CloudClient` on a `MemoryContainer`.
 
     Attributes:
@@ -261,42 +260,10 @@ class MemoryClient:
         await self.after("list_objects", _NOTHING)
         return listing
 
-    async def changes(
-        self,
-        since: Position,
-        known: Known | None = None,
-        *,
-        moves: bool = False,
-        brief: bool = False,
-        own: Sequence[RemoteTag] = (),
-    ) -> Changes | None:
-        """See CloudClient."""
-        at = cursor_of(since)
-        if at.identity:
-            return await self._told(at, moves=moves, own=own)
-        if known is None or own:
-            return None
-        try:
-            return await self._compared(known, at if brief else replace(at, evidence=()))
-        except UnscopableError:
-            return None
-
-    async def wait(self, seen: Position | None) -> Position:
-        """See CloudClient."""
-
-        async def look() -> Cursor:
-            await self._enter("moment")
-            self._info()
-            return self.container.cursor
-
-        at = None if seen is None else cursor_of(seen)
-        if at is None or not at.identity:
-            return await poll(look, seen)
-        while (found := await self._told(at, waits=True)) is not None:
-            if found.objects or found.deleted or found.refused:
-                return found.position
-            at = cursor_of(found.position)
-        return (await look()).position
+    async def _now(self) -> Cursor:
+        await self._enter("moment")
+        self._info()
+        return self.container.cursor
 
     async def _compared(self, known: Known, since: Cursor) -> Changes:
         """What differs from what is known."""

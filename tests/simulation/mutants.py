@@ -342,7 +342,8 @@ MUTANTS = (
         "a-failed-action-is-no-obstacle",
         "isolation",
         "        self._ledger.failed(action)\n        self._failed(action, _reason(error), code_of_one(error))\n",
-        "        self._ledger.applied(action, None)\n        self._failed(action, _reason(error), code_of_one(error))\n",
+        "        self._ledger.applied(action, None)\n"
+        "        self._failed(action, _reason(error), code_of_one(error))\n",
     ),
     Mutant(
         "obstacles-are-not-asked-for",

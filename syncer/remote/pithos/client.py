@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
-from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
-from syncer.core.model import Ages, Position, RelPath, RemoteTag
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.model import Ages, RelPath, RemoteTag
 from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY
 from syncer.errors import AuthError, RemoteUnavailableError
@@ -40,8 +38,8 @@ from syncer.remote.pithos.replies import Stamp, lan_key_in, sort_out
 from syncer.remote.pithos.requests import Requests
 from syncer.remote.pithos.session import Session
 from syncer.remote.pithos.write import Writer
-from syncer.remote.polling import poll
-from syncer.remote.serials import SERIALS, Cursor, cursor_of, ranges_of
+from syncer.remote.polling import ServerChanges
+from syncer.remote.serials import SERIALS, Cursor, ranges_of
 from syncer.remote.url import RemoteUrl, parse_url
 
 _LISTING_TRIES: Final = 5
@@ -51,7 +49,7 @@ WAIT_S: Final = 50.0
 """Of one waiting request. Proxies commonly cut connections that are silent for a minute."""
 
 
-class PithosClient:
+class PithosClient(ServerChanges):
     """`CloudClient` for one container. See that class for what the methods promise.
 
     Attributes:
@@ -156,53 +154,16 @@ class PithosClient:
         """Whether the whole container is listed, and not a folder of it (`Requests.list_page`)."""
         return not info.atomic or not self._session.make.url.prefix
 
-    async def changes(
-        self,
-        since: Position,
-        known: Known | None = None,
-        *,
-        moves: bool = False,
-        brief: bool = False,
-        own: Sequence[RemoteTag] = (),
-    ) -> Changes | None:
-        """See CloudClient. A server whose moments have an identity tells changes; else a listing is compared."""
-        at, without = cursor_of(since), ranges_of(own)
-        if at.identity:
-            return None if len(without) > MAX_RANGES else await self._told(at, moves=moves, without=without)
-        if known is None or own:
-            return None
-        try:
-            # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing counts.
-            return await self._compared(known, at if brief else replace(at, evidence=()))
-        except UnscopableError:
-            return None
-
-    async def wait(self, seen: Position | None) -> Position:
-        """See CloudClient."""
-
-        async def look() -> Cursor:
-            return (await self._session.look_at_container())[1].place
-
-        at = None if seen is None else cursor_of(seen)
-        if at is None or not at.identity:
-            return await poll(look, seen)
-        while (found := await self._told(at, WAIT_S)) is not None:
-            if found.objects or found.deleted or found.refused:
-                return found.position
-            at = cursor_of(found.position)
-        return (await look()).position  # of another life of the container: what a cycle makes of that is its business
+    async def _now(self) -> Cursor:
+        return (await self._session.look_at_container())[1].place
 
     async def _told(
-        self, since: Cursor, wait_s: float = 0.0, *, moves: bool = False, without: Sequence[range] = ()
+        self, since: Cursor, *, moves: bool = False, own: Sequence[RemoteTag] = (), waits: bool = False
     ) -> Changes | None:
-        """What the server says has changed. Later pages may correct earlier ones: together they are the last's state.
-
-        Args:
-            since: Where the question begins.
-            wait_s: How long the server may wait for the first change.
-            moves: Tell subtrees that were moved as one as such.
-            without: Ascending ranges of versions that are not told.
-        """
+        """What the server says. Later pages may correct earlier ones: together they are the state of the last one."""
+        without = ranges_of(own)
+        if len(without) > MAX_RANGES:
+            return None
         info = self._session.known  # else the cursor comes from a server with `changes`: the reply tells the rest
         needed = {wire.EXTENSION_CHANGES, *([wire.EXTENSION_WITHOUT] if without else [])}
         if info is not None and not needed <= info.extensions:
@@ -212,13 +173,13 @@ class PithosClient:
         deleted: dict[str, None] = {}
         at = since
         while True:
-            wait_now_s = 0.0 if rows or deleted else wait_s
+            wait_now_s = WAIT_S if waits and not (rows or deleted) else 0.0
             page = await self._page_of_changes(at, wait_now_s, moves=moves, without=without)
             if page is None:
                 return None
             if page.more and moves:
                 # What a page tells of the objects of a subtree could be from before a move that the next one tells.
-                return await self._told(since, without=without)
+                return await self._told(since, own=own)
             for row in page.objects:
                 deleted.pop(row.name, None)
                 rows[row.name] = row
