@@ -33,7 +33,7 @@ OTHERS = {
     "syncer/cli/session/savedplan.py": {"head"},  # of a format
     "syncer/engine/pull.py": {"source"},  # a `VersionRef`
     "syncer/engine/share/lankey.py": {"found", "kept"},  # of a key
-    "syncer/local": {"known.local", "row.local", "origin.tag", "start", "tag"},  # a `LocalTag`
+    "syncer/local": {"known.local", "row.local", "origin.tag", "start", "tag", "order"},  # a `LocalTag`; a `VersionRef`
     "syncer/ports/localvalues.py": {"tag"},  # a `LocalTag`
     "syncer/peer": {"address", "kept", "record"},  # of IP, of a key
 }
