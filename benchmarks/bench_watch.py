@@ -37,7 +37,7 @@ from syncer.engine.partial.partial_look import Scoping, look_at_part
 from syncer.engine.root_state import RootState
 from syncer.local.folder.scan import scan
 from syncer.ports.localvalues import Hints, content_of
-from syncer.remote.client import Changes, CloudClient
+from syncer.ports.remote import Changes, CloudClient
 from syncer.remote.pithos.client import open_pithos
 from syncer.remote.serials import SERIALS
 from syncer.state.statedb import StateDB

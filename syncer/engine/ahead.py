@@ -18,7 +18,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.errors import SyncerError
 from syncer.ports.localvalues import HeldBlock
-from syncer.ports.remote import Writes
+from syncer.ports.orders import Writes
 
 AHEAD_S: Final = 600.0
 """For how long a look waits for the network. Nobody sees a file before the look is complete, and if the network is so

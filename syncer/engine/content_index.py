@@ -14,7 +14,7 @@ from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import Piece, content_of, single
-from syncer.ports.remote import Store
+from syncer.ports.orders import Store
 
 MIN_KNOWN_BLOCKS: Final = 16
 """Shorter block lists (below 1.1 KB) are sent and asked for as a whole."""

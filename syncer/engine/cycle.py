@@ -64,8 +64,8 @@ from syncer.errors import ONE_NODE
 from syncer.ports.blocks import BlockSource
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import Hints, Observation
+from syncer.ports.remote import Changes, CloudClient, KeySign, Listing, RefusedName
 from syncer.ports.state import State
-from syncer.remote.client import Changes, CloudClient, KeySign, Listing, RefusedName
 from syncer.remote.parallel import for_each, one_error
 from syncer.remote.source import RemoteSource
 

@@ -17,7 +17,7 @@ from syncer.core.model import Kind, RelPath, RemoteTag
 from syncer.core.paths import split
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite, change_of, copy_path, rename_of
 from syncer.errors import PreconditionFailedError
-from syncer.ports.remote import Move, Store, Writes, write_one
+from syncer.ports.orders import Move, Store, Writes, write_one
 from syncer.ports.state import State
 
 _NAMES: Final = 16  # tries; a second one is rare: a name holds the time of the version and six digits of its hash

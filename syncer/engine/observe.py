@@ -9,8 +9,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import FileStat, Kind, Position, RemoteStat
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Failure, code_of_one
-from syncer.ports.remote import RemoteInfo
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient, RemoteInfo
 
 _LINKS_NAMED: Final = 20  # remarks that a person still reads
 

@@ -63,8 +63,8 @@ from syncer.ports.localvalues import (
     StageOrder,
     content_of,
 )
-from syncer.ports.remote import InMemory, KnownList, Store, write_one
-from syncer.remote.client import CloudClient
+from syncer.ports.orders import InMemory, Store, write_one
+from syncer.ports.remote import CloudClient, KnownList
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time

@@ -34,9 +34,9 @@ from syncer.engine.content_index import LocalContents, LocalFiles, remote_tag
 from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Told
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, LocalChangedError, UnsafeNameError
-from syncer.ports import remote as port
+from syncer.ports import orders as port
 from syncer.ports.local import LocalRoot
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import Capabilities, CloudClient
 
 _BOOKED_AT_ONCE: Final = 1024
 """Orders of a list, where each is booked before it is sent: the next cycle looks for all that are left in the book."""
@@ -85,7 +85,7 @@ class RemoteWorker:
         self._unseen = unseen
         self._atomic = True
 
-    async def prepare(self) -> port.Capabilities:
+    async def prepare(self) -> Capabilities:
         """Find out what the server can."""
         can = (await self._remote.container_info()).can
         self._atomic = can.atomic

@@ -1,23 +1,37 @@
-"""The remote side as the engine sees it: what it is and can, and what is written there, as lists of orders.
+"""The remote side as the engine sees it: `CloudClient`, what may be asked of a container, and the values it gets back.
 
-An order says what shall be true, and of which version that was decided. Orders of one list do not need each other: the
-remote takes them in any order, as many in a request as it likes, and tells what became of each as soon as it knows.
+Rules that every implementation keeps (the contract suite in tests/contract checks them):
+
+- Reads are pinned to a version and verified: a block against its id, a block list against object hash and size.
+- Every mutating call is conditional on what the engine decided on (`expect`), so nobody's newer version is replaced
+  unknowingly. Where a server can't promise that (plain Pithos), a version that slipped in between is found afterwards
+  and reported as `ForeignVersion`: the engine keeps it as a conflict copy.
+- After a lost reply the client looks, compares and adopts; it never repeats blindly.
+- Names below `.blocksync/` are reserved: never listed, except those of parked nodes below `.blocksync/park/`. One more
+  may be named by requests: `.blocksync/lan-key`, the key of the share, which listings and changes tell beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.hashing import block_id
-from blockfs.blocks.ids import BlockId, ObjectHash
-from syncer.core.model import Content, FileStat, Kind, Meta, RelPath, RemoteTag
-from syncer.core.planner.overwrites import ForeignVersion
-from syncer.core.subtrees import Guard, SubtreeMove
-from syncer.errors import LocalChangedError
+from blockfs.blocks.ids import BlockId
+from syncer.core.model import Ages, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.partial.listing_diff import Known
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.core.subtrees import SubtreeMove
+from syncer.errors import SyncerError
+from syncer.ports.blocks import VersionRef
+from syncer.ports.orders import Writes
+
+Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
+"""Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
+slow receiver slows the transfer down and memory stays bounded. May be called by several tasks at once, in any order."""
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,238 +95,270 @@ class KnownList(msgspec.Struct, frozen=True, kw_only=True):
     blocks: BlockList
 
 
-class Store(msgspec.Struct, frozen=True, kw_only=True):
-    """Make an object, or a new version of one.
+@dataclass(slots=True)
+class Counters:
+    """What a client has done so far. Mutable, owned by the client; `snapshot` to compare later.
 
     Attributes:
-        path: Where.
-        kind: What.
-        meta: All metadata: a write replaces them.
-        replaces: The version that it replaces; None: nothing may be there.
-        content: Of a file; the `Reader` has its bytes.
-        target: Of a symlink.
-        older: The content of what it replaces, if that is known: only what differs from it need travel.
-        source: Of a file: where it is here; or a version of this remote that gets a name of its own, with its metadata:
-            then nothing travels, and that it is there already is fine.
-        sent: The content, one block, went ahead (`Remote.send`): it travels again only if it was collected.
+        bytes_sent: Request bodies, without headers, every attempt counted.
+        bytes_received: Response bodies, without headers, every attempt counted.
+        blocks_sent: Blocks in accepted or refused POSTs and plain PUTs of files.
+        blocks_received: Blocks received and verified.
+        requests: HTTP requests (or their like), every attempt counted.
+        mutating_requests: Those of them that may change the container: all but HEAD and GET. Block POSTs count.
     """
 
-    path: RelPath
-    kind: Kind
-    meta: Meta
-    replaces: RemoteTag | None = None
-    content: Content | None = None
-    target: bytes | None = None
-    older: Content | None = None
-    source: FileStat | ForeignVersion | None = None
-    sent: bool = False
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    blocks_sent: int = 0
+    blocks_received: int = 0
+    requests: int = 0
+    mutating_requests: int = 0
 
-    @property
-    def size_bytes(self) -> int:
-        """Of what it makes."""
-        return self.content.size_bytes if self.content is not None else len(self.target or b"")
+    def snapshot(self) -> Counters:
+        """A copy that no longer changes."""
+        return Counters(
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
+            blocks_sent=self.blocks_sent,
+            blocks_received=self.blocks_received,
+            requests=self.requests,
+            mutating_requests=self.mutating_requests,
+        )
 
-    @property
-    def hash_hex(self) -> str:
-        """Object hash in hex of what it makes."""
-        return (block_id(self.target or b"") if self.content is None else self.content.object_hash).hex()
+    def since(self, earlier: Counters) -> Counters:
+        """What was done after `earlier` was taken."""
+        return Counters(
+            bytes_sent=self.bytes_sent - earlier.bytes_sent,
+            bytes_received=self.bytes_received - earlier.bytes_received,
+            blocks_sent=self.blocks_sent - earlier.blocks_sent,
+            blocks_received=self.blocks_received - earlier.blocks_received,
+            requests=self.requests - earlier.requests,
+            mutating_requests=self.mutating_requests - earlier.mutating_requests,
+        )
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """Rename one object without transferring content; its uuid stays. What lies below a directory stays where it is.
+class RefusedName(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that can't be synced because of what it is called or what it is. Reported, never fatal.
 
     Attributes:
-        source: Where the object is.
-        target: Its new name, which must be free.
-        expect: The version that is moved.
+        name: The object's name as the server wrote it; may hold anything.
+        reason: Why, for a person.
+        size_bytes: Of the object.
     """
 
-    source: RelPath
-    target: RelPath
-    expect: RemoteTag
+    name: str
+    reason: str
+    size_bytes: int = 0
 
 
-class MoveTree(msgspec.Struct, frozen=True, kw_only=True):
-    """Rename an object and all below it, in one go. Only where the remote can that.
-
-    In doubt it is refused: then look at everything.
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A complete, error-free listing of the container: the evidence that a missing object is deleted.
 
     Attributes:
-        source: The root of the subtree.
-        target: Its new name; nothing may be there, or below it.
-        guard: What the subtree holds.
+        info: The container as seen before the first page.
+        objects: Sorted by path; only what has an object of its own: a directory that is merely implied by the names
+            below it is not here (`core.identify_remote` adds those as `implicit`, without a tag). Of the reserved names
+            only those below `.blocksync/park/` are.
+        refused: Objects whose names or kinds we don't take, with reasons.
+        position: The moment, that of the last change of the container at least, deletions included: where `changes`
+            goes on. An earlier one than before means that the server was restored from a backup.
+        lan_key: The object with the share's key; None: there is none.
     """
 
-    source: RelPath
-    target: RelPath
-    guard: Guard
+    info: RemoteInfo
+    position: Position
+    objects: list[RemoteStat]
+    refused: list[RefusedName] = msgspec.field(default_factory=list)
+    lan_key: RemoteStat | None = None
 
 
-class Delete(msgspec.Struct, frozen=True, kw_only=True):
-    """Delete one object. Gone already is done.
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that changed in a container since a moment, as it is now. Complete, or there is none.
 
     Attributes:
-        path: Which.
-        expect: Its version.
+        info: The container.
+        position: Where the next question begins; that of the question if nothing changed.
+        objects: What exists and is new or changed (our own writes, too), sorted by path. Reserved names are left out as
+            in a `Listing`.
+        deleted: Names that no longer exist, as bytes; may hold anything.
+        refused: Changed objects whose names or kinds we don't take, with reasons.
+        moves: Subtrees that were moved as one, in order; only if that was asked for. What was moved with them is not
+            among the others, unless it changed again.
+        complete: Every version after the question that still exists is told: silence about one proves that it is gone.
+            Not so where a listing was held against the base.
+        lan_key: The object with the share's key, if it may be another one by now.
+        lan_key_gone: There is no such object any more, or a listing did not have it.
     """
 
-    path: RelPath
-    expect: RemoteTag
+    info: RemoteInfo
+    position: Position
+    objects: list[RemoteStat]
+    deleted: list[bytes]
+    refused: list[RefusedName]
+    complete: bool = True
+    moves: list[SubtreeMove] = msgspec.field(default_factory=list)
+    lan_key: RemoteStat | None = None
+    lan_key_gone: bool = False
 
 
-class SetMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """Set metadata, content untouched.
+class KeySign(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at a container told of the share's key.
 
     Attributes:
-        path: Of which object.
-        meta: All of them; None fields stay.
-        expect: Its version.
+        stat: The object; None: nothing was told, or it is gone.
+        gone: There is no such object.
     """
 
-    path: RelPath
-    meta: Meta
-    expect: RemoteTag
+    stat: RemoteStat | None = None
+    gone: bool = False
 
 
-Order: TypeAlias = Store | Move | MoveTree | Delete | SetMeta
+class CloudClient(Writes, Protocol):
+    """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
-
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """An order that is carried out.
-
-    Attributes:
-        tag: The version that is now current, as our own write made it; None of what is deleted or kept beside.
-        foreign: Versions of others that it replaced unseen; empty on a remote with atomic conditions.
-        moved: The subtree, with its new versions.
-        lacking: What the object had and has no more, as a sentence; None if nothing.
+    Common errors of all methods (syncer.errors): RemoteUnavailableError (13; its subclass `http.BadReplyError` when the
+    answer makes no sense), AuthError (12), NotFoundError (10; the container is gone), NoSpaceError (17; its
+    disk is full) and OverQuotaError (17, or 3 for one of many; this is too large),
+    UnsafeNameError (3; a path the remote can't hold). Object-level ones are named below.
     """
 
-    tag: RemoteTag | None = None
-    foreign: tuple[ForeignVersion, ...] = ()
-    moved: SubtreeMove | None = None
-    lacking: str | None = None
+    counters: Counters
+    ages: Ages
 
-
-Done: TypeAlias = Callable[[int, Stored | Exception], Awaitable[None]]
-"""What became of an order, by its place in the list; may be told by several tasks at once. An error is one of
-`errors.ONE_NODE`, and nothing was written, as far as is known."""
-
-
-class Reader(Protocol):
-    """The contents of `Store` orders, as they were when that was decided: compared with their ids as they are read."""
-
-    async def contents(self, stores: Sequence[Store]) -> list[bytes | Exception]:
-        """Whole contents of at most one block each, or why they can't be had."""
-        ...
-
-    async def block_list(self, store: Store) -> BlockList:
-        """The block list of a content. Of a file it is looked at once more before anything is sent.
+    async def container_info(self) -> RemoteInfo:
+        """What the container is. Remembered after the first call.
 
         Raises:
-            LocalChangedError: The file is not what it was.
+            NotFoundError: There is no such container.
         """
         ...
 
-    async def older_list(self, store: Store) -> BlockList | None:
-        """The block list of the version that is replaced, if it is known and long enough to matter."""
+    async def create_container(self) -> RemoteInfo:
+        """Make the container; one that exists is fine."""
         ...
 
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
-        """One block, canonical.
+    async def list_objects(self) -> Listing:
+        """The complete listing, or an error: never a part of it.
 
-        Raises:
-            LocalChangedError: It is not what it was.
+        Metadata and symlink targets are filled in where the listing carries them; else they are None, and `resolve`
+        fetches them.
         """
         ...
 
+    async def changes(
+        self,
+        since: Position,
+        known: Known | None = None,
+        *,
+        moves: bool = False,
+        brief: bool = False,
+        own: Sequence[RemoteTag] = (),
+    ) -> Changes | None:
+        """What changed since a moment.
 
-class InMemory:
-    """A `Reader` of one content, of which some blocks are at hand."""
+        Args:
+            since: From a `Listing`, from earlier `Changes` or from `wait`.
+            known: What to hold a listing against, where the server tells no changes. It is asked in a thread.
+            moves: Tell subtrees that were moved as one in that way, where the server can.
+            brief: Evidence that is rarely wrong may count as "nothing changed". False: then rather list.
+            own: What has one of these versions as its newest one need not be told: the base has them.
 
-    def __init__(self, blocks: BlockList, data: Mapping[int, bytes]) -> None:
-        """Take the block list, and blocks by their index."""
-        self._blocks = blocks
-        self._data = data
-
-    @classmethod
-    def of(cls, data: bytes, block_size: int) -> InMemory:
-        """All of a content."""
-        cut = [data[at : at + block_size] for at in range(0, len(data), block_size)]
-        ids = b"".join(map(block_id, cut))
-        return cls(BlockList(block_size=block_size, size_bytes=len(data), ids=ids), dict(enumerate(cut)))
-
-    @property
-    def content(self) -> Content:
-        """What an order says of it."""
-        return Content(size_bytes=self._blocks.size_bytes, object_hash=ObjectHash(self._blocks.object_hash))
-
-    async def contents(self, stores: Sequence[Store]) -> list[bytes | Exception]:
-        """See Reader."""
-        return [self._data.get(0, b"").ljust(store.size_bytes, b"\0") for store in stores]
-
-    async def block_list(self, store: Store) -> BlockList:  # noqa: ARG002 - it has one
-        """See Reader."""
-        return self._blocks
-
-    async def older_list(self, store: Store) -> BlockList | None:  # noqa: ARG002 - as above
-        """See Reader."""
-        return None
-
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
-        """See Reader."""
-        data = self._data.get(index)
-        if data is None or block_id(data) != blocks[index]:
-            raise LocalChangedError(store.path, f"block {index} is not at hand")
-        return data
-
-
-_NOTHING = InMemory(BlockList(block_size=1, size_bytes=0, ids=b""), {})
-
-
-class Writes(Protocol):
-    """The writing half of a remote. Safe for many tasks.
-
-    After a lost reply it looks, compares and adopts; it never repeats blindly.
-    """
-
-    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
-        """Carry out orders that do not need each other, in any order, blocks first; each under its own condition.
-
-        What concerns one order is its outcome. A block that several files need is sent once. The list may be long:
-        what is in memory of contents does not grow with it.
-
-        Raises:
-            SyncerError: What concerns all: the server is away or full, …. Every outcome that is known was told.
+        Returns:
+            None when that can't be told: `since` is of another container or of a past that a restored backup undid,
+            there is nothing to hold a listing against or it is torn, the server can't leave out what is our own. Then
+            list the container.
         """
         ...
 
-    async def send(self, blocks: Mapping[BlockId, bytes]) -> None:
-        """Bring blocks that orders will need soon, as far as they are not there. No object has them yet."""
+    async def wait(self, seen: Position | None) -> Position:
+        """Return when something may have changed since a moment; our own writes count, too.
+
+        Cancelling ends the wait at once, here and on the server. It takes no connection from the other requests.
+
+        Args:
+            seen: What this returned before. None: return at once.
+
+        Returns:
+            The moment up to which it has looked.
+        """
         ...
 
-    async def commit(self) -> None:
-        """Return when everything written so far is visible to others, and durable. Idempotent."""
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
+        """Fill in what a listing on a plain Pithos lacks: mode, mtime, symlink target. Pinned to the stats' versions.
+
+        Returns:
+            One for each; ConflictOnRemoteError: that version is no longer readable; CorruptionError: not as it was
+            written.
+        """
         ...
 
+    async def head(self, path: RelPath) -> RemoteStat | None:
+        """The current state of one object, metadata and symlink target included; None when there is none."""
+        ...
 
-async def write_one(remote: Writes, order: Order, reader: Reader | None = None) -> Stored:
-    """Carry out one order.
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
+        """The block lists of exactly these versions, their Merkle roots and sizes verified against the tags.
 
-    Args:
-        remote: Where.
-        order: What.
-        reader: Has its content, if it has any.
+        Args:
+            asks: Each with what we have already, to save traffic.
 
-    Raises:
-        SyncerError: As its outcome, or as `Writes.write` does.
-    """
-    told: list[Stored | Exception] = []
+        Returns:
+            One for each; ConflictOnRemoteError: that version is no longer readable; CorruptionError: what the server
+            sent does not have the tag's hash or size.
+        """
+        ...
 
-    async def done(_: int, outcome: Stored | Exception) -> None:
-        told.append(outcome)
+    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
+        """One block of that version, verified, canonical. See `read_blocks`."""
+        ...
 
-    await remote.write([order], reader or _NOTHING, done)
-    (outcome,) = told
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """Contents of at most one block each, by one request, if the server can that. Not compared with their ids.
+
+        Args:
+            versions: Objects, each as from the listing; at most `bulk_read.MAX_OBJECTS` of together at most
+                `bulk_read.MAX_CONTENT_BYTES`.
+
+        Returns:
+            None for those that are to be asked for alone.
+        """
+        ...
+
+    async def read_blocks(
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,
+    ) -> None:
+        """Fetch blocks of that version, adjacent ones by one request, several requests at once; verify each.
+
+        Args:
+            path: The object.
+            tag: The version, as from the listing.
+            blocks: What `block_lists` returned for it.
+            indexes: Which blocks, distinct, in any order. Holes are delivered without a request.
+            deliver: Called once per index.
+            verify: False: the caller compares them with their ids. They are delivered as they came.
+
+        Raises:
+            ConflictOnRemoteError: That version is no longer readable.
+            CorruptionError: The server keeps sending bytes that don't have the block's id.
+            CutObjectError: And that is so because the object was cut. To find that out takes a write, perhaps.
+        """
+        ...
+
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
+        """What a write replaced unseen that was booked and of which no more was heard; see `overwrites.unseen`.
+
+        Empty also if it was never done, and on a server with atomic conditions.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give the connections back. Idempotent."""
+        ...

@@ -1,1 +1,1 @@
-"""Remotes: one interface (`client.CloudClient`), spoken to Pithos servers over HTTP, or held in memory."""
+"""Remotes: one interface (`ports.remote.CloudClient`), spoken to Pithos servers over HTTP, or held in memory."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from syncer.core.model import Position, RemoteTag
 from syncer.core.partial.affected import UnscopableError
 from syncer.core.partial.listing_diff import Known
-from syncer.remote.client import Changes
+from syncer.ports.remote import Changes
 from syncer.remote.serials import Cursor, cursor_of
 
 MIN_POLL_S: Final = 2.0

@@ -21,14 +21,16 @@ from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import Done, KnownList, Move, MoveTree, Order, Reader, RemoteInfo, Store, Stored
-from syncer.remote.client import (
+from syncer.ports.orders import Done, Move, MoveTree, Order, Reader, Store, Stored
+from syncer.ports.remote import (
     Changes,
     CloudClient,
     Counters,
     Deliver,
+    KnownList,
     Listing,
     RefusedName,
+    RemoteInfo,
 )
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpSettings

@@ -15,8 +15,8 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.server import REMOTE
 from syncer.errors import ConflictOnRemoteError, CutObjectError, SyncerError
 from syncer.ports.blocks import Board, Given, Place, Want
+from syncer.ports.remote import CloudClient
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
-from syncer.remote.client import CloudClient
 from syncer.remote.parallel import for_each, one_error
 
 _CONNECTIONS: Final = 16  # small files wait for round trips most of the time

@@ -28,7 +28,7 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.parallel import first_error
 from syncer.watch.live import Phase, RootLive
 from syncer.watch.memory import give_back, resident_bytes

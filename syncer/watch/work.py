@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from syncer.engine.report import Report
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.source import DirtySource
 

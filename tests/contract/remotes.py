@@ -25,9 +25,9 @@ from syncer.engine.fetch import serving
 from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
-from syncer.ports.remote import KnownList, write_one
+from syncer.ports.orders import write_one
+from syncer.ports.remote import CloudClient, Counters, KnownList
 from syncer.protocol.pithos import headers
-from syncer.remote.client import CloudClient, Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.pithos.client import PithosClient, open_pithos

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
-from syncer.ports.remote import Delete, Move, Order, Stored
-from syncer.remote.client import CloudClient
+from syncer.ports.orders import Delete, Move, Order, Stored
+from syncer.ports.remote import CloudClient
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import cursor_of
 from tests.contract.remotes import (

@@ -18,7 +18,7 @@ from syncer.engine.fetch import serving
 from syncer.engine.observe import resolve_changed
 from syncer.errors import ConflictOnRemoteError
 from syncer.ports.blocks import VersionRef
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.source import RemoteSource

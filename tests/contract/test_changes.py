@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, Position, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
+from syncer.ports.remote import Changes, CloudClient
 from syncer.protocol.extensions.changes import MAX_RANGES
-from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import Cursor, cursor_of
 from tests.contract.remotes import (

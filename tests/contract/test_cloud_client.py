@@ -14,8 +14,8 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
-from syncer.ports.remote import InMemory, Store, write_one
-from syncer.remote.client import CloudClient
+from syncer.ports.orders import InMemory, Store, write_one
+from syncer.ports.remote import CloudClient
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.pithos.replies import Judge

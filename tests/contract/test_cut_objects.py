@@ -12,7 +12,7 @@ import pytest
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import RemoteStat
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.pithos.client import PithosClient, open_pithos
 from tests.contract.remotes import (
     BLOCK,

@@ -14,9 +14,9 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind
 from syncer.errors import ConflictOnRemoteError, CorruptionError
-from syncer.ports.remote import InMemory, KnownList, Store, write_one
+from syncer.ports.orders import InMemory, Store, write_one
+from syncer.ports.remote import CloudClient, KnownList
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
-from syncer.remote.client import CloudClient
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (

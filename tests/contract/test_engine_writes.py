@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from syncer.core.model import Action, Node, RemoteTag, Side
 from syncer.engine.report import Report
 from syncer.errors import RemoteUnavailableError, SyncerError
+from syncer.ports.remote import CloudClient, Counters
 from syncer.protocol.pithos.headers import EXTENSION_BULK
-from syncer.remote.client import CloudClient, Counters
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request
 from syncer.remote.pithos.client import PithosClient

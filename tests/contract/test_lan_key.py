@@ -15,7 +15,7 @@ from syncer.core.paths import LAN_KEY
 from syncer.engine.share.lankey import LanKeyKeeper
 from syncer.errors import ForbiddenError, FormatTooNewError, UnsafeNameError
 from syncer.peer import sharekey
-from syncer.remote.client import Changes, CloudClient, KeySign, Listing
+from syncer.ports.remote import Changes, CloudClient, KeySign, Listing
 from syncer.state.keyfile import KeyFile
 from tests.contract.remotes import (
     BLOCK,

@@ -10,7 +10,7 @@ import trio
 from syncer.core.model import Kind, RemoteStat
 from syncer.core.subtrees import Guard, guard_of
 from syncer.errors import UnsafeNameError
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.pithos.client import open_pithos
 from syncer.remote.prefix import PrefixClient, open_remote
 from tests.contract.remotes import (

@@ -16,7 +16,7 @@ from syncer.engine.fetch import serving
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.ports.blocks import Place, Urgency, VersionRef, Want
 from syncer.ports.localvalues import content_of
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (

@@ -7,8 +7,8 @@ import pytest
 from syncer.core.model import Kind, Position, RelPath, RemoteStat
 from syncer.core.subtrees import Guard, guard_of, version_of
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
+from syncer.ports.remote import Changes, CloudClient
 from syncer.protocol.extensions.subtree import MAX_OBJECTS
-from syncer.remote.client import Changes, CloudClient
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import cursor_of
 from tests.contract.remotes import (

@@ -11,8 +11,8 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import Kind, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, RemoteUnavailableError, UnsafeNameError
-from syncer.ports.remote import Delete, InMemory, Move, Order, SetMeta, Store, Stored
-from syncer.remote.client import CloudClient
+from syncer.ports.orders import Delete, InMemory, Move, Order, SetMeta, Store, Stored
+from syncer.ports.remote import CloudClient
 from tests.contract.remotes import (
     BLOCK,
     META,

@@ -10,19 +10,8 @@ from blockfs.blocks.blocklist import BlockList
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion
 from syncer.core.subtrees import Guard, SubtreeMove
-from syncer.ports.remote import (
-    Delete,
-    InMemory,
-    Move,
-    MoveTree,
-    Order,
-    Reader,
-    SetMeta,
-    Store,
-    Stored,
-    write_one,
-)
-from syncer.remote.client import CloudClient
+from syncer.ports.orders import Delete, InMemory, Move, MoveTree, Order, Reader, SetMeta, Store, Stored, write_one
+from syncer.ports.remote import CloudClient
 
 BLOCK = 4096
 

@@ -1,4 +1,4 @@
-"""A remote held in memory: the engine's fake. Keeps every rule of `client.CloudClient`; the contract suite says so.
+"""A remote held in memory: the engine's fake. Keeps every rule of `CloudClient`; the contract suite says so.
 
 One `MemoryContainer` is shared by any number of `MemoryClient`s, as a server is by its devices.
 """
@@ -26,17 +26,19 @@ from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, NotFoundError, RemoteUnavailableError, SyncerError
-from syncer.ports import remote as port
+from syncer.ports import orders as port
 from syncer.ports.blocks import VersionRef
-from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
-from syncer.protocol.pithos.names import name_from_path
-from syncer.remote.client import (
+from syncer.ports.remote import (
     Changes,
     Counters,
     Deliver,
+    KnownList,
     Listing,
     RefusedName,
+    RemoteInfo,
 )
+from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
+from syncer.protocol.pithos.names import name_from_path
 from syncer.remote.parallel import for_each, outcomes
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.container import ContainerInfo
@@ -228,14 +230,14 @@ class MemoryClient(ServerChanges):
         self.after = after
         self._sending = trio.Lock()
 
-    async def container_info(self) -> port.RemoteInfo:
+    async def container_info(self) -> RemoteInfo:
         """See CloudClient."""
         await self._enter("container_info")
         info = self._info()
         await self.after("container_info", _NOTHING)
         return info
 
-    async def create_container(self) -> port.RemoteInfo:
+    async def create_container(self) -> RemoteInfo:
         """See CloudClient."""
         await self._enter("create_container")
         self.container.exists = True
@@ -339,12 +341,10 @@ class MemoryClient(ServerChanges):
         await self.after("head", path)
         return None if found is None else self.container.stat(path, found)
 
-    async def block_lists(
-        self, asks: Sequence[tuple[VersionRef, port.KnownList | None]]
-    ) -> list[BlockList | SyncerError]:
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See CloudClient."""
 
-        async def work(ask: tuple[VersionRef, port.KnownList | None]) -> BlockList:
+        async def work(ask: tuple[VersionRef, KnownList | None]) -> BlockList:
             version, _ = ask
             await self._enter("block_list", version.path)
             blocks = self._pinned(version.path, version.tag).blocks
@@ -541,7 +541,7 @@ class MemoryClient(ServerChanges):
         await self.after(operation, path)
         return port.Stored(tag=made.tag)
 
-    def _info(self) -> port.RemoteInfo:
+    def _info(self) -> RemoteInfo:
         if not self.container.exists:
             raise NotFoundError("the container does not exist in memory; create it first")
         told = ContainerInfo(

@@ -14,7 +14,7 @@ from syncer.cli.registry.roots import Registry
 from syncer.cli.session.opening import key_keeper
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.core.paths import LAN_KEY
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.prefix import open_remote
 from tests.contract.remotes import META
 from tests.contract.writing import delete, put_small

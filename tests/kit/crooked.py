@@ -59,7 +59,7 @@ def _stall(_: str) -> None:
 
 
 def _deaf(_: str) -> None:
-    from syncer.remote.client import CloudClient  # noqa: PLC0415
+    from syncer.ports.remote import CloudClient  # noqa: PLC0415
     from syncer.watch.root_task import RootTask  # noqa: PLC0415
 
     async def watch(self: RootTask, remote: CloudClient) -> None:

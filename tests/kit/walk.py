@@ -33,13 +33,13 @@ _VALUES: Final = {
     *(
         "syncer.ports.local",
         "syncer.ports.localvalues",
-        "syncer.remote.client",
+        "syncer.ports.remote",
         "blockfs.errors",
         "blockfs.runtime.logs",
     ),
     *("blockfs.tree.schema", "blockfs.blocks.ids", "blockfs.blocks.hashing", "blockfs.blocks.extents"),
     *("blockfs.blocks.blocklist", "blockfs.engine.config", "blockfs.engine.fatal", "blockfs.engine.clock"),
-    *("syncer.ports.remote", "syncer.protocol.pithos.headers", "syncer.protocol.pithos.names"),
+    *("syncer.ports.orders", "syncer.protocol.pithos.headers", "syncer.protocol.pithos.names"),
 }
 """Modules of values, how they are spelt, and what all stand on: in every journey, and no step of any."""
 

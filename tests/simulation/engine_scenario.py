@@ -30,8 +30,8 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
+from syncer.ports.remote import Listing
 from syncer.protocol.pithos.headers import EXTENSION_BULK, EXTENSION_CHANGES, EXTENSION_SUBTREES
-from syncer.remote.client import Listing
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from tests.fakes.memory import MemoryClient, MemoryContainer, MemoryVersion
 from tests.kit.state import MemoryState

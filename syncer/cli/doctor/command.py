@@ -41,8 +41,7 @@ from syncer.local.folder.identity import verify_folder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.syscalls import clone_file
 from syncer.local.volume.mount import check_mount
-from syncer.ports.remote import RemoteInfo
-from syncer.remote.client import Counters
+from syncer.ports.remote import Counters, RemoteInfo
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpTransport, Request
 from syncer.remote.parallel import one_error

@@ -8,7 +8,7 @@ from blockfs.runtime.output import JsonValue
 from blockfs.runtime.units import format_size
 from syncer.core.model import Action, Create, Plan, Update
 from syncer.ports.localvalues import LocalCounters
-from syncer.remote.client import Counters
+from syncer.ports.remote import Counters
 
 
 @dataclass(slots=True, kw_only=True)

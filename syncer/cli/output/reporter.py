@@ -18,7 +18,7 @@ from syncer.cli.output.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.ports.localvalues import LocalCounters
-from syncer.remote.client import Counters
+from syncer.ports.remote import Counters
 
 if TYPE_CHECKING:  # imported where somebody looks: 25 ms
     from rich.text import Text

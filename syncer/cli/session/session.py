@@ -21,7 +21,7 @@ from syncer.engine.report import Listener, Report
 from syncer.engine.root_state import RootState
 from syncer.errors import EXPECTED
 from syncer.ports.blocks import BlockSource
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.parallel import one_error
 
 

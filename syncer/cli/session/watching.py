@@ -19,7 +19,7 @@ from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.engine.root_state import RootState
 from syncer.ports.localvalues import Hints
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.dirt import EVERYTHING

@@ -39,7 +39,7 @@ from syncer.local.safe_open import DIRECTORY_FLAGS, open_file
 from syncer.local.syscalls import Status, status
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.parallel import for_each
 
 _READERS: Final = 2  # SHA-256 of blocks scales to two threads on small machines

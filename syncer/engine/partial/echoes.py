@@ -12,7 +12,7 @@ from typing import Final
 
 from syncer.core.model import Position, RemoteTag
 from syncer.errors import SyncerError
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 
 LEAST: Final = 256
 """Own versions from which on the question pays: a row costs about 540 bytes and 66 µs, the question a round trip."""

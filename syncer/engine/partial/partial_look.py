@@ -24,8 +24,8 @@ from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_
 from syncer.errors import LocalChangedError
 from syncer.ports.local import LocalRoot, PartLook
 from syncer.ports.localvalues import Hints, Observation
+from syncer.ports.remote import Changes, CloudClient
 from syncer.ports.state import State
-from syncer.remote.client import Changes, CloudClient
 from syncer.remote.parallel import one_error
 
 _MIN_SHARE: Final = 2

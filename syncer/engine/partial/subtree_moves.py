@@ -16,9 +16,9 @@ from syncer.core.rows import BaseRows
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
 from syncer.errors import UnsafeNameError
 from syncer.ports.local import PartLook
+from syncer.ports.remote import Changes
 from syncer.protocol.extensions.subtree import disjoint
 from syncer.protocol.pithos.names import path_from_name
-from syncer.remote.client import Changes
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):

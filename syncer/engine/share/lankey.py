@@ -31,8 +31,8 @@ from syncer.errors import (
 )
 from syncer.peer import sharekey
 from syncer.peer.sharekey import KEY_BYTES, BadKey, Kept, StoredKey
-from syncer.ports.remote import InMemory, Store, write_one
-from syncer.remote.client import CloudClient, KeySign
+from syncer.ports.orders import InMemory, Store, write_one
+from syncer.ports.remote import CloudClient, KeySign
 from syncer.state.keyfile import KeyFile
 
 if TYPE_CHECKING:  # see peer/sharekey.py

@@ -27,7 +27,7 @@ from urllib3.exceptions import (
 )
 
 from syncer.errors import RemoteUnavailableError, UsageError
-from syncer.remote.client import Counters
+from syncer.ports.remote import Counters
 from syncer.remote.http.concurrency import Concurrency
 from syncer.remote.http.rate_limit import RateLimit
 from syncer.remote.url import RemoteUrl

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from syncer.errors import AuthError, UsageError
+from syncer.ports.remote import Counters
 from syncer.protocol import astakos
 from syncer.protocol.astakos import Access, AccessError
 from syncer.protocol.pithos.names import container_name_problem, quote_name
-from syncer.remote.client import Counters
 from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Request
 from syncer.remote.kamaki.kamakirc import Cloud
 from syncer.remote.url import RemoteUrl, parse_url

@@ -16,7 +16,7 @@ from blockfs.runtime.output import shown
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import ConflictOnRemoteError, CorruptionError, PreconditionFailedError, SyncerError, UnsafeNameError
-from syncer.ports.remote import Delete, Move, MoveTree, Order, SetMeta, Store, Stored
+from syncer.ports.orders import Delete, Move, MoveTree, Order, SetMeta, Store, Stored
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import decode_fault
 from syncer.protocol.pithos.headers import ObjectState

@@ -17,16 +17,16 @@ from syncer.core.model import Ages, RelPath, RemoteTag
 from syncer.core.partial.listing_diff import Known, Sieve
 from syncer.core.paths import LAN_KEY
 from syncer.errors import AuthError, RemoteUnavailableError
-from syncer.ports.remote import RemoteInfo
-from syncer.protocol.extensions.changes import MAX_RANGES, ChangesPage
-from syncer.protocol.pithos import headers as wire
-from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
-from syncer.remote.client import (
+from syncer.ports.remote import (
     Changes,
     Counters,
     Deliver,
     Listing,
+    RemoteInfo,
 )
+from syncer.protocol.extensions.changes import MAX_RANGES, ChangesPage
+from syncer.protocol.pithos import headers as wire
+from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Transport
 from syncer.remote.pithos.container import ContainerInfo

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.xattrs import XattrError
 from syncer.errors import ONE_NODE, SyncerError
-from syncer.ports.remote import Store, Stored
+from syncer.ports.orders import Store, Stored
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.alone import Alone

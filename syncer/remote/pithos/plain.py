@@ -15,7 +15,7 @@ from typing import Final
 from syncer.core.model import NO_META, Meta, RelPath, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite, unseen
 from syncer.errors import ConflictOnRemoteError
-from syncer.ports.remote import Stored
+from syncer.ports.orders import Stored
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow

@@ -16,11 +16,10 @@ from blockfs.runtime.output import shown
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import KnownList
+from syncer.ports.remote import Deliver, KnownList
 from syncer.protocol.extensions.bulk_read import MAX_OBJECTS, Wanted
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import RangeError, parse_parts
-from syncer.remote.client import Deliver
 from syncer.remote.http.transport import Reply
 from syncer.remote.parallel import for_each, outcomes
 from syncer.remote.pithos.conditions import describe

@@ -28,7 +28,7 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
-from syncer.ports.remote import KnownList
+from syncer.ports.remote import KnownList, RefusedName
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import BulkError, Result, decode_results
 from syncer.protocol.extensions.bulk_read import BulkReadError, decode_contents
@@ -41,7 +41,6 @@ from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap, decode_
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
 from syncer.protocol.pithos.names import path_from_name
-from syncer.remote.client import RefusedName
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
 from syncer.remote.pithos.conditions import describe
 from syncer.remote.pithos.container import ContainerInfo

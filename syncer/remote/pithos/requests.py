@@ -17,7 +17,7 @@ from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import is_reserved, rel_path
 from syncer.core.subtrees import Guard as SubtreeGuard
 from syncer.errors import UnsafeNameError
-from syncer.ports.remote import Delete, Move, SetMeta, Store
+from syncer.ports.orders import Delete, Move, SetMeta, Store
 from syncer.protocol.extensions import blocklists, bulk
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES, Wanted, encode_wanted
 from syncer.protocol.extensions.changes import encode_ranges

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from syncer.core.model import RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError
+from syncer.ports.remote import Counters
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.remote.client import Counters
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.conditions import describe

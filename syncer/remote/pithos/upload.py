@@ -20,7 +20,7 @@ from blockfs.runtime.output import shown
 from syncer.core.model import NO_META, Kind
 from syncer.core.paths import PARK_FOLDER
 from syncer.errors import ForbiddenError
-from syncer.ports.remote import Reader, Store, Stored
+from syncer.ports.orders import Reader, Store, Stored
 from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_IDS, Delta, delta_between, delta_of
 from syncer.protocol.pithos import headers as wire
 from syncer.remote.http.transport import BadReplyError

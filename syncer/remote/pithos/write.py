@@ -18,7 +18,7 @@ from syncer.core.model import Kind, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.xattrs import XattrError
 from syncer.errors import ONE_NODE, OverQuotaError, SyncerError, UnholdableError, UnsafeNameError
-from syncer.ports.remote import Delete, Done, Move, MoveTree, Order, Reader, SetMeta, Store, Stored
+from syncer.ports.orders import Delete, Done, Move, MoveTree, Order, Reader, SetMeta, Store, Stored
 from syncer.protocol.extensions import bulk
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import Fault, encode_fault

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.cli.output.progress import Progress, percent
-from syncer.remote.client import Counters
+from syncer.ports.remote import Counters
 
 
 @dataclass

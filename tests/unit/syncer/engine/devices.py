@@ -17,7 +17,7 @@ from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure, Report
 from syncer.ports.blocks import BlockSource
 from syncer.ports.localvalues import Hints
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from tests import effort
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.state import MemoryState

@@ -10,7 +10,7 @@ import pytest
 from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.errors import NoSpaceError, RemoteUnavailableError, RootIdentityError, SafetyStopError
 from syncer.local.survey.digests import Surveyor
-from syncer.remote.client import RefusedName
+from syncer.ports.remote import RefusedName
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import Device, assert_at_rest, devices
 from tests.unit.syncer.local.folders import BLOCK, noise

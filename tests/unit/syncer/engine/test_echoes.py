@@ -12,8 +12,8 @@ from syncer.core.model import Position, RelPath, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.engine.partial import echoes
 from syncer.errors import RemoteUnavailableError
+from syncer.ports.remote import Changes
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_WITHOUT
-from syncer.remote.client import Changes
 from tests import effort
 from tests.fakes.memory import MemoryClient
 from tests.simulation import engine_scenario

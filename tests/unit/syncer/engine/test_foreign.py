@@ -15,7 +15,7 @@ import pytest
 
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
-from syncer.remote.client import Counters
+from syncer.ports.remote import Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request
 from syncer.remote.pithos.client import PithosClient

@@ -23,7 +23,7 @@ from syncer.errors import RemoteUnavailableError
 from syncer.local.sharedblocks import FolderBlocks
 from syncer.ports.blocks import ShareIndex
 from syncer.ports.localvalues import Hints
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.remote.prefix import PrefixClient
 from syncer.state.shareindex import IdIndex
 from syncer.state.statedb import StateDB

@@ -20,8 +20,8 @@ from syncer.engine.partial.partial_look import Scoping, _scope
 from syncer.errors import LocalChangedError
 from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
+from syncer.ports.remote import Changes
 from syncer.ports.state import Memory
-from syncer.remote.client import Changes
 from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.serials import SERIALS, Cursor
 from tests import effort

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.errors import AuthError, ConflictOnRemoteError, OverQuotaError
-from syncer.ports.remote import Delete, Order, Store, Stored
+from syncer.ports.orders import Delete, Order, Store, Stored
+from syncer.ports.remote import Counters
 from syncer.protocol.extensions.bulk import (
     MAX_CONTENT_BYTES,
     MAX_OPERATIONS,
@@ -23,7 +24,6 @@ from syncer.protocol.extensions.bulk import (
     encode_results,
 )
 from syncer.protocol.pithos import headers as wire
-from syncer.remote.client import Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import Reply, Request
 from syncer.remote.pithos.client import PithosClient

@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from syncer.core.model import Position, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.errors import LockedError, RemoteUnavailableError, RootIdentityError, SafetyStopError
-from syncer.remote.client import CloudClient
+from syncer.ports.remote import CloudClient
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.pacing import BLIND_RESCAN_S, MAX_QUIET_S, MIN_QUIET_S, RESCAN_S
 from syncer.watch.root_task import RootTask, Surroundings
