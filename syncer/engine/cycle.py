@@ -59,7 +59,7 @@ from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report, no_step
-from syncer.engine.schedule import run_actions, run_waves
+from syncer.engine.schedule import run_waves
 from syncer.errors import ONE_NODE
 from syncer.ports.blocks import BlockSource
 from syncer.ports.local import LocalRoot
@@ -385,7 +385,7 @@ class Cycle:
             if plan.local:
                 await puller.prepare()
                 async with serving(blocks):
-                    await self._pull(plan, ledger, recorder, puller)
+                    await self._waves(plan.local, plan, ledger, recorder, puller)
             await self._keep_foreign(unseen)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
@@ -442,17 +442,22 @@ class Cycle:
         return await trio.to_thread.run_sync(self._state.holders, wanted)
 
     async def _push(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: RemoteWorker) -> None:
-        run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
         recorder.waits = (await worker.prepare()).holds_back
-        await run_waves(plan.remote, partial(_kind_of, plan), partial(run.wave, perform=worker.perform))
+        await self._waves(plan.remote, plan, ledger, recorder, worker)
         if recorder.waits:
             recorder.waits = False
             await recorder.flush()
 
-    async def _pull(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: LocalWorker) -> None:
+    async def _waves(
+        self,
+        actions: Sequence[Action],
+        plan: Plan,
+        ledger: Ledger,
+        recorder: Recorder,
+        worker: RemoteWorker | LocalWorker,
+    ) -> None:
         run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
-        one = partial(run.one, perform=worker.perform)
-        await run_actions(plan.local, partial(_kind_of, plan), one, worker.workers, worker.together(run))
+        await run_waves(actions, partial(_kind_of, plan), partial(run.wave, perform=worker.perform))
 
     async def _look_for_left(self, unseen: Unseen) -> None:
         """What earlier cycles could not look after: writes that they were ended in the middle of, or nearly."""

@@ -10,7 +10,7 @@ from syncer.core.model import Action
 from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.engine.record import Recorder
 from syncer.engine.report import Listener, Report, code_of_one
-from syncer.errors import ONE_NODE, LocalChangedError, UnholdableError, UnsafeNameError
+from syncer.errors import LocalChangedError, UnholdableError, UnsafeNameError
 from syncer.ports.localvalues import BusyError
 
 Told: TypeAlias = Callable[[Action, list[BaseChange] | Exception], Awaitable[None]]
@@ -37,35 +37,6 @@ class Isolation:
         self._report = report
         self._listener = listener
         self._failed = failed
-
-    async def one(self, action: Action, perform: Callable[[Action], Awaitable[list[BaseChange]]]) -> None:
-        """Do one action."""
-        if not self._is_ready(action):
-            return
-        try:
-            changes = await perform(action)
-        except ONE_NODE as error:
-            self._isolate(action, error)
-        else:
-            await self._book(action, changes)
-
-    async def some(
-        self,
-        actions: Sequence[Action],
-        perform: Callable[[Sequence[Action]], Awaitable[Sequence[list[BaseChange] | Exception]]],
-    ) -> None:
-        """Do several that do not need each other. An error that ends the cycle does so when the others are booked."""
-        ready = [action for action in actions if self._is_ready(action)]
-        fatal: Exception | None = None
-        for action, outcome in zip(ready, await perform(ready), strict=True):
-            if isinstance(outcome, ONE_NODE):
-                self._isolate(action, outcome)
-            elif isinstance(outcome, Exception):
-                fatal = outcome
-            else:
-                await self._book(action, outcome)
-        if fatal is not None:
-            raise fatal
 
     async def wave(self, actions: Sequence[Action], perform: Perform) -> None:
         """Do several that do not need each other, each booked as soon as it is told what became of it."""

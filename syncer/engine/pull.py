@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -35,9 +34,10 @@ from syncer.core.planner.outcome import BaseChange, Ledger
 from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.foreign import Unseen
-from syncer.engine.isolation import Isolation
-from syncer.engine.schedule import Together
+from syncer.engine.isolation import Told
+from syncer.engine.schedule import PORTIONS_AT_ONCE, portions
 from syncer.errors import (
+    ONE_NODE,
     ConflictOnRemoteError,
     CorruptionError,
     CutObjectError,
@@ -90,7 +90,7 @@ class _Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalWorker:
-    """Performs one local action at a time per task and books it.
+    """Performs local actions and books them in the ledger.
 
     Attributes:
         copies: Conflict copies that became necessary while applying.
@@ -118,6 +118,7 @@ class LocalWorker:
         self._unseen = unseen
         self._going: dict[Content, trio.Event] = {}
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
+        self._many = trio.CapacityLimiter(PORTIONS_AT_ONCE)
         self.workers = ALONE_AT_ONCE
         self.copies: list[RelPath] = []
         self.lacking: list[tuple[RelPath, str]] = []
@@ -127,21 +128,30 @@ class LocalWorker:
         if (await self._remote.container_info()).can.reads > 1:
             self.workers = _SMALL_AT_ONCE
 
-    def together(self, run: Isolation) -> Together:
-        """How small things are made by many."""
+    async def perform(self, actions: Sequence[Action], done: Told) -> None:
+        """Do a wave: small things by many, all else alone; several at once.
 
-        def bytes_of(action: Action) -> int:
-            return action.content.size_bytes if isinstance(action, Create) and action.content is not None else 0
+        Raises:
+            SyncerError: What ends the cycle, once the others of its list are booked.
+        """
+        small = [action for action in actions if self._is_small(action)]
+        lists = portions(small, _PORTION, _TOGETHER_BYTES)
+        lists += [[action] for action in actions if not self._is_small(action)]
 
-        return Together(
-            takes=self.takes,
-            perform=partial(run.some, perform=self.perform_all),
-            size=_PORTION,
-            bytes_of=bytes_of,
-            most_bytes=_TOGETHER_BYTES,
-        )
+        async def work(some: Sequence[Action]) -> None:
+            fatal: Exception | None = None
+            async with self._many if len(some) > 1 else nullcontext():
+                for action, outcome in zip(some, await self.perform_all(some), strict=True):
+                    if isinstance(outcome, Exception) and not isinstance(outcome, ONE_NODE):
+                        fatal = outcome
+                    else:
+                        await done(action, outcome)
+            if fatal is not None:
+                raise fatal
 
-    def takes(self, action: Action) -> bool:
+        await for_each(iter(lists), work, max(1, min(self.workers, len(lists))))
+
+    def _is_small(self, action: Action) -> bool:
         """Whether an action is done with others: a directory, or a small file that the server has."""
         if isinstance(action, Mkdir):
             return True
@@ -151,23 +161,12 @@ class LocalWorker:
         small = action.content.size_bytes <= min(self._local.block_size, SMALL_BYTES)
         return small and there is not None and there.content == action.content
 
-    async def perform(self, action: Action) -> list[BaseChange]:
-        """Do one action and book it.
-
-        Raises:
-            LocalChangedError: The node is not what the plan was made for.
-            ConflictOnRemoteError: The content that was to be fetched is gone.
-        """
-        (outcome,) = await self.perform_all([action])
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
     async def perform_all(self, actions: Sequence[Action]) -> list[list[BaseChange] | Exception]:
-        """Do some that do not need each other, and book them: stage what has a content, then change names.
+        """Do some that do not need each other: stage what has a content, then change names.
 
         Returns:
-            What `perform` would have returned or raised, one for each.
+            Of each what it changes in the base, or why it was not done: LocalChangedError (the node is not what the
+            plan was made for), ConflictOnRemoteError (the content that was to be fetched is gone) and others.
         """
         done: dict[int, list[BaseChange] | Exception] = {}
         sources: dict[int, _Source] = {}

@@ -144,7 +144,7 @@ def push_and_pull(folder: Path) -> dict[str, list[str]]:
         here.write("new", b"x" * 1024)
         with walked("syncer.engine.schedule:run_waves", "syncer.engine.cycle:_keep_foreign") as pushed:
             cycle(here)
-        with walked("syncer.engine.schedule:run_actions", "syncer.engine.cycle:_keep_foreign") as pulled:
+        with walked("syncer.engine.schedule:run_waves", "syncer.engine.cycle:_keep_foreign") as pulled:
             cycle(there)
         here.write("newer", b"x" * 1024)
         with walked("syncer.engine.push:perform", "syncer.remote.http.transport:send") as sent:

@@ -8,8 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from syncer.core.model import ROOT, Action, Create, Kind, Meta, Mkdir, Move, Nid, RelPath, SetMeta, Side, Trash, Update
-from syncer.engine.schedule import Together, batches, dependencies, is_barrier, portions, run_actions, run_waves, waves
+from blockfs.blocks.ids import ObjectHash
+from syncer.core.model import (
+    ROOT,
+    Action,
+    Content,
+    Create,
+    Kind,
+    Meta,
+    Mkdir,
+    Move,
+    Nid,
+    RelPath,
+    SetMeta,
+    Side,
+    Trash,
+    Update,
+)
+from syncer.engine.schedule import batches, dependencies, is_barrier, portions, run_waves, waves
 
 NO_META = Meta()
 
@@ -59,33 +75,6 @@ one_action = st.one_of(
 )
 
 
-@given(st.lists(one_action, max_size=20), st.integers(1, 5))
-def test_whatever_the_workers_every_action_follows_what_it_needs(actions: list[Action], workers: int) -> None:
-    started: list[int] = []
-    ended: list[int] = []
-    order = {id(action): number for number, action in enumerate(actions)}
-
-    async def perform(action: Action) -> None:
-        number = order[id(action)]
-        started.append(number)
-        for earlier in range(number):
-            if is_barrier(actions[earlier], kind_of) or is_barrier(action, kind_of):
-                assert earlier in ended
-            if actions[earlier].nid == action.nid:
-                assert earlier in ended
-            if isinstance(action, Create | Mkdir) and actions[earlier].nid == action.parent:
-                assert earlier in ended
-            if isinstance(action, Update) and actions[earlier].nid == action.after:
-                assert earlier in ended
-        await trio.lowlevel.checkpoint()
-        ended.append(number)
-
-    trio.run(run_actions, actions, kind_of, perform, workers)
-    assert sorted(ended) == list(range(len(actions)))
-    if workers == 1:
-        assert ended == list(range(len(actions)))
-
-
 @given(st.lists(one_action, max_size=20))
 def test_batches_keep_all_actions_in_order(actions: list[Action]) -> None:
     cut = list(batches(actions, kind_of))
@@ -97,78 +86,20 @@ def test_an_update_waits_for_its_conflict_copy() -> None:
     assert dependencies([create(3), create(5), update(1, after=3)]) == [[], [], [0]]
 
 
-def test_an_error_of_one_action_ends_the_run_as_itself() -> None:
-    async def perform(action: Action) -> None:
-        if action.nid == 3:
-            raise ConnectionError("gone")
-        await trio.sleep_forever()
+def test_an_error_ends_the_run_as_itself() -> None:
+    async def perform(wave: Sequence[Action]) -> None:
+        raise ConnectionError("gone")
 
     with pytest.raises(ConnectionError):
-        trio.run(run_actions, [create(1), create(3), create(5)], kind_of, perform, 3)
-
-
-@given(st.lists(one_action, max_size=20), st.lists(st.integers(0, 7), max_size=6), st.integers(1, 4), st.data())
-def test_what_is_made_by_many_follows_what_it_needs_too(
-    others: list[Action], tree: list[int], size: int, data: st.DataObject
-) -> None:
-    """Directories below each other, files in them, in the planner's order; whatever else is among the actions."""
-    folders: list[Action] = []
-    for number, above in enumerate(tree):
-        parent = folders[above % len(folders)] if folders and above else None
-        path = b"d" if parent is None else parent.path + b"/d"
-        nid = ROOT if parent is None else parent.nid
-        made = mkdir(100 + 2 * number, nid)
-        folders.append(replace(made, path=RelPath(path)))
-    files = [
-        create(201 + 2 * number, data.draw(st.sampled_from([0, *(each.nid for each in folders)])))
-        for number in range(data.draw(st.integers(0, 8)))
-    ]
-    actions = [*folders, *files, *(other for other in others if not is_barrier(other, kind_of))]
-    order = {id(action): number for number, action in enumerate(actions)}
-    ended: list[int] = []
-    sizes: list[int] = []
-
-    def check(action: Action) -> None:
-        for earlier in actions[: order[id(action)]]:
-            parent = action.parent if isinstance(action, Create | Mkdir) else None
-            needed = earlier.nid in (action.nid, parent) or (isinstance(action, Update) and earlier.nid == action.after)
-            assert not needed or order[id(earlier)] in ended
-
-    async def perform(action: Action) -> None:
-        check(action)
-        await trio.lowlevel.checkpoint()
-        ended.append(order[id(action)])
-
-    async def some(group: Sequence[Action]) -> None:
-        sizes.append(len(group))
-        for action in group:
-            check(action)
-        await trio.lowlevel.checkpoint()
-        ended.extend(order[id(action)] for action in group)
-
-    together = Together(
-        takes=lambda action: isinstance(action, Mkdir | Create) and action.nid >= 100,
-        perform=some,
-        size=size,
-        bytes_of=lambda action: action.nid % 5,
-        most_bytes=8,
-    )
-    trio.run(run_actions, actions, kind_of, perform, 3, together)
-    assert sorted(ended) == list(range(len(actions)))
-    assert all(each <= size for each in sizes)
+        trio.run(run_waves, [create(1), create(3), create(5)], kind_of, perform)
 
 
 @given(st.integers(0, 300), st.sampled_from([1, 7, 16, 64]))
 def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
     files = [create(101 + 2 * number) for number in range(count)]
 
-    async def unused(_: Sequence[Action]) -> None:
-        raise AssertionError
-
-    together = Together(takes=lambda _: True, perform=unused, size=size, bytes_of=lambda _: 0, most_bytes=1)
-    _, cut, rest = portions(files, together)
+    cut = portions(files, size, 1)
     assert [action for part in cut for action in part] == files
-    assert not rest
     sizes = [len(part) for part in cut]
     least, first = max(1, size // 4), max(1, size // 8)
     left = [count - sum(sizes[:at]) for at in range(len(sizes))]
@@ -209,6 +140,15 @@ def test_files_are_not_spread_over_the_levels_of_their_directories() -> None:
     """A wave ends with its slowest action: files wait for all directories, and then for nothing."""
     top, file, below, deep = mkdir(2), create(1, 2), mkdir(4, 2), create(3, 4)
     assert list(waves([top, file, below, deep])) == [[top], [below], [file, deep]]
+
+
+def test_a_list_is_full_when_its_contents_are_as_many_bytes_as_may_be_in_memory() -> None:
+    large = replace(create(1), content=Content(size_bytes=9, object_hash=ObjectHash(bytes(32))))
+    assert list(map(len, portions([large, large, create(3), create(5)], 16, 10))) == [1, 3]
+
+
+def test_a_new_file_waits_for_what_has_its_name() -> None:
+    assert dependencies([replace(trash(1), path=RelPath(b"f")), create(3)]) == [[], [0]]
 
 
 def test_what_is_absorbed_goes_after_what_stands_for_it() -> None:
