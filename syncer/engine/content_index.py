@@ -42,16 +42,6 @@ class LocalFiles:
         """A file got a content in this cycle; its tag is in the books already."""
         self._by_content.setdefault(content, []).append(nid)
 
-    def has(self, nid: Nid, content: Content) -> bool:
-        """Whether a file is there, by our books, and has a content."""
-        node = self._ledger.node(Side.LOCAL, nid)
-        return (
-            node is not None
-            and node.content == content
-            and node.kind is Kind.FILE
-            and isinstance(self._ledger.tag(Side.LOCAL, nid), LocalTag)
-        )
-
     def stat(self, nid: Nid) -> FileStat | None:
         """A file as it is now, by our books; None if it is not there."""
         node = self._ledger.node(Side.LOCAL, nid)
