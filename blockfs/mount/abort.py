@@ -3,7 +3,9 @@
 A thread of the mount process that tells the kernel to forget a name waits, in the kernel, for the directory's lock.
 Another process may hold that lock while it waits for an answer from the mount. If the mount process is killed just
 then, neither gives way (seen with Linux 6.18): the killed process keeps its descriptors, and with them the connection
-and the volume's lock, and all who use the mount wait for ever. A forced unmount aborts the connection: all go on.
+and the volume's lock, and all who use the mount wait for ever. So it is with one that is killed while it has a file of
+its own mount open, to wait for its pages: the kernel closes that first, and waits for pages that nobody takes. A
+forced unmount aborts the connection: all go on.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.output import shown
 
+_PF_EXITING: Final = 0x4  # linux/sched.h
 ENDING_TIMEOUT_S: Final = 30.0  # then something else keeps it, and the lock says so to who wants it
 
 log = Log()
@@ -37,7 +40,7 @@ def end_dying(volume: bytes) -> bool:
     """
     pid = lock_holder(volume)
     mounts = mounts_of_volume(volume)
-    if pid is None or not mounts or not _is_defunct(pid):
+    if pid is None or not mounts or not _is_ending(pid):
         return False
     try:
         process = os.pidfd_open(pid)
@@ -61,11 +64,11 @@ def end_dying(volume: bytes) -> bool:
     return True
 
 
-def _is_defunct(pid: int) -> bool:
-    """Whether a process has ended, but for threads that the kernel does not let go, or for being waited for."""
+def _is_ending(pid: int) -> bool:
+    """Whether a process has ended, or is about to, but for what the kernel does not let go, or for being waited for."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b") ")[2].split()
     except FileNotFoundError:
         return False
-    return fields[0] == b"Z"
+    return fields[0] == b"Z" or bool(int(fields[6]) & _PF_EXITING)

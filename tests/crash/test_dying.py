@@ -14,7 +14,9 @@ import pytest
 
 from blockfs.control.client import ConnectionLostError, ControlClient
 from tests.conftest import Mounted
+from tests.system.machines import Machines
 
+PROJECT = Path(__file__).parents[2]
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207  # linux/ptrace.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,3 +64,41 @@ def test_a_killed_mount_that_can_not_die_is_ended(mounted: Mounted, nothing_left
     assert (mounted.path / "file").read_bytes() == b"x"
     mounted.umount()
     mounted.run("fsck", mounted.volume)
+
+
+WRITER = """
+import os, sys
+descriptor = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+os.write(descriptor, b"x" * 100000)
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("command", ["mount", "umount"])
+def test_a_mount_that_is_killed_with_a_file_of_its_own_open_is_ended(
+    machines: Machines, tmp_path: Path, nothing_left: None, command: str
+) -> None:
+    """The kernel closes that file before the connection, and waits for pages that nobody takes any more."""
+    volume, path, told = machines.home / "volume-m", machines.home / "m", tmp_path / "told"
+    machines.run("init", volume)
+    path.mkdir()
+    start = [sys.executable, "-m", "tests.system.waiting_mount", volume, path, told]
+    subprocess.run(start, cwd=PROJECT, check=True)
+    machines.mounts["m"] = path
+    mounted = Mounted(machines, "m", volume, path)
+    writing = [sys.executable, "-c", WRITER, path / "file"]
+    with subprocess.Popen(writing, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"written\n"
+        with subprocess.Popen([*machines.command, "flush", path], stderr=subprocess.DEVNULL) as flush:
+            while not told.exists():
+                assert flush.poll() is None
+            assert not machines.kill_mount("m", patience_s=0.2), "the mount is gone: there is nothing to be ended"
+            if command == "umount":
+                mounted.umount()
+            mounted.remount()
+            assert flush.wait() != 0
+        writer.kill()
+    mounted.umount()
+    mounted.run("fsck", volume)
