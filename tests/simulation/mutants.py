@@ -35,6 +35,7 @@ _ORDER = (  # importers after what they import
     "core.partial.affected",
     "engine.schedule",
     "engine.record",
+    "engine.partial.partial_look",
     "engine.pull",
     "engine.isolation",
     "engine.push",
