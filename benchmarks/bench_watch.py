@@ -37,7 +37,7 @@ from syncer.engine.partial.partial_look import Scoping, look_at_part
 from syncer.engine.root_state import RootState
 from syncer.local.folder.scan import scan
 from syncer.ports.localvalues import Hints, content_of
-from syncer.ports.remote import Changes, CloudClient
+from syncer.ports.remote import Changes, Remote
 from syncer.remote.pithos.client import open_pithos
 from syncer.remote.serials import SERIALS
 from syncer.state.statedb import StateDB
@@ -383,7 +383,7 @@ def changed_file(place: int) -> str:
     return f"{place}/{place * PER_FOLDER}"
 
 
-class _Answered(CloudClient):
+class _Answered(Remote):
     """A server that has answered already."""
 
     ages = SERIALS
@@ -400,7 +400,7 @@ class _Answered(CloudClient):
         brief: bool = False,
         own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
-        """See CloudClient."""
+        """See Remote."""
         return self._found
 
 

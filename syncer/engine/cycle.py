@@ -64,7 +64,7 @@ from syncer.errors import ONE_NODE
 from syncer.ports.blocks import BlockSource
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import Hints, Observation
-from syncer.ports.remote import Changes, CloudClient, KeySign, Listing, RefusedName
+from syncer.ports.remote import Changes, KeySign, Listing, RefusedName, Remote
 from syncer.ports.state import State
 from syncer.remote.parallel import for_each, one_error
 from syncer.remote.source import RemoteSource
@@ -77,11 +77,11 @@ def _all_of_it(plan: Plan) -> Plan:
     return plan
 
 
-AttendKey = Callable[[CloudClient, KeySign], Awaitable[Sequence[RemoteTag]]]
+AttendKey = Callable[[Remote, KeySign], Awaitable[Sequence[RemoteTag]]]
 """Is told what a look at the server told of the share's key; returns the versions that it wrote (`share.lankey`)."""
 
 
-async def no_key(remote: CloudClient, sign: KeySign) -> Sequence[RemoteTag]:  # noqa: ARG001 - see AttendKey
+async def no_key(remote: Remote, sign: KeySign) -> Sequence[RemoteTag]:  # noqa: ARG001 - see AttendKey
     """The root takes no part in the LAN."""
     return ()
 
@@ -161,7 +161,7 @@ class Cycle:
     def __init__(
         self,
         local: LocalRoot,
-        remote: CloudClient,
+        remote: Remote,
         state: State,
         listener: Listener,
         options: Options,

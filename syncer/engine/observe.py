@@ -9,7 +9,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import FileStat, Kind, Position, RemoteStat
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.engine.report import Failure, code_of_one
-from syncer.ports.remote import CloudClient, RemoteInfo
+from syncer.ports.remote import Remote, RemoteInfo
 
 _LINKS_NAMED: Final = 20  # remarks that a person still reads
 
@@ -21,7 +21,7 @@ def container_identity(info: RemoteInfo, seen: Position) -> ContainerIdentity:
 
 
 async def resolve_changed(
-    remote: CloudClient, stats: Iterable[RemoteStat], base: BaseIndex
+    remote: Remote, stats: Iterable[RemoteStat], base: BaseIndex
 ) -> tuple[list[RemoteStat], list[Failure]]:
     """Fill in what a plain Pithos' listing lacks, for objects that are not the base's versions.
 

@@ -64,7 +64,7 @@ from syncer.ports.localvalues import (
     content_of,
 )
 from syncer.ports.orders import InMemory, Store, write_one
-from syncer.ports.remote import CloudClient, KnownList
+from syncer.ports.remote import KnownList, Remote
 from syncer.remote.parallel import for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
@@ -101,7 +101,7 @@ class LocalWorker:
 
     def __init__(
         self,
-        remote: CloudClient,
+        remote: Remote,
         local: LocalRoot,
         ledger: Ledger,
         files: LocalFiles,
@@ -125,7 +125,7 @@ class LocalWorker:
 
     async def prepare(self) -> None:
         """Find out how many actions at once are of use."""
-        if (await self._remote.container_info()).can.reads > 1:
+        if (await self._remote.open()).can.reads > 1:
             self.workers = _SMALL_AT_ONCE
 
     async def perform(self, actions: Sequence[Action], done: Told) -> None:

@@ -36,7 +36,7 @@ from syncer.engine.isolation import Told
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, LocalChangedError, UnsafeNameError
 from syncer.ports import orders as port
 from syncer.ports.local import LocalRoot
-from syncer.ports.remote import Capabilities, CloudClient
+from syncer.ports.remote import Capabilities, Remote
 
 _BOOKED_AT_ONCE: Final = 1024
 """Orders of a list, where each is booked before it is sent: the next cycle looks for all that are left in the book."""
@@ -54,7 +54,7 @@ class RemoteWorker:
 
     def __init__(
         self,
-        remote: CloudClient,
+        remote: Remote,
         local: LocalRoot,
         ledger: Ledger,
         files: LocalFiles,
@@ -87,7 +87,7 @@ class RemoteWorker:
 
     async def prepare(self) -> Capabilities:
         """Find out what the server can."""
-        can = (await self._remote.container_info()).can
+        can = (await self._remote.open()).can
         self._atomic = can.atomic
         return can
 

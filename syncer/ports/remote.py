@@ -1,4 +1,4 @@
-"""The remote side as the engine sees it: `CloudClient`, what may be asked of a container, and the values it gets back.
+"""The remote side as the engine sees it: `Remote`, what may be asked of a container, and the values it gets back.
 
 Rules that every implementation keeps (the contract suite in tests/contract checks them):
 
@@ -214,7 +214,7 @@ class KeySign(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
 
 
-class CloudClient(Writes, Protocol):
+class Remote(Writes, Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
     Common errors of all methods (syncer.errors): RemoteUnavailableError (13; its subclass `http.BadReplyError` when the
@@ -226,16 +226,15 @@ class CloudClient(Writes, Protocol):
     counters: Counters
     ages: Ages
 
-    async def container_info(self) -> RemoteInfo:
+    async def open(self, *, create: bool = False) -> RemoteInfo:
         """What the container is. Remembered after the first call.
+
+        Args:
+            create: Make it if there is none.
 
         Raises:
             NotFoundError: There is no such container.
         """
-        ...
-
-    async def create_container(self) -> RemoteInfo:
-        """Make the container; one that exists is fine."""
         ...
 
     async def list_objects(self) -> Listing:

@@ -1,1 +1,1 @@
-"""Remotes: one interface (`ports.remote.CloudClient`), spoken to Pithos servers over HTTP, or held in memory."""
+"""Remotes: one interface (`ports.remote.Remote`), spoken to Pithos servers over HTTP, or held in memory."""

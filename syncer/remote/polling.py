@@ -25,7 +25,7 @@ _SETTLE_TRIES: Final = 10
 
 
 async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None) -> Position:
-    """See `CloudClient.wait`.
+    """See `Remote.wait`.
 
     Args:
         look: Looks at the container once.
@@ -49,7 +49,7 @@ async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None) -> 
 
 
 class ServerChanges(ABC):
-    """`CloudClient.changes` and `wait`. A server whose moments have an identity tells changes; others are listed."""
+    """`Remote.changes` and `wait`. A server whose moments have an identity tells changes; others are listed."""
 
     @abstractmethod
     async def _told(
@@ -74,7 +74,7 @@ class ServerChanges(ABC):
         brief: bool = False,
         own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
-        """See CloudClient."""
+        """See Remote."""
         at = cursor_of(since)
         if at.identity:
             return await self._told(at, moves=moves, own=own)
@@ -87,7 +87,7 @@ class ServerChanges(ABC):
             return None
 
     async def wait(self, seen: Position | None) -> Position:
-        """See CloudClient."""
+        """See Remote."""
         at = None if seen is None else cursor_of(seen)
         if at is None or not at.identity:
             return await poll(self._now, seen)

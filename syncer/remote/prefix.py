@@ -1,4 +1,4 @@
-"""One folder of a container as if it were the container: `CloudClient` with its names mapped, and nothing else.
+"""One folder of a container as if it were the container: `Remote` with its names mapped, and nothing else.
 
 What lies beside the folder is never named in a request that changes something, and never told. What belongs to the
 container as a whole stays so: its identity, its versions, its cursor. So a restored backup is noticed as ever, and
@@ -24,12 +24,12 @@ from syncer.ports.blocks import VersionRef
 from syncer.ports.orders import Done, Move, MoveTree, Order, Reader, Store, Stored
 from syncer.ports.remote import (
     Changes,
-    CloudClient,
     Counters,
     Deliver,
     KnownList,
     Listing,
     RefusedName,
+    Remote,
     RemoteInfo,
 )
 from syncer.remote.http.retry import RetryPolicy
@@ -81,9 +81,9 @@ class _Names:
 
 
 class PrefixClient:
-    """`CloudClient` of the folder `prefix` of another one's container."""
+    """`Remote` of the folder `prefix` of another one's container."""
 
-    def __init__(self, inner: CloudClient, prefix: RelPath) -> None:
+    def __init__(self, inner: Remote, prefix: RelPath) -> None:
         self._inner = inner
         self._names = _Names(prefix)
         self.ages: Ages = inner.ages
@@ -91,16 +91,12 @@ class PrefixClient:
 
     # --- the container
 
-    async def container_info(self) -> RemoteInfo:
-        """See CloudClient."""
-        return await self._inner.container_info()
-
-    async def create_container(self) -> RemoteInfo:
-        """See CloudClient."""
-        return await self._inner.create_container()
+    async def open(self, *, create: bool = False) -> RemoteInfo:
+        """See Remote."""
+        return await self._inner.open(create=create)
 
     async def list_objects(self) -> Listing:
-        """See CloudClient."""
+        """See Remote."""
         found = await self._inner.list_objects()
         return replace(
             found,
@@ -118,7 +114,7 @@ class PrefixClient:
         brief: bool = False,
         own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
-        """See CloudClient."""
+        """See Remote."""
         inside = None if known is None else replace(known, below=self._names.below)
         found = await self._inner.changes(since, inside, moves=moves, brief=brief, own=own)
         if found is not None and any(self._crosses(move) for move in found.moves):
@@ -127,7 +123,7 @@ class PrefixClient:
         return None if found is None else self._changes(found)
 
     async def wait(self, seen: Position | None) -> Position:
-        """See CloudClient. The wait of the container ends with any change of it: of which none may be here."""
+        """See Remote. The wait of the container ends with any change of it: of which none may be here."""
         while True:
             now = await self._inner.wait(seen)
             found = None if seen is None else await self.changes(seen)
@@ -161,13 +157,13 @@ class PrefixClient:
         return replace(move, source=names.without(move.source), target=names.without(move.target))
 
     async def close(self) -> None:
-        """See CloudClient."""
+        """See Remote."""
         await self._inner.close()
 
     # --- reading
 
     async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
-        """See CloudClient."""
+        """See Remote."""
         found = await self._inner.resolve([replace(stat, path=self._names.out(stat.path)) for stat in stats])
         return [
             replace(full, path=stat.path) if isinstance(full, RemoteStat) else full
@@ -175,21 +171,21 @@ class PrefixClient:
         ]
 
     async def head(self, path: RelPath) -> RemoteStat | None:
-        """See CloudClient."""
+        """See Remote."""
         found = await self._inner.head(self._names.out(path))
         return None if found is None else replace(found, path=path)
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
-        """See CloudClient."""
+        """See Remote."""
         outside = [(replace(version, path=self._names.out(version.path)), known) for version, known in asks]
         return await self._inner.block_lists(outside)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See CloudClient."""
+        """See Remote."""
         return await self._inner.read_block(self._names.out(path), tag, blocks, index)
 
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See CloudClient."""
+        """See Remote."""
         return await self._inner.read_small([(self._names.out(path), tag) for path, tag in versions])
 
     async def read_blocks(
@@ -202,7 +198,7 @@ class PrefixClient:
         *,
         verify: bool = True,
     ) -> None:
-        """See CloudClient."""
+        """See Remote."""
         await self._inner.read_blocks(self._names.out(path), tag, blocks, indexes, deliver, verify=verify)
 
     # --- writing
@@ -251,7 +247,7 @@ class PrefixClient:
         await self._inner.commit()
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
-        """See CloudClient."""
+        """See Remote."""
         found = await self._inner.replaced_unseen(replace(write, path=self._names.out(write.path)))
         return [replace(one, path=write.path) for one in found]
 
@@ -263,7 +259,7 @@ def open_remote(
     settings: HttpSettings | None = None,
     policy: RetryPolicy | None = None,
     draw: Callable[[], float] = random.random,
-) -> CloudClient:
+) -> Remote:
     """A client of the container at `url`, or of the folder of it that the URL names; see `open_pithos`."""
     client = open_pithos(url, token, settings=settings, policy=policy, draw=draw)
     prefix = parse_url(url).prefix

@@ -15,7 +15,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.server import REMOTE
 from syncer.errors import ConflictOnRemoteError, CutObjectError, SyncerError
 from syncer.ports.blocks import Board, Given, Place, Want
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.protocol.extensions.bulk_read import MAX_CONTENT_BYTES, MAX_OBJECTS
 from syncer.remote.parallel import for_each, one_error
 
@@ -33,7 +33,7 @@ class RemoteSource:
     name = REMOTE
     near = False
 
-    def __init__(self, client: CloudClient) -> None:
+    def __init__(self, client: Remote) -> None:
         self.read = 0
         self._client = client
 
@@ -47,7 +47,7 @@ class RemoteSource:
 class _Serving:
     """One board's."""
 
-    def __init__(self, source: RemoteSource, client: CloudClient, board: Board, nursery: trio.Nursery) -> None:
+    def __init__(self, source: RemoteSource, client: Remote, board: Board, nursery: trio.Nursery) -> None:
         self._source = source
         self._client = client
         self._board = board

@@ -28,7 +28,7 @@ from syncer.errors import (
     SafetyStopError,
     SyncerError,
 )
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.parallel import first_error
 from syncer.watch.live import Phase, RootLive
 from syncer.watch.memory import give_back, resident_bytes
@@ -196,13 +196,13 @@ class RootTask:
             self._local_problem = source.problem
             self._pacer.rescan_s = BLIND_RESCAN_S if source.problem else RESCAN_S
 
-    async def _watch_remote(self, remote: CloudClient) -> None:
+    async def _watch_remote(self, remote: Remote) -> None:
         seen: Position | None = None  # of ours: what a cycle writes is told, too, and the next one finds the echo
         failures = 0
         while True:
             try:
                 seen = await remote.wait(seen)
-                waits = (await remote.container_info()).can.waits
+                waits = (await remote.open()).can.waits
             except EXPECTED as error:
                 failures += 1
                 self._remote_problem = str(error)
@@ -240,7 +240,7 @@ class RootTask:
     def _wake(self) -> None:
         self._poke.set()
 
-    async def _drive(self, remote: CloudClient) -> None:
+    async def _drive(self, remote: Remote) -> None:
         """Run cycles when they are due, until the root is paused."""
         await self._tried_to_watch.wait()  # the first one looks at everything
         while not self._paused:
@@ -259,7 +259,7 @@ class RootTask:
         else:
             self._refresh()
 
-    async def _cycle(self, remote: CloudClient) -> None:
+    async def _cycle(self, remote: Remote) -> None:
         began_s = trio.current_time()
         everything = self._pacer.began(began_s)
         work, self._work = self._work, Work()
@@ -282,7 +282,7 @@ class RootTask:
         self.live = structs.replace(self.live, cycles=self.live.cycles + 1, last=counts, moving="")
         self._show(_PHASES[outcome], detail)
 
-    async def _run(self, remote: CloudClient, work: Work) -> tuple[Outcome, str, Report | None]:
+    async def _run(self, remote: Remote, work: Work) -> tuple[Outcome, str, Report | None]:
         """One cycle; its errors as an outcome."""
         try:
             report = await self.ports.cycle(remote, work, self._moving)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from syncer.engine.report import Report
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.source import DirtySource
 
@@ -57,11 +57,11 @@ class RootPorts(Protocol):
         """A new source; not armed."""
         ...
 
-    def connect(self) -> CloudClient:
+    def connect(self) -> Remote:
         """A client for as long as the root is watched."""
         ...
 
-    async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
+    async def cycle(self, remote: Remote, work: Work, moving: Callable[[str], None]) -> Report:
         """One cycle. Looks at least at what `work` names; records how it ended; tells `moving` what it has synced.
 
         Raises:

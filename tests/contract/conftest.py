@@ -10,8 +10,8 @@ from tests.contract.remotes import (
     BLOCK,
     FakeRemote,
     MemoryRemote,
-    Remote,
     ServeRemote,
+    Subject,
     anew,
     serve_process,
     with_folders,
@@ -41,13 +41,13 @@ def server() -> Iterator[FakePithos]:
 
 
 @pytest.fixture(scope="module")
-def remotes(server: FakePithos, served: ServeRemote) -> dict[str, Remote]:
+def remotes(server: FakePithos, served: ServeRemote) -> dict[str, Subject]:
     """All of them by name. Which of them a suite is for, its own `remote` says."""
     return with_folders(memory=MemoryRemote(), fake=FakeRemote(server), serve=served)
 
 
 @pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     """One after the other, each with a container that does not exist yet."""
     return anew(remotes[request.param])
 

@@ -1,4 +1,4 @@
-"""The implementations of CloudClient that the contract suite runs against, behind one shape."""
+"""The implementations of Remote that the contract suite runs against, behind one shape."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
 from syncer.ports.orders import write_one
-from syncer.ports.remote import CloudClient, Counters, KnownList
+from syncer.ports.remote import Counters, KnownList, Remote
 from syncer.protocol.pithos import headers
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
@@ -43,21 +43,21 @@ BLOCK = 4096
 META = meta_of(0o640, mtime_ns=1_700_000_000_123_456_789, xattrs=((b"colour", b"\0r\xff" * 200), (b"empty", b"")))
 QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline_s=300)
 
-Scenario = Callable[[CloudClient], Coroutine[Any, Any, None]]
+Scenario = Callable[[Remote], Coroutine[Any, Any, None]]
 Between = TypeVar("Between", bound=Transport)
 
 SALT = [0]
 """Other bytes in every test: servers keep the blocks of earlier ones."""
 
 
-class Remote(Protocol):
+class Subject(Protocol):
     """One implementation. Every call of `new_container` starts an empty container that does not exist yet."""
 
     name: str
 
     def new_container(self) -> None: ...
 
-    def client(self) -> CloudClient:
+    def client(self) -> Remote:
         """Another device of the container. Called inside trio."""
         ...
 
@@ -68,7 +68,7 @@ class MemoryRemote:
     def new_container(self) -> None:
         self.container = MemoryContainer(block_size=BLOCK, exists=False)
 
-    def client(self) -> CloudClient:
+    def client(self) -> Remote:
         return MemoryClient(self.container)
 
 
@@ -80,14 +80,14 @@ class CommittingRemote:
     def new_container(self) -> None:
         self.container = MemoryContainer(block_size=BLOCK, exists=False, holds_back=True)
 
-    def client(self) -> CloudClient:
+    def client(self) -> Remote:
         return MemoryClient(self.container)
 
 
 class FolderRemote:
     """A folder of another one's container, with something beside it."""
 
-    def __init__(self, inner: Remote) -> None:
+    def __init__(self, inner: Subject) -> None:
         self.inner = inner
         self.name = inner.name
 
@@ -98,7 +98,7 @@ class FolderRemote:
         return PrefixClient(self.inner.client(), path("some/földer"))
 
 
-def with_folders(**remotes: Remote) -> dict[str, Remote]:
+def with_folders(**remotes: Subject) -> dict[str, Subject]:
     """The remotes, and a folder of each."""
     return {**remotes, **{f"{name}-folder": FolderRemote(remote) for name, remote in remotes.items()}}
 
@@ -249,7 +249,7 @@ def serve_process(
             process.terminate()
 
 
-def anew(remote: Remote) -> Remote:
+def anew(remote: Subject) -> Subject:
     """For another test: with a new container, and other bytes in `content`."""
     remote.new_container()
     SALT[0] += 1
@@ -261,7 +261,7 @@ def content(seed: int, size: int) -> bytes:
     return hashlib.shake_128(b"%d %d" % (SALT[0], seed)).digest(size)
 
 
-def run(remote: Remote, scenario: Scenario) -> None:
+def run(remote: Subject, scenario: Scenario) -> None:
     """Run a scenario with a client of the current container, which is created first."""
 
     async def main() -> None:
@@ -285,14 +285,14 @@ def run_through(
     trio.run(main)
 
 
-async def _made_and_closed(client: CloudClient, scenario: Coroutine[Any, Any, object]) -> None:
+async def _made_and_closed(client: Remote, scenario: Coroutine[Any, Any, object]) -> None:
     with trio.fail_after(250):  # one that hangs
-        await client.create_container()
+        await client.open(create=True)
         await scenario
         await client.close()
 
 
-async def put_many(client: CloudClient, count: int) -> None:
+async def put_many(client: Remote, count: int) -> None:
     """Small files at once: `d/7` holds `7`."""
     news = [New(path=path(f"d/{number}"), kind=Kind.FILE, data=b"%d" % number, meta=META) for number in range(count)]
     for outcome in await make_all(client, news):
@@ -303,15 +303,15 @@ def path(text: str) -> RelPath:
     return RelPath(text.encode())
 
 
-async def store(client: CloudClient, where: str, data: bytes, replace: RemoteStat | None = None) -> Made:
+async def store(client: Remote, where: str, data: bytes, replace: RemoteStat | None = None) -> Made:
     """Upload `data` the way the engine does."""
-    block_size = (await client.container_info()).grid.block_size
+    block_size = (await client.open()).grid.block_size
     tag = None if replace is None else replace.tag
     order = store_order(path(where), Kind.FILE, data, META, tag, block_size)
     return made_of(await write_one(client, order, Shelf([data], block_size)))
 
 
-async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
+async def fetch(client: Remote, stat: RemoteStat) -> bytes:
     """Download one version the way the engine does."""
     blocks = await list_of(client, stat)
     found: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
@@ -330,7 +330,7 @@ async def fetch(client: CloudClient, stat: RemoteStat) -> bytes:
     return b"".join(whole)
 
 
-async def blocks_of(client: CloudClient, where: RelPath, tag: RemoteTag, known: KnownList | None = None) -> BlockList:
+async def blocks_of(client: Remote, where: RelPath, tag: RemoteTag, known: KnownList | None = None) -> BlockList:
     """The block list of one version."""
     content = Content(size_bytes=tag.size_bytes, object_hash=ObjectHash(bytes.fromhex(tag.etag)))
     (found,) = await client.block_lists([(VersionRef(path=where, tag=tag, content=content), known)])
@@ -339,12 +339,12 @@ async def blocks_of(client: CloudClient, where: RelPath, tag: RemoteTag, known: 
     return found
 
 
-async def list_of(client: CloudClient, stat: RemoteStat) -> BlockList:
+async def list_of(client: Remote, stat: RemoteStat) -> BlockList:
     """The block list of what was seen."""
     return await blocks_of(client, stat.path, stat.tag)
 
 
-async def resolved(client: CloudClient, stat: RemoteStat) -> RemoteStat:
+async def resolved(client: Remote, stat: RemoteStat) -> RemoteStat:
     """What was seen, with all that a listing may lack."""
     (found,) = await client.resolve([stat])
     if isinstance(found, SyncerError):
@@ -352,7 +352,7 @@ async def resolved(client: CloudClient, stat: RemoteStat) -> RemoteStat:
     return found
 
 
-async def must_head(client: CloudClient, where: str) -> RemoteStat:
+async def must_head(client: Remote, where: str) -> RemoteStat:
     found = await client.head(path(where))
     assert found is not None
     return found

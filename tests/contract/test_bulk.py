@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
 from syncer.ports.orders import Delete, Move, Order, Stored
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import cursor_of
 from tests.contract.remotes import (
     META,
     Loss,
     LossyTransport,
-    Remote,
     ServeRemote,
+    Subject,
     list_of,
     path,
     put_many,
@@ -31,7 +31,7 @@ from tests.contract.writing import Made, New, Shelf, made_of, make_all, put_smal
 FILES = 200
 
 
-async def check(client: CloudClient, expected: dict[bytes, bytes]) -> None:
+async def check(client: Remote, expected: dict[bytes, bytes]) -> None:
     listing = await client.list_objects()
     assert {stat.path for stat in listing.objects} == set(expected)
     for stat in listing.objects[::20]:
@@ -39,8 +39,8 @@ async def check(client: CloudClient, expected: dict[bytes, bytes]) -> None:
         assert await client.read_block(stat.path, stat.tag, blocks, 0) == expected[stat.path]
 
 
-def test_many_small_changes_at_once(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_many_small_changes_at_once(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         before = client.counters.snapshot()
         await put_many(client, FILES)
         made = client.counters.since(before)
@@ -64,8 +64,8 @@ def test_many_small_changes_at_once(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_each_change_has_its_own_condition(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_each_change_has_its_own_condition(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await put_many(client, 10)
         stats = {stat.path: stat for stat in (await client.list_objects()).objects}
         news = [New(path=path(f"d/{at}"), kind=Kind.FILE, data=b"other", meta=META) for at in range(5, 15)]
@@ -99,7 +99,7 @@ def test_a_lost_message_loses_and_doubles_no_change(serve: ServeRemote, loss: Lo
     run_through(serve, LossyTransport, scenario)
 
 
-async def move_all(client: CloudClient, orders: Sequence[Move]) -> list[Made]:
+async def move_all(client: Remote, orders: Sequence[Move]) -> list[Made]:
     found = await write_list(client, orders, Shelf([]))
     for one in found:
         if isinstance(one, Exception):
@@ -107,15 +107,15 @@ async def move_all(client: CloudClient, orders: Sequence[Move]) -> list[Made]:
     return [made_of(one) for one in found if isinstance(one, Stored)]
 
 
-async def orders_of(client: CloudClient) -> list[Move]:
+async def orders_of(client: Remote) -> list[Move]:
     stats = (await client.list_objects()).objects
     return [
         Move(source=stat.path, target=path(f"to/{stat.path.decode()}"), expect=stat.tag) for stat in reversed(stats)
     ]
 
 
-def test_a_folder_full_of_objects_moves(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_folder_full_of_objects_moves(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await put_many(client, 50)
         orders = await orders_of(client)
         before = client.counters.snapshot()
@@ -130,8 +130,8 @@ def test_a_folder_full_of_objects_moves(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_what_can_not_be_moved_stays(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_what_can_not_be_moved_stays(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await put_many(client, 10)
         orders = await orders_of(client)
         theirs = await set_meta(client, orders[3].source, Meta(mode=0o600, mtime_ns=5), orders[3].expect)
@@ -171,7 +171,7 @@ def orders_to_make(count: int) -> list[New]:
     ]
 
 
-async def expect_made(client: CloudClient, orders: list[New], results: list[Made | Exception]) -> None:
+async def expect_made(client: Remote, orders: list[New], results: list[Made | Exception]) -> None:
     stats = {stat.path: await resolved(client, stat) for stat in (await client.list_objects()).objects}
     assert len(stats) == len(orders) == len(results)
     for order, result in zip(orders, results, strict=True):
@@ -181,9 +181,9 @@ async def expect_made(client: CloudClient, orders: list[New], results: list[Made
         assert stat.tag.size_bytes == len(order.data)
 
 
-def test_many_small_objects_are_made_in_one_request(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
-        await client.container_info()
+def test_many_small_objects_are_made_in_one_request(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
+        await client.open()
         before, orders = client.counters.snapshot(), orders_to_make(50)
         results = await make_all(client, orders)
         if remote.name == "serve":
@@ -194,8 +194,8 @@ def test_many_small_objects_are_made_in_one_request(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_of_many_small_objects_each_has_its_own_fate(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_of_many_small_objects_each_has_its_own_fate(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         theirs = await put_small(client, path("d/7"), Kind.FILE, b"theirs", META, None)
         orders = orders_to_make(10)
         orders[3] = replace(orders[3], path=RelPath(b".blocksync/private"))

@@ -18,14 +18,14 @@ from syncer.engine.fetch import serving
 from syncer.engine.observe import resolve_changed
 from syncer.errors import ConflictOnRemoteError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (
     META,
-    Remote,
     ServeRemote,
+    Subject,
     list_of,
     path,
     put_many,
@@ -37,7 +37,7 @@ from tests.contract.writing import put_small
 FILES = 200
 
 
-async def read_all(client: CloudClient, stats: Sequence[RemoteStat]) -> dict[bytes, bytes]:
+async def read_all(client: Remote, stats: Sequence[RemoteStat]) -> dict[bytes, bytes]:
     """As a pull does. Each content is another one."""
     found: dict[bytes, bytes] = {}
     names: dict[bytes, bytes] = {}
@@ -58,8 +58,8 @@ async def read_all(client: CloudClient, stats: Sequence[RemoteStat]) -> dict[byt
     return found
 
 
-def test_texts_of_many_links_come_together(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_texts_of_many_links_come_together(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         targets = {path(f"link{number}"): b"%d" % number for number in range(FILES)}
         async with trio.open_nursery() as nursery:
             for link, target in targets.items():
@@ -75,10 +75,10 @@ def test_texts_of_many_links_come_together(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_older_versions_are_read_and_what_is_gone_is_told(remote: Remote) -> None:
+def test_older_versions_are_read_and_what_is_gone_is_told(remote: Subject) -> None:
     """Those that a shared request can't tell of are asked for alone."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await put_many(client, 20)
         stats = (await client.list_objects()).objects
         await put_small(client, stats[3].path, Kind.FILE, b"newer", META, stats[3].tag)

@@ -1,4 +1,4 @@
-"""`CloudClient.changes`: complete, or nothing; for the in-memory fake and our real server. A plain Pithos has none."""
+"""`Remote.changes`: complete, or nothing; for the in-memory fake and our real server. A plain Pithos has none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, Position, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
-from syncer.ports.remote import Changes, CloudClient
+from syncer.ports.remote import Changes, Remote
 from syncer.protocol.extensions.changes import MAX_RANGES
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import Cursor, cursor_of
@@ -22,8 +22,8 @@ from tests.contract.remotes import (
     FakeRemote,
     FolderRemote,
     MemoryRemote,
-    Remote,
     ServeRemote,
+    Subject,
     anew,
     must_head,
     path,
@@ -37,22 +37,22 @@ FOREVER_S = 250.0  # the test ends long before, or fails
 
 
 @pytest.fixture(params=["memory", "serve", "memory-folder", "serve-folder"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     return anew(remotes[request.param])
 
 
-async def now_of(client: CloudClient) -> Position:
+async def now_of(client: Remote) -> Position:
     return (await client.list_objects()).position
 
 
-async def changes_since(client: CloudClient, since: Position) -> Changes:
+async def changes_since(client: Remote, since: Position) -> Changes:
     found = await client.changes(since)
     assert found is not None
     return found
 
 
-def test_changes_are_what_the_listing_would_show(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_changes_are_what_the_listing_would_show(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         for name in ("kept", "edited", "moved", "deleted", "made and deleted"):
             await store(client, name, name.encode())
         since = await now_of(client)
@@ -73,8 +73,8 @@ def test_changes_are_what_the_listing_would_show(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_changes_since_the_beginning_are_everything(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_changes_since_the_beginning_are_everything(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         beginning = await now_of(client)
         await store(client, "b", b"1")
         await store(client, "a", b"2")
@@ -84,8 +84,8 @@ def test_changes_since_the_beginning_are_everything(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_a_wait_ends_with_the_first_change(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_wait_ends_with_the_first_change(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         since = await client.wait(None)
         assert since == await now_of(client)
         other = remote.client()
@@ -104,12 +104,12 @@ def test_a_wait_ends_with_the_first_change(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_who_waits_in_a_folder_is_not_woken_by_what_is_beside_it(remotes: dict[str, Remote]) -> None:
+def test_who_waits_in_a_folder_is_not_woken_by_what_is_beside_it(remotes: dict[str, Subject]) -> None:
     remote = remotes["serve-folder"]
     remote.new_container()
     assert isinstance(remote, FolderRemote)
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         since = await client.wait(None)
         outside = remote.inner.client()
         with trio.CancelScope() as waiting:
@@ -127,8 +127,8 @@ def test_who_waits_in_a_folder_is_not_woken_by_what_is_beside_it(remotes: dict[s
     run(remote, scenario)
 
 
-def test_many_waits_take_nothing_from_other_requests_and_can_be_cancelled(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_many_waits_take_nothing_from_other_requests_and_can_be_cancelled(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         since = await now_of(client)
         for _ in range(3):
             async with trio.open_nursery() as nursery:
@@ -144,8 +144,8 @@ def test_many_waits_take_nothing_from_other_requests_and_can_be_cancelled(remote
 
 
 @pytest.mark.parametrize("what", ["identity", "version", "huge version"])
-def test_a_cursor_that_is_not_of_this_container_tells_nothing(remote: Remote, what: str) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_cursor_that_is_not_of_this_container_tells_nothing(remote: Subject, what: str) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"1")
         since = cursor_of(await now_of(client))
         wrong = {
@@ -162,7 +162,7 @@ def test_a_cursor_that_is_not_of_this_container_tells_nothing(remote: Remote, wh
 def test_a_serial_that_was_given_out_twice_is_noticed(serve: ServeRemote) -> None:
     """A server restored from a backup counts from there again; the times differ."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"1")
         since = cursor_of(await now_of(client))
         await store(client, "other", b"2")
@@ -172,20 +172,20 @@ def test_a_serial_that_was_given_out_twice_is_noticed(serve: ServeRemote) -> Non
     run(serve, scenario)
 
 
-def test_a_plain_pithos_has_no_changes(remotes: dict[str, Remote]) -> None:
+def test_a_plain_pithos_has_no_changes(remotes: dict[str, Subject]) -> None:
     remotes["fake"].new_container()
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         assert await client.changes(await now_of(client)) is None
 
     run(remotes["fake"], scenario)
 
 
-def test_a_cursor_of_a_server_with_changes_means_nothing_to_one_without(remotes: dict[str, Remote]) -> None:
+def test_a_cursor_of_a_server_with_changes_means_nothing_to_one_without(remotes: dict[str, Subject]) -> None:
     """It answers with a listing, as it does to any question that it does not know."""
     remotes["fake"].new_container()
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "there", b"1")
         for one in (client, remotes["fake"].client()):  # one that knows the server, one that does not yet
             assert await one.changes(Cursor(identity="5" * 32, version=1, modified_us=1).position) is None
@@ -197,12 +197,12 @@ def test_a_cursor_of_a_server_with_changes_means_nothing_to_one_without(remotes:
 def test_who_has_a_cursor_asks_nothing_else(serve: ServeRemote) -> None:
     """What the container is comes with the changes."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         known = await client.list_objects()
         later = serve.client()
         told = await changes_since(later, known.position)
         assert later.counters.requests == 1
-        assert told.info == known.info == await later.container_info()
+        assert told.info == known.info == await later.open()
         assert later.counters.requests == 1
         await later.close()
 
@@ -212,7 +212,7 @@ def test_who_has_a_cursor_asks_nothing_else(serve: ServeRemote) -> None:
 def test_refused_names_are_told(serve: ServeRemote) -> None:
     """Our server takes names that a local disk does not."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         since = await now_of(client)
         long = "x" * 256
         assert isinstance(client, PithosClient)
@@ -242,7 +242,7 @@ def known(stats: Iterable[RemoteStat]) -> Known:
 
 
 @pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
-def any_remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+def any_remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     found = remotes[request.param]
     found.new_container()
     if isinstance(found, MemoryRemote):
@@ -250,8 +250,8 @@ def any_remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Re
     return found
 
 
-def test_without_it_a_listing_is_held_against_what_is_known(any_remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_without_it_a_listing_is_held_against_what_is_known(any_remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         for name in ("kept", "edited", "moved", "deleted"):
             await store(client, name, name.encode())
         before = await client.list_objects()
@@ -272,12 +272,12 @@ def test_without_it_a_listing_is_held_against_what_is_known(any_remote: Remote) 
     run(any_remote, scenario)
 
 
-def test_of_pages_only_what_differs_is_kept(remotes: dict[str, Remote]) -> None:
+def test_of_pages_only_what_differs_is_kept(remotes: dict[str, Subject]) -> None:
     fake = remotes["fake"]
     assert isinstance(fake, FakeRemote)
     fake.new_container()
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         for number in range(7):
             await store(client, f"f{number}", b"%d" % number)
         before = await client.list_objects()
@@ -294,12 +294,12 @@ def test_of_pages_only_what_differs_is_kept(remotes: dict[str, Remote]) -> None:
         fake.server.listing_limit = 10000
 
 
-def test_what_has_not_changed_is_not_listed_again(remotes: dict[str, Remote]) -> None:
+def test_what_has_not_changed_is_not_listed_again(remotes: dict[str, Subject]) -> None:
     fake = remotes["fake"]
     assert isinstance(fake, FakeRemote)
     fake.new_container()
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"1")
         since = await now_of(client)
         requests = client.counters.requests
@@ -319,13 +319,13 @@ def test_what_has_not_changed_is_not_listed_again(remotes: dict[str, Remote]) ->
 
 
 def test_evidence_of_a_container_that_may_change_within_its_second_counts_for_nothing(
-    remotes: dict[str, Remote],
+    remotes: dict[str, Subject],
 ) -> None:
     fake = remotes["fake"]
     assert isinstance(fake, FakeRemote)
     fake.new_container()
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"1")
         assert cursor_of(await now_of(client)).evidence
         fake.server.rests_s = 1
@@ -341,10 +341,10 @@ def test_evidence_of_a_container_that_may_change_within_its_second_counts_for_no
         fake.server.rests_s = 60
 
 
-def test_versions_that_the_client_knows_are_left_out(remote: Remote) -> None:
+def test_versions_that_the_client_knows_are_left_out(remote: Subject) -> None:
     """Only if they are the newest of their name: what became of one afterwards is told."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         since = await now_of(client)
         tags = [(await store(client, f"own{number}", b"own")).tag for number in range(5)]
         await store(client, "own1", b"theirs", replace=await must_head(client, "own1"))
@@ -365,7 +365,7 @@ def test_versions_that_the_client_knows_are_left_out(remote: Remote) -> None:
 def test_versions_that_are_too_scattered_are_not_left_out(serve: ServeRemote) -> None:
     """The request would be longer than a server takes."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         since = await now_of(client)
         tags = [RemoteTag(uuid="", version=2 * number, etag="", size_bytes=0) for number in range(1, MAX_RANGES + 2)]
         assert await client.changes(since, own=tags[1:]) is not None
@@ -374,8 +374,8 @@ def test_versions_that_are_too_scattered_are_not_left_out(serve: ServeRemote) ->
     run(serve, scenario)
 
 
-def test_a_torn_base_is_nothing_to_hold_a_listing_against(any_remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_torn_base_is_nothing_to_hold_a_listing_against(any_remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         lost = BaseRow(nid=Nid(7), node=Node(parent=Nid(6), name=b"x", kind=Kind.FILE), local=None, remote=None)
         torn = Known(rows=lambda: nullcontext(MemoryRows({lost.nid: lost})))
         since = Cursor(identity="", version=0, modified_us=0).position

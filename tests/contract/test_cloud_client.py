@@ -1,4 +1,4 @@
-"""The contract of `CloudClient`: one suite for the in-memory fake, a fake Synnefo Pithos and our real server."""
+"""The contract of `Remote`: one suite for the in-memory fake, a fake Synnefo Pithos and our real server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.ports.orders import InMemory, Store, write_one
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.pithos.replies import Judge
@@ -25,8 +25,8 @@ from tests.contract.remotes import (
     FakeRemote,
     Loss,
     LossyTransport,
-    Remote,
     ServeRemote,
+    Subject,
     content,
     fetch,
     list_of,
@@ -50,8 +50,8 @@ def server() -> Iterator[FakePithos]:
 @pytest.mark.parametrize(
     "size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 40 * BLOCK + 17], ids=lambda size: f"{size}B"
 )
-def test_a_file_comes_back_as_it_was_sent(remote: Remote, size: int) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_file_comes_back_as_it_was_sent(remote: Subject, size: int) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(size, size)
         done = await store(client, "folder/file", data)
         stat = await must_head(client, "folder/file")
@@ -64,10 +64,10 @@ def test_a_file_comes_back_as_it_was_sent(remote: Remote, size: int) -> None:
     run(remote, scenario)
 
 
-def test_nul_bytes_at_the_end_count(remote: Remote) -> None:
+def test_nul_bytes_at_the_end_count(remote: Subject) -> None:
     """The object hash does not see them; only the size does."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         short, long = b"A" * 100, b"A" * 100 + bytes(50)
         await store(client, "file", short)
         before = await must_head(client, "file")
@@ -85,8 +85,8 @@ def test_nul_bytes_at_the_end_count(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("data", [bytes(5), bytes(3 * BLOCK), b"A" * BLOCK + bytes(BLOCK) + b"B", bytes(BLOCK) + b"C"])
-def test_zero_blocks_travel_as_nothing(remote: Remote, data: bytes) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_zero_blocks_travel_as_nothing(remote: Subject, data: bytes) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "sparse", data)
         stat = await must_head(client, "sparse")
         blocks = await list_of(client, stat)
@@ -98,8 +98,8 @@ def test_zero_blocks_travel_as_nothing(remote: Remote, data: bytes) -> None:
     run(remote, scenario)
 
 
-def test_only_missing_blocks_are_sent(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_only_missing_blocks_are_sent(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(1, 20 * BLOCK)
         await store(client, "first", data)
         changed = data[: 5 * BLOCK] + content(2, BLOCK) + data[6 * BLOCK :]
@@ -113,8 +113,8 @@ def test_only_missing_blocks_are_sent(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_what_was_sent_ahead_does_not_travel_again(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_what_was_sent_ahead_does_not_travel_again(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         known, unknown, other = content(1, BLOCK), content(2, BLOCK), content(3, BLOCK)
         for _ in range(2):
             await client.send({block_id(known): known})
@@ -126,8 +126,8 @@ def test_what_was_sent_ahead_does_not_travel_again(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["there", "collected"])
-def test_a_small_file_that_was_sent_ahead_is_made_of_what_is_there(remote: Remote, ahead: bool) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_small_file_that_was_sent_ahead_is_made_of_what_is_there(remote: Subject, ahead: bool) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(1, 99)
         if ahead:
             await client.send({block_id(data): data})
@@ -140,8 +140,8 @@ def test_a_small_file_that_was_sent_ahead_is_made_of_what_is_there(remote: Remot
     run(remote, scenario)
 
 
-def test_blocks_are_stored_under_their_ids_in_any_form(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_blocks_are_stored_under_their_ids_in_any_form(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         if not isinstance(client, PithosClient):
             return
         blocks = [content(1, BLOCK), b"", b"short", b"padded" + bytes(100), content(2, 10), bytes(BLOCK)]
@@ -151,8 +151,8 @@ def test_blocks_are_stored_under_their_ids_in_any_form(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_old_versions_stay_readable_while_they_are_replaced(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_old_versions_stay_readable_while_they_are_replaced(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         old, new = content(1, 5 * BLOCK), content(2, 6 * BLOCK)
         await store(client, "file", old)
         before = await must_head(client, "file")
@@ -163,8 +163,8 @@ def test_old_versions_stay_readable_while_they_are_replaced(remote: Remote) -> N
     run(remote, scenario)
 
 
-def test_uuid_stays_through_updates_and_moves(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_uuid_stays_through_updates_and_moves(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(1, 3 * BLOCK)
         first = await store(client, "a/file", data)
         second = await store(client, "a/file", data + b"!", replace=await must_head(client, "a/file"))
@@ -182,8 +182,8 @@ def test_uuid_stays_through_updates_and_moves(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_a_create_does_not_replace(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_create_does_not_replace(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"first")
         with pytest.raises(ConflictOnRemoteError):
             await store(client, "file", b"second")
@@ -194,8 +194,8 @@ def test_a_create_does_not_replace(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_a_stale_expectation_changes_nothing(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_stale_expectation_changes_nothing(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"one")
         stale = await must_head(client, "file")
         await store(client, "file", b"two", replace=stale)
@@ -216,8 +216,8 @@ def test_a_stale_expectation_changes_nothing(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_what_is_gone_can_not_be_changed(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_what_is_gone_can_not_be_changed(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", b"data")
         gone = await must_head(client, "file")
         await delete(client, path("file"), gone.tag)
@@ -232,8 +232,8 @@ def test_what_is_gone_can_not_be_changed(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_deleting_twice_is_fine_and_a_new_life_has_a_new_uuid(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_deleting_twice_is_fine_and_a_new_life_has_a_new_uuid(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         first = await store(client, "file", b"data")
         await delete(client, path("file"), first.tag)
         await delete(client, path("file"), first.tag)
@@ -247,8 +247,8 @@ def test_deleting_twice_is_fine_and_a_new_life_has_a_new_uuid(remote: Remote) ->
     run(remote, scenario)
 
 
-def test_a_move_does_not_replace_its_target(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_move_does_not_replace_its_target(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         moving = await store(client, "moving", b"moving")
         await store(client, "taken", b"taken")
         with pytest.raises(ConflictOnRemoteError):
@@ -259,8 +259,8 @@ def test_a_move_does_not_replace_its_target(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_metadata_change_without_content(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_metadata_change_without_content(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(1, 3 * BLOCK)
         made = await store(client, "file", data)
         before = client.counters.snapshot()
@@ -275,11 +275,11 @@ def test_metadata_change_without_content(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: Remote) -> None:
+def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: Subject) -> None:
     """A client may know of it, without its value; what comes back must not look like a value, or like a removal."""
     large = meta_of(0o755, xattrs=((b"big", None), (b"small", b"1")))
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         made = await put_small(client, path("folder"), Kind.DIRECTORY, b"", large, None)
         assert (await must_head(client, "folder")).meta == meta_of(0o755, xattrs=((b"small", b"1"),))
         await set_meta(client, path("folder"), meta_of(0o755, xattrs=((b"big", None),)), made.tag)
@@ -288,10 +288,10 @@ def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: R
     run(remote, scenario)
 
 
-def test_metadata_survive_a_new_content(remote: Remote) -> None:
+def test_metadata_survive_a_new_content(remote: Subject) -> None:
     """Pithos drops metadata that a PUT does not send again."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", content(1, 2 * BLOCK))
         await store(client, "file", content(2, 2 * BLOCK), replace=await must_head(client, "file"))
         assert (await must_head(client, "file")).meta == META
@@ -299,8 +299,8 @@ def test_metadata_survive_a_new_content(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_directories_and_symlinks_keep_their_kinds(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_directories_and_symlinks_keep_their_kinds(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         made = await put_small(client, path("folder"), Kind.DIRECTORY, b"", meta_of(0o750), None)
         await put_small(client, path("link"), Kind.SYMLINK, b"../target \xff", Meta(), None)
         folder = await must_head(client, "folder")
@@ -317,8 +317,8 @@ def test_directories_and_symlinks_keep_their_kinds(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_the_listing_is_complete_sorted_and_resolvable(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_the_listing_is_complete_sorted_and_resolvable(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         names = [f"d{index % 3}/f{index:02}" for index in range(23)] + ["d1", "Ünïcode ✓/%2F", "link", "z~!'()*+,;=:@"]
         for name in names:
             if name == "link":
@@ -330,13 +330,13 @@ def test_the_listing_is_complete_sorted_and_resolvable(remote: Remote) -> None:
         assert listing.refused == []
         for stat in listing.objects:
             assert await resolved(client, stat) == await client.head(stat.path)
-        assert listing.info == await client.container_info()
+        assert listing.info == await client.open()
 
     run(remote, scenario)
 
 
-def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         made = await store(client, "file", b"data")
         parked = await move(client, path("file"), path(".blocksync/park/7-file"), made.tag)
         assert [stat.path for stat in (await client.list_objects()).objects] == [b".blocksync/park/7-file"]
@@ -349,11 +349,11 @@ def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote
 @pytest.mark.parametrize(
     "name", [b"../x", b"a/../b", b"/abs", b"a//b", b"a/", b"a\0b", b"a\nb", b"caf\xe9", b"x" * 2000]
 )
-def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remote: Remote, name: bytes) -> None:
+def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remote: Subject, name: bytes) -> None:
     if remote.name == "memory":
         return  # its names never travel
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         where = path("ok")
         made = await store(client, "ok", b"data")
         before = client.counters.snapshot()
@@ -369,7 +369,7 @@ def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remot
     run(remote, scenario)
 
 
-WRITES: dict[str, Callable[[CloudClient, RemoteStat], Awaitable[Made | None]]] = {
+WRITES: dict[str, Callable[[Remote, RemoteStat], Awaitable[Made | None]]] = {
     "create small": lambda client, made: store(client, "new", b"new"),
     "create large": lambda client, made: store(client, "new", content(7, 3 * BLOCK)),
     "create directory": lambda client, made: put_small(client, path("new"), Kind.DIRECTORY, b"", meta_of(0o700), None),
@@ -383,7 +383,7 @@ WRITES: dict[str, Callable[[CloudClient, RemoteStat], Awaitable[Made | None]]] =
 
 @pytest.mark.parametrize("loss", [Loss.BEFORE, Loss.AFTER, Loss.STATUS], ids=lambda loss: loss.value)
 @pytest.mark.parametrize("write", WRITES)
-def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write: str, loss: Loss) -> None:
+def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Subject, write: str, loss: Loss) -> None:
     """Every message of the write is lost once, in turn: the end is as if none had been."""
     if not isinstance(remote, FakeRemote | ServeRemote):
         return  # the memory has no messages
@@ -391,7 +391,7 @@ def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write:
     async def once(place: int | None) -> tuple[int, list[object]]:
         remote.new_container()
         client, transport = through(remote, LossyTransport)
-        await client.create_container()
+        await client.open(create=True)
         await store(client, "file", content(9, 2 * BLOCK))
         made = await must_head(client, "file")
         transport.lose(loss, place)
@@ -424,8 +424,8 @@ def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Remote, write:
     trio.run(main)
 
 
-def test_two_devices_see_each_other(remote: Remote) -> None:
-    async def scenario(first: CloudClient) -> None:
+def test_two_devices_see_each_other(remote: Subject) -> None:
+    async def scenario(first: Remote) -> None:
         second = remote.client()
         await store(first, "file", b"from the first")
         (seen,) = (await second.list_objects()).objects
@@ -433,19 +433,19 @@ def test_two_devices_see_each_other(remote: Remote) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await store(first, "file", b"again", replace=seen)
         assert await fetch(first, await must_head(first, "file")) == b"from the second"
-        assert (await first.container_info()).identity == (await second.container_info()).identity
+        assert (await first.open()).identity == (await second.open()).identity
         await second.close()
 
     run(remote, scenario)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["create", "replace"])
-def test_of_several_writers_with_one_expectation_exactly_one_wins(remote: Remote, first: bool) -> None:
+def test_of_several_writers_with_one_expectation_exactly_one_wins(remote: Subject, first: bool) -> None:
     """On a plain Pithos all may win; then each but the first is told whom it replaced (see test_pithos_quirks)."""
     if remote.name == "fake":
         return
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         base = None
         if not first:
             await store(client, "file", b"base")
@@ -466,11 +466,11 @@ def test_of_several_writers_with_one_expectation_exactly_one_wins(remote: Remote
     run(remote, scenario)
 
 
-def test_on_our_server_each_small_write_is_one_request(remote: Remote) -> None:
+def test_on_our_server_each_small_write_is_one_request(remote: Subject) -> None:
     if remote.name != "serve":
         return
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         async def cost(write: Awaitable[Made | None]) -> tuple[Made | None, int]:
             before = client.counters.snapshot()
             result = await write
@@ -493,10 +493,10 @@ def test_on_our_server_each_small_write_is_one_request(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_the_serial_of_the_container_never_sinks(remote: Remote) -> None:
+def test_the_serial_of_the_container_never_sinks(remote: Subject) -> None:
     """What rollback detection rests on: a deletion raises it, too."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         made = await store(client, "file", b"data")
         after_create = (await client.list_objects()).position
         await delete(client, path("file"), made.tag)
@@ -510,25 +510,25 @@ def test_the_serial_of_the_container_never_sinks(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_an_unknown_container_is_not_found(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_an_unknown_container_is_not_found(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         remote.new_container()
         other = remote.client()
         with pytest.raises(NotFoundError):
-            await other.container_info()
+            await other.open()
         with pytest.raises(NotFoundError):
             await other.list_objects()
-        await other.create_container()
-        await other.create_container()
+        await other.open(create=True)
+        await other.open(create=True)
         assert (await other.list_objects()).objects == []
-        assert (await other.container_info()).grid.block_size == BLOCK
+        assert (await other.open()).grid.block_size == BLOCK
         await other.close()
 
     run(remote, scenario)
 
 
-def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         parts = [content(1, BLOCK), content(2, 99)]
         ids = b"".join(block_id(part) for part in parts)
         blocks = BlockList(block_size=BLOCK, size_bytes=BLOCK + 99, ids=ids)
@@ -541,8 +541,8 @@ def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Re
     run(remote, scenario)
 
 
-def test_single_blocks_are_read_by_index(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_single_blocks_are_read_by_index(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(1, 10 * BLOCK + 9)
         await store(client, "file", data)
         stat = await must_head(client, "file")
@@ -559,8 +559,8 @@ def test_single_blocks_are_read_by_index(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_separated_blocks_are_read_by_one_request(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_separated_blocks_are_read_by_one_request(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = content(1, 40 * BLOCK + 9)
         await store(client, "file", data)
         stat = await must_head(client, "file")
@@ -580,10 +580,10 @@ def test_separated_blocks_are_read_by_one_request(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_looking_changes_nothing(remote: Remote) -> None:
+def test_looking_changes_nothing(remote: Subject) -> None:
     """An idle cycle must cost no mutating request."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await store(client, "file", content(1, 2 * BLOCK))
         before = client.counters.snapshot()
         for stat in (await client.list_objects()).objects:
@@ -593,8 +593,8 @@ def test_looking_changes_nothing(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_a_moment_is_another_after_a_change_and_the_same_without(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_moment_is_another_after_a_change_and_the_same_without(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         before = await client.wait(None)
         assert await client.wait(None) == before == (await client.list_objects()).position
         await store(client, "a", content(1, BLOCK))
@@ -612,7 +612,7 @@ def test_our_servers_count_is_exact_and_a_listing_that_has_less_is_refused(
     """Whoever is between may have lost rows: they must not look like deletions."""
     all_rows = Judge.rows
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         for name in ("a", "b"):
             await store(client, name, b"data")
         assert len((await client.list_objects()).objects) == 2

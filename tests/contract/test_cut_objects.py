@@ -12,7 +12,7 @@ import pytest
 from blockfs.blocks.hashing import block_id
 from syncer.core.model import RemoteStat
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import PithosClient, open_pithos
 from tests.contract.remotes import (
     BLOCK,
@@ -60,7 +60,7 @@ def left(remote: FakeRemote) -> list[str]:
     return [name for name in box(remote).live() if name != "file"]
 
 
-async def one(client: CloudClient, stat: RemoteStat) -> object:
+async def one(client: Remote, stat: RemoteStat) -> object:
     """The last block alone."""
     blocks = await list_of(client, stat)
     return await client.read_block(stat.path, stat.tag, blocks, len(blocks) - 1)
@@ -69,7 +69,7 @@ async def one(client: CloudClient, stat: RemoteStat) -> object:
 @SIZES
 @pytest.mark.parametrize("read", [fetch, one])
 def test_a_cut_object_is_proved_by_its_block_and_no_content_is_sent(
-    synnefo: FakeRemote, size: int, read: Callable[[CloudClient, RemoteStat], Awaitable[object]]
+    synnefo: FakeRemote, size: int, read: Callable[[Remote, RemoteStat], Awaitable[object]]
 ) -> None:
     async def scenario(client: PithosClient) -> None:
         data = short(synnefo, size)
@@ -202,7 +202,7 @@ def test_the_object_is_made_again_if_others_take_it_for_a_left_one(
 
 @pytest.mark.parametrize("loss", list(Loss))
 def test_whatever_is_lost_the_proof_is_found_and_nothing_is_left(synnefo: FakeRemote, loss: Loss) -> None:
-    async def main(_: CloudClient) -> None:
+    async def main(_: Remote) -> None:
         short(synnefo, 10)
         client, transport = through(synnefo, LossyTransport)
         stat = await must_head(client, "file")

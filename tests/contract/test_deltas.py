@@ -15,7 +15,7 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import Kind
 from syncer.errors import ConflictOnRemoteError, CorruptionError
 from syncer.ports.orders import InMemory, Store, write_one
-from syncer.ports.remote import CloudClient, KnownList
+from syncer.ports.remote import KnownList, Remote
 from syncer.protocol.pithos.headers import EXTENSION_BLOCK_LISTS
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.client import PithosClient
@@ -26,8 +26,8 @@ from tests.contract.remotes import (
     Loss,
     LossyTransport,
     OlderServeRemote,
-    Remote,
     ServeRemote,
+    Subject,
     WithoutExtensions,
     anew,
     blocks_of,
@@ -49,7 +49,7 @@ def older(served: ServeRemote) -> OlderServeRemote:
 
 
 @pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder", "older serve"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote], older: OlderServeRemote) -> Remote:
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject], older: OlderServeRemote) -> Subject:
     return anew({**remotes, older.name: older}[request.param])
 
 
@@ -61,7 +61,7 @@ def list_of(data: bytes) -> BlockList:
     return MemoryContainer(block_size=BLOCK).store_all(bytes(data))
 
 
-async def upload(client: CloudClient, data: bytes, before: bytes | None = None, base: BlockList | None = None) -> Made:
+async def upload(client: Remote, data: bytes, before: bytes | None = None, base: BlockList | None = None) -> Made:
     expect = None if before is None else (await must_head(client, "big")).tag
     order = store_order(path("big"), Kind.FILE, bytes(data), META, expect)
     return made_of(await write_one(client, order, Shelf([bytes(data)], known=base)))
@@ -73,8 +73,8 @@ def changed(data: bytearray) -> bytearray:
     return new
 
 
-def test_a_change_is_pushed_and_pulled(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_change_is_pushed_and_pulled(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         old, old_tag = original(), (await upload(client, original())).tag
         new = changed(old)
         before = client.counters.snapshot()
@@ -94,8 +94,8 @@ def test_a_change_is_pushed_and_pulled(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5 * BLOCK, BLOCKS * BLOCK - 1, BLOCKS * BLOCK + 1, (BLOCKS + 700) * BLOCK + 5])
-def test_files_grow_and_shrink(remote: Remote, size: int) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_files_grow_and_shrink(remote: Subject, size: int) -> None:
+    async def scenario(client: Remote) -> None:
         old, old_tag = original(), (await upload(client, original())).tag
         new = bytes(old[:size]).ljust(size, b"\0")
         done = await upload(client, new, old, list_of(old))
@@ -105,8 +105,8 @@ def test_files_grow_and_shrink(remote: Remote, size: int) -> None:
     run(remote, scenario)
 
 
-def test_wrong_knowledge_does_no_harm(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_wrong_knowledge_does_no_harm(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         old, old_tag = original(), (await upload(client, original())).tag
         new = changed(old)
         wrong = list_of(old).splice(len(old), {3: block_id(b"never"), 250: ZERO_BLOCK})
@@ -119,8 +119,8 @@ def test_wrong_knowledge_does_no_harm(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_somebody_elses_version_is_not_spliced(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_somebody_elses_version_is_not_spliced(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         old = original()
         first = (await upload(client, old)).tag
         other = old[:]
@@ -272,7 +272,7 @@ def test_a_sparse_file_costs_its_blocks_and_not_its_size(serve: ServeRemote) -> 
     ids = b"".join(known.get(index, ZERO_BLOCK) for index in range(count))
     blocks = BlockList(block_size=BLOCK, size_bytes=count * BLOCK, ids=ids)
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         held = InMemory(blocks, filled)
         done = await write_one(
             client, Store(path=path("sparse"), kind=Kind.FILE, meta=META, content=held.content), held
@@ -292,7 +292,7 @@ def test_a_list_in_binary_is_much_shorter_than_in_json(serve: ServeRemote, older
     sent: dict[str, int] = {}
     for remote in (serve, older):
 
-        async def scenario(client: CloudClient, name: str = remote.name) -> None:
+        async def scenario(client: Remote, name: str = remote.name) -> None:
             before = client.counters.snapshot()
             tag = (await upload(client, original())).tag
             assert await blocks_of(client, path("big"), tag) == list_of(original())

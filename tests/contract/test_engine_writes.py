@@ -19,14 +19,14 @@ from msgspec.structs import replace
 from syncer.core.model import Action, Node, RemoteTag, Side
 from syncer.engine.report import Report
 from syncer.errors import RemoteUnavailableError, SyncerError
-from syncer.ports.remote import CloudClient, Counters
+from syncer.ports.remote import Counters, Remote
 from syncer.protocol.pithos.headers import EXTENSION_BULK
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.url import parse_url
 from tests import effort
-from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, Remote, ServeRemote
+from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, ServeRemote, Subject
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.user import User
 from tests.unit.syncer.engine.devices import Device
@@ -39,7 +39,7 @@ WRITES: Final = frozenset({"store", "move", "delete", "set_meta"})
 
 
 @pytest.fixture(params=["memory", "fake", "serve"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     return remotes[request.param]
 
 
@@ -91,7 +91,7 @@ class Wire:
         self._inner.close()
 
 
-def mortal(remote: Remote, death: Death) -> CloudClient:
+def mortal(remote: Subject, death: Death) -> Remote:
     """A client of a server that goes away."""
     if isinstance(remote, FakeRemote | ServeRemote):
         url, counters = parse_url(remote.url), Counters()
@@ -111,7 +111,7 @@ def mortal(remote: Remote, death: Death) -> CloudClient:
     return MemoryClient(remote.container, before=before, after=after)
 
 
-def cycle(device: Device, remote: Remote, death: Death | None = None) -> Report:
+def cycle(device: Device, remote: Subject, death: Death | None = None) -> Report:
     """One cycle of a device; what it raises is raised."""
 
     async def main() -> Report:
@@ -119,7 +119,7 @@ def cycle(device: Device, remote: Remote, death: Death | None = None) -> Report:
         try:
             with trio.fail_after(60):
                 if not device.state.rows_now:
-                    await client.create_container()
+                    await client.open(create=True)
                 return await device.cycle(client=client)
         finally:
             await client.close()
@@ -134,7 +134,7 @@ def on(home: Path, name: str) -> Device:
 # --- R1
 
 
-def changed(home: Path, remote: Remote) -> tuple[Device, int]:
+def changed(home: Path, remote: Subject) -> tuple[Device, int]:
     """A device of a new container, with something of each kind to tell the server; and the last version made there."""
     remote.new_container()
     if isinstance(remote, MemoryRemote):
@@ -169,7 +169,7 @@ def _named(action: Action) -> object:
     return type(action).__name__, action.path
 
 
-def next_version(device: Device, remote: Remote) -> int:
+def next_version(device: Device, remote: Subject) -> int:
     """The version of one more write."""
     device.write("last", b"last")
     cycle(device, remote)
@@ -185,7 +185,7 @@ def next_version(device: Device, remote: Remote) -> int:
     ids=str,
 )
 def test_each_outcome_of_a_write_is_told_once_also_when_the_server_goes_away(
-    tmp_path: Path, remote: Remote, way: Way
+    tmp_path: Path, remote: Subject, way: Way
 ) -> None:
     """R1. Breaks when what a server did is not booked because a write beside it failed, or is told or done twice."""
     whole = Death()
@@ -219,7 +219,7 @@ def test_each_outcome_of_a_write_is_told_once_also_when_the_server_goes_away(
 # --- R9
 
 
-def test_one_version_of_the_remote_is_one_content_with_its_metadata(tmp_path: Path, remote: Remote) -> None:
+def test_one_version_of_the_remote_is_one_content_with_its_metadata(tmp_path: Path, remote: Subject) -> None:
     """R9. Breaks when a tag stays while what it names changes: a device would take another's change for its own."""
     remote.new_container()
     devices = [on(tmp_path, "first"), on(tmp_path, "second")]

@@ -15,12 +15,12 @@ from syncer.core.paths import LAN_KEY
 from syncer.engine.share.lankey import LanKeyKeeper
 from syncer.errors import ForbiddenError, FormatTooNewError, UnsafeNameError
 from syncer.peer import sharekey
-from syncer.ports.remote import Changes, CloudClient, KeySign, Listing
+from syncer.ports.remote import Changes, KeySign, Listing, Remote
 from syncer.state.keyfile import KeyFile
 from tests.contract.remotes import (
     BLOCK,
     META,
-    Remote,
+    Subject,
     path,
     run,
 )
@@ -64,13 +64,13 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sharekey, "_SCRYPT_N", 4)
 
 
-async def attend(device: Device, client: CloudClient) -> None:
+async def attend(device: Device, client: Remote) -> None:
     """As a cycle that looks at everything."""
     await device.keeper.attend(client, sign_of(await client.list_objects()))
 
 
-def test_the_first_makes_a_key_and_the_second_reads_it(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_the_first_makes_a_key_and_the_second_reads_it(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
         await attend(two, client)
@@ -85,8 +85,8 @@ def test_the_first_makes_a_key_and_the_second_reads_it(remote: Remote, tmp_path:
     run(remote, scenario)
 
 
-def test_two_that_make_one_at_once_have_the_same(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_two_that_make_one_at_once_have_the_same(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         sign = sign_of(await client.list_objects())
         async with trio.open_nursery() as nursery:
@@ -100,8 +100,8 @@ def test_two_that_make_one_at_once_have_the_same(remote: Remote, tmp_path: Path)
     run(remote, scenario)
 
 
-def test_a_cycle_that_changes_nothing_costs_no_request(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_cycle_that_changes_nothing_costs_no_request(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await attend(one, client)
         sign = sign_of(await client.list_objects())
@@ -115,8 +115,8 @@ def test_a_cycle_that_changes_nothing_costs_no_request(remote: Remote, tmp_path:
     run(remote, scenario)
 
 
-def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
         await attend(two, client)
@@ -139,8 +139,8 @@ def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(remote
     run(remote, scenario)
 
 
-def test_a_key_is_rotated_after_thirty_days_by_one_of_them(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_key_is_rotated_after_thirty_days_by_one_of_them(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
         await attend(two, client)
@@ -155,8 +155,8 @@ def test_a_key_is_rotated_after_thirty_days_by_one_of_them(remote: Remote, tmp_p
     run(remote, scenario)
 
 
-def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
         await attend(two, client)
@@ -177,8 +177,8 @@ def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Rem
     run(remote, scenario)
 
 
-def test_a_key_that_was_put_back_turns_the_lan_off(remote: Remote, tmp_path: Path) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_key_that_was_put_back_turns_the_lan_off(remote: Subject, tmp_path: Path) -> None:
+    async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await attend(one, client)
         stat = await client.head(NAME)
@@ -200,9 +200,9 @@ def test_a_key_that_was_put_back_turns_the_lan_off(remote: Remote, tmp_path: Pat
 
 @pytest.mark.parametrize("raw", [b"{}", b"rubbish", b"x" * BLOCK, b'{"format": 9}'])
 def test_what_is_no_key_turns_the_lan_off_and_is_not_overwritten_in_passing(
-    remote: Remote, tmp_path: Path, raw: bytes
+    remote: Subject, tmp_path: Path, raw: bytes
 ) -> None:
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await put_small(client, NAME, Kind.FILE, raw, META, None)
         await attend(one, client)
@@ -221,8 +221,8 @@ def test_what_is_no_key_turns_the_lan_off_and_is_not_overwritten_in_passing(
     run(remote, scenario)
 
 
-def test_no_other_private_name_may_be_used(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_no_other_private_name_may_be_used(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         if isinstance(client, MemoryClient):
             return  # it takes any name; its users are tests
         for name in (".blocksync/lan-key2", ".blocksync/lan-key/x", ".blocksync/root"):

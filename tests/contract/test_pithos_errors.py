@@ -65,7 +65,7 @@ def test_a_token_that_is_refused_before_a_large_body_is_read_is_no_lost_reply() 
 
         async def main(token: str) -> None:
             client = open_pithos(server.url(), token, policy=QUICK)
-            await client.container_info()
+            await client.open()
             server.token = "another"
             server.unread = 1 << 20
             with pytest.raises(AuthError, match="401"):
@@ -94,14 +94,14 @@ def test_a_wrong_token_is_an_auth_error_and_is_not_repeated(synnefo: FakeRemote)
     async def main() -> None:
         client = open_pithos(synnefo.url, "wrong", policy=QUICK)
         with pytest.raises(AuthError, match="token"):
-            await client.container_info()
+            await client.open()
         assert client.counters.requests == 1
         await client.close()
 
     trio.run(main)
 
 
-@pytest.mark.parametrize("operation", ["container_info", "list_objects"])
+@pytest.mark.parametrize("operation", ["open", "list_objects"])
 def test_a_web_page_instead_of_an_answer_is_a_clear_error(synnefo: FakeRemote, operation: str) -> None:
     async def scenario(_client: PithosClient) -> None:
         client = synnefo.client()
@@ -121,7 +121,7 @@ def test_a_refused_connection_names_the_host() -> None:
     async def main() -> None:
         client = open_pithos(f"pithos+http://127.0.0.1:{port}/v1/a/c", "token", policy=QUICK)
         with pytest.raises(RemoteUnavailableError, match=rf"127\.0\.0\.1:{port} is unreachable: Connection refused"):
-            await client.container_info()
+            await client.open()
         assert client.counters.requests == QUICK.attempts
         await client.close()
 
@@ -137,7 +137,7 @@ def test_a_server_that_never_answers_runs_into_the_time_out() -> None:
             settings=HttpSettings(read_timeout_s=0.05),
         )
         with pytest.raises(RemoteUnavailableError, match="timed out"):
-            await client.container_info()
+            await client.open()
         assert client.counters.requests == 2
         await client.close()
 
@@ -154,7 +154,7 @@ def test_the_deadline_ends_a_call_that_the_time_outs_do_not() -> None:
             settings=HttpSettings(read_timeout_s=2),
         )
         with pytest.raises(RemoteUnavailableError, match=r"no answer within 0\.05 s"):
-            await client.container_info()
+            await client.open()
         await client.close()
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -166,7 +166,7 @@ def test_https_to_a_server_without_tls_is_unreachable(synnefo: FakeRemote) -> No
         url = synnefo.url.replace("pithos+http:", "pithos+https:")
         client = open_pithos(url, "token", policy=QUICK)
         with pytest.raises(RemoteUnavailableError, match="TLS"):
-            await client.container_info()
+            await client.open()
         await client.close()
 
     trio.run(main)
@@ -181,7 +181,7 @@ def test_tls_is_verified_against_the_given_authority_and_never_skipped() -> None
         url = server.url().replace("pithos+http:", "pithos+https:").replace("127.0.0.1", host)
         client = open_pithos(url, server.token, policy=QUICK, settings=HttpSettings(ca_file=ca_file))
         try:
-            return (await client.create_container()).grid.block_size
+            return (await client.open(create=True)).grid.block_size
         finally:
             await client.close()
 

@@ -86,7 +86,7 @@ async def expect_made(client: PithosClient, orders: list[New], results: list[Mad
 def test_most_of_many_small_files_take_one_request_each(synnefo: FakeRemote) -> None:
     async def scenario(client: PithosClient) -> None:
         orders = small_files(300)
-        await client.container_info()
+        await client.open()
         before = client.counters.snapshot()
         results = await make_all(client, orders)
         assert client.counters.since(before).requests < 300 + 20  # the first ones can't know who else writes; a listing
@@ -121,7 +121,7 @@ def test_of_many_creates_one_that_slipped_in_is_reported(synnefo: FakeRemote, vi
 def test_many_creates_are_made_once_whatever_is_lost(synnefo: FakeRemote, kind: FaultKind, target: str) -> None:
     async def scenario(client: PithosClient) -> None:
         orders = small_files(50)
-        await client.container_info()
+        await client.open()
         synnefo.server.inject(Fault(kind, containing=target, times=5))
         results = await make_all(client, orders)
         synnefo.server.clear_faults()

@@ -10,15 +10,15 @@ import trio
 from syncer.core.model import Kind, RemoteStat
 from syncer.core.subtrees import Guard, guard_of
 from syncer.errors import UnsafeNameError
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import open_pithos
 from syncer.remote.prefix import PrefixClient, open_remote
 from tests.contract.remotes import (
     BLOCK,
     META,
     FakeRemote,
-    Remote,
     ServeRemote,
+    Subject,
     anew,
     must_head,
     path,
@@ -38,19 +38,19 @@ def server() -> Iterator[FakePithos]:
 
 
 @pytest.fixture(params=["memory", "fake", "serve"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     return anew(remotes[request.param])
 
 
-def view(remote: Remote, client: CloudClient) -> CloudClient:
+def view(remote: Subject, client: Remote) -> Remote:
     """The folder `folder`, through its URL where there is one."""
     if isinstance(remote, FakeRemote | ServeRemote):
         return open_remote(f"{remote.url}?prefix=folder", remote.token)
     return PrefixClient(client, path("folder"))
 
 
-def test_only_the_folder_is_listed_changed_and_told_of(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_only_the_folder_is_listed_changed_and_told_of(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         inside = view(remote, client)
         for name in BESIDE:
             kind = Kind.DIRECTORY if name == "folder" else Kind.FILE
@@ -73,8 +73,8 @@ def test_only_the_folder_is_listed_changed_and_told_of(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_changes_beside_the_folder_are_none(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_changes_beside_the_folder_are_none(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         inside = view(remote, client)
         since = (await inside.list_objects()).position
         await store(client, "beside", b"1")
@@ -88,8 +88,8 @@ def test_changes_beside_the_folder_are_none(remote: Remote) -> None:
 
 
 @pytest.mark.parametrize("name", [b"../x", b"/x", b"a/../../x", b".blocksync/x", b".blocksync"])
-def test_no_name_leads_out_of_the_folder(remote: Remote, name: bytes) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_no_name_leads_out_of_the_folder(remote: Subject, name: bytes) -> None:
+    async def scenario(client: Remote) -> None:
         inside = view(remote, client)
         before = client.counters.snapshot()
         with pytest.raises(UnsafeNameError):
@@ -102,14 +102,14 @@ def test_no_name_leads_out_of_the_folder(remote: Remote, name: bytes) -> None:
     run(remote, scenario)
 
 
-def test_our_server_lists_no_more_than_the_folder(remotes: dict[str, Remote]) -> None:
+def test_our_server_lists_no_more_than_the_folder(remotes: dict[str, Subject]) -> None:
     remote = remotes["serve"]
     assert isinstance(remote, ServeRemote)
     remote.new_container()
 
     async def scenario() -> None:
         client = open_pithos(remote.url, remote.token)
-        await client.create_container()
+        await client.open(create=True)
         for number in range(30):
             await store(client, f"beside/{number}", b"1")
         await store(client, "folder/in", b"2")
@@ -131,11 +131,11 @@ def guard_of_all(stats: Iterable[RemoteStat], root: str) -> Guard:
     return guard_of((stat.path[len(root) :], stat.tag.version) for stat in inside)
 
 
-def test_subtrees_move_within_the_folder_and_what_comes_in_or_goes_out_is_told_one_by_one(remote: Remote) -> None:
+def test_subtrees_move_within_the_folder_and_what_comes_in_or_goes_out_is_told_one_by_one(remote: Subject) -> None:
     if remote.name == "fake":
         return  # has no such extension
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         inside = view(remote, client)
         for root in ("folder/a", "folder/b", "c", "d"):
             await put_small(client, path(root), Kind.DIRECTORY, b"", META, None)

@@ -16,15 +16,15 @@ from syncer.engine.fetch import serving
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
 from syncer.ports.blocks import Place, Urgency, VersionRef, Want
 from syncer.ports.localvalues import content_of
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (
     BLOCK,
     Loss,
     LossyTransport,
-    Remote,
     ServeRemote,
+    Subject,
     list_of,
     must_head,
     put_many,
@@ -40,7 +40,7 @@ def noise(seed: int, size: int) -> bytes:
     return hashlib.shake_128(b"source %d" % seed).digest(size)
 
 
-async def places_of(client: CloudClient, stat: RemoteStat) -> list[Place]:
+async def places_of(client: Remote, stat: RemoteStat) -> list[Place]:
     blocks = await list_of(client, stat)
     version = VersionRef(path=stat.path, tag=stat.tag, content=content_of(blocks))
     return [Place(version=version, blocks=blocks, index=index) for index in range(len(blocks))]
@@ -50,9 +50,7 @@ def want(*places: Place) -> Want:
     return Want(id=places[0].blocks[places[0].index], length=BLOCK, places=places)
 
 
-async def fetched(
-    client: CloudClient, wants: Sequence[Want]
-) -> tuple[dict[BlockId, bytes], Mapping[BlockId, SyncerError]]:
+async def fetched(client: Remote, wants: Sequence[Want]) -> tuple[dict[BlockId, bytes], Mapping[BlockId, SyncerError]]:
     found: dict[BlockId, bytes] = {}
 
     async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
@@ -63,13 +61,13 @@ async def fetched(
         return found, await board.fetch(wants, receive, urgency=Urgency.SMALL)
 
 
-async def small_wants(client: CloudClient) -> list[Want]:
+async def small_wants(client: Remote) -> list[Want]:
     stats = (await client.list_objects()).objects
     return [want(*await places_of(client, stat)) for stat in stats if stat.kind is Kind.FILE]
 
 
-def test_small_contents_that_are_wanted_together_share_requests(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_small_contents_that_are_wanted_together_share_requests(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await put_many(client, FILES)
         wants = await small_wants(client)
         before = client.counters.snapshot()
@@ -84,8 +82,8 @@ def test_small_contents_that_are_wanted_together_share_requests(remote: Remote) 
     run(remote, scenario)
 
 
-def test_small_and_long_files_and_their_common_blocks_come_once(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_small_and_long_files_and_their_common_blocks_come_once(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = noise(1, 9 * BLOCK + 5)
         await store(client, "one", data)
         await store(client, "two", data[: 4 * BLOCK] + noise(2, 3 * BLOCK))
@@ -102,8 +100,8 @@ def test_small_and_long_files_and_their_common_blocks_come_once(remote: Remote) 
     run(remote, scenario)
 
 
-def test_a_version_that_is_gone_fails_only_what_is_nowhere_else(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_version_that_is_gone_fails_only_what_is_nowhere_else(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         data = noise(3, 3 * BLOCK)
         await store(client, "one", data)
         await store(client, "two", data[:BLOCK] + noise(4, BLOCK))
@@ -121,8 +119,8 @@ def test_a_version_that_is_gone_fails_only_what_is_nowhere_else(remote: Remote) 
     run(remote, scenario)
 
 
-def test_of_small_contents_only_the_one_that_is_gone_fails(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_of_small_contents_only_the_one_that_is_gone_fails(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await put_many(client, 20)
         wants = await small_wants(client)
         (place,) = wants[5].places
@@ -137,8 +135,8 @@ def test_of_small_contents_only_the_one_that_is_gone_fails(remote: Remote) -> No
     run(remote, scenario)
 
 
-def test_a_want_without_a_place_is_lacked(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_a_want_without_a_place_is_lacked(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         block = BlockId(hashlib.sha256(b"nowhere").digest())
         found, failed = await fetched(client, [Want(id=block, length=BLOCK)])
         assert not found

@@ -1,4 +1,4 @@
-"""`CloudClient.move_subtree` and how `changes` tells of it; for the in-memory fake and our real server."""
+"""`Remote.move_subtree` and how `changes` tells of it; for the in-memory fake and our real server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from syncer.core.model import Kind, Position, RelPath, RemoteStat
 from syncer.core.subtrees import Guard, guard_of, version_of
 from syncer.errors import ConflictOnRemoteError, UnsafeNameError
-from syncer.ports.remote import Changes, CloudClient
+from syncer.ports.remote import Changes, Remote
 from syncer.protocol.extensions.subtree import MAX_OBJECTS
 from syncer.remote.pithos.client import PithosClient
 from syncer.remote.serials import cursor_of
@@ -15,8 +15,8 @@ from tests.contract.remotes import (
     META,
     Loss,
     LossyTransport,
-    Remote,
     ServeRemote,
+    Subject,
     anew,
     must_head,
     path,
@@ -31,17 +31,17 @@ BESIDE = ("dir-", "dir0", "di", "other")
 
 
 @pytest.fixture(params=["memory", "serve"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Remote]) -> Remote:
+def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     return anew(remotes[request.param])
 
 
-async def fill(client: CloudClient) -> None:
+async def fill(client: Remote) -> None:
     await put_small(client, path("dir"), Kind.DIRECTORY, b"", META, None)
     for name in (*INSIDE[1:], *BESIDE):
         await store(client, name, name.encode() * 2000)
 
 
-async def look(client: CloudClient) -> dict[str, RemoteStat]:
+async def look(client: Remote) -> dict[str, RemoteStat]:
     return {stat.path.decode(): stat for stat in (await client.list_objects()).objects}
 
 
@@ -50,19 +50,19 @@ def guard(stats: dict[str, RemoteStat], root: str = "dir") -> Guard:
     return guard_of((name[len(root) :].encode(), stats[name].tag.version) for name in names)
 
 
-async def now_of(client: CloudClient) -> Position:
+async def now_of(client: Remote) -> Position:
     return (await client.list_objects()).position
 
 
-async def changes_since(client: CloudClient, since: Position, *, moves: bool) -> Changes:
+async def changes_since(client: Remote, since: Position, *, moves: bool) -> Changes:
     found = await client.changes(since, moves=moves)
     assert found is not None
     return found
 
 
-def test_a_subtree_moves_as_one_and_its_versions_follow_from_the_first(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
-        assert (await client.container_info()).can.moves_trees == MAX_OBJECTS
+def test_a_subtree_moves_as_one_and_its_versions_follow_from_the_first(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
+        assert (await client.open()).can.moves_trees == MAX_OBJECTS
         await fill(client)
         before = await look(client)
         requests = client.counters.requests
@@ -82,8 +82,8 @@ def test_a_subtree_moves_as_one_and_its_versions_follow_from_the_first(remote: R
 
 
 @pytest.mark.parametrize("what", ["edited", "added", "deleted", "root edited", "taken", "taken below", "no root"])
-def test_what_is_not_as_it_was_seen_does_not_move(remote: Remote, what: str) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_what_is_not_as_it_was_seen_does_not_move(remote: Subject, what: str) -> None:
+    async def scenario(client: Remote) -> None:
         await fill(client)
         seen = guard(await look(client))
         if what == "edited":
@@ -109,8 +109,8 @@ def test_what_is_not_as_it_was_seen_does_not_move(remote: Remote, what: str) -> 
     run(remote, scenario)
 
 
-def test_changes_tell_a_move_as_one_and_what_changed_behind_it(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_changes_tell_a_move_as_one_and_what_changed_behind_it(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await fill(client)
         since = await now_of(client)
         before = await look(client)
@@ -138,8 +138,8 @@ def test_changes_tell_a_move_as_one_and_what_changed_behind_it(remote: Remote) -
     run(remote, scenario)
 
 
-def test_moves_in_a_row_are_told_in_order(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_moves_in_a_row_are_told_in_order(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         await fill(client)
         since = await now_of(client)
         first = await move_tree(client, path("dir"), path("b"), guard(await look(client)))
@@ -155,7 +155,7 @@ def test_moves_in_a_row_are_told_in_order(remote: Remote) -> None:
 
 def test_a_name_too_long_for_the_server_moves_nothing(serve: ServeRemote) -> None:
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         await fill(client)
         before = await client.list_objects()
         target = RelPath(b"/".join([b"x" * 250] * 4) + b"/" + b"y" * 17)
@@ -181,10 +181,10 @@ def test_a_lost_message_leaves_it_in_doubt_and_moves_at_most_once(serve: ServeRe
     run_through(serve, LossyTransport, scenario)
 
 
-def test_a_plain_pithos_has_no_such_thing(remotes: dict[str, Remote]) -> None:
+def test_a_plain_pithos_has_no_such_thing(remotes: dict[str, Subject]) -> None:
     remotes["fake"].new_container()
 
-    async def scenario(client: CloudClient) -> None:
-        assert (await client.container_info()).can.moves_trees == 0
+    async def scenario(client: Remote) -> None:
+        assert (await client.open()).can.moves_trees == 0
 
     run(remotes["fake"], scenario)

@@ -12,12 +12,12 @@ from blockfs.blocks.hashing import block_id
 from syncer.core.model import Kind, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, RemoteUnavailableError, UnsafeNameError
 from syncer.ports.orders import Delete, InMemory, Move, Order, SetMeta, Store, Stored
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from tests.contract.remotes import (
     BLOCK,
     META,
     CommittingRemote,
-    Remote,
+    Subject,
     anew,
     content,
     fetch,
@@ -30,10 +30,10 @@ from tests.contract.remotes import (
 from tests.contract.writing import Shelf, store_order, write_list
 
 
-def test_orders_of_all_kinds_in_one_list_have_an_outcome_each(remote: Remote) -> None:
+def test_orders_of_all_kinds_in_one_list_have_an_outcome_each(remote: Subject) -> None:
     """R1, R4: what is refused takes nothing else with it."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         made = {name: await store(client, name, name.encode()) for name in ("move", "delete", "meta", "stale", "file")}
         await store(client, "stale", b"newer", await must_head(client, "stale"))
         large = content(1, 5 * BLOCK)
@@ -67,9 +67,9 @@ def test_orders_of_all_kinds_in_one_list_have_an_outcome_each(remote: Remote) ->
     run(remote, scenario)
 
 
-def test_an_empty_list_costs_nothing(remote: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
-        await client.container_info()
+def test_an_empty_list_costs_nothing(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
+        await client.open()
         before = client.counters.snapshot()
         assert await write_list(client, [], Shelf([])) == []
         await client.commit()
@@ -78,10 +78,10 @@ def test_an_empty_list_costs_nothing(remote: Remote) -> None:
     run(remote, scenario)
 
 
-def test_a_block_that_several_files_need_travels_once(remote: Remote) -> None:
+def test_a_block_that_several_files_need_travels_once(remote: Subject) -> None:
     """R11: new files that share most of what they hold, all in one list."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         shared = content(1, 100 * BLOCK)
         files = [shared + content(2 + number, 2 * BLOCK) for number in range(6)]
         orders: list[Order] = [
@@ -112,11 +112,11 @@ class Fickle(Shelf):
         return await super().block(store, blocks, index)
 
 
-def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Remote) -> None:
+def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Subject) -> None:
     if remote.name == "memory":
         return  # sends for one file at a time
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         shared = content(1, 9 * BLOCK)
         bad, good = shared + content(2, BLOCK), shared + content(3, BLOCK)
         orders: list[Order] = [
@@ -136,16 +136,16 @@ def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Remote) ->
 
 
 @pytest.fixture(params=["committing", "committing-folder"])
-def committing(request: pytest.FixtureRequest) -> Remote:
+def committing(request: pytest.FixtureRequest) -> Subject:
     return anew(with_folders(committing=CommittingRemote())[request.param])
 
 
-def test_nothing_is_seen_by_others_before_it_is_committed_and_then_all_of_it(committing: Remote) -> None:
+def test_nothing_is_seen_by_others_before_it_is_committed_and_then_all_of_it(committing: Subject) -> None:
     """R5, R6: a second commit, and one of nothing, write nothing."""
 
-    async def scenario(client: CloudClient) -> None:
+    async def scenario(client: Remote) -> None:
         other = committing.client()
-        assert (await client.container_info()).can.holds_back
+        assert (await client.open()).can.holds_back
         made = await store(client, "file", b"first")
         await client.commit()
         before = await other.list_objects()
@@ -170,8 +170,8 @@ def test_nothing_is_seen_by_others_before_it_is_committed_and_then_all_of_it(com
     run(committing, scenario)
 
 
-def test_of_two_that_commit_what_excludes_each_other_one_is_told_and_has_written_nothing(committing: Remote) -> None:
-    async def scenario(client: CloudClient) -> None:
+def test_of_two_that_commit_what_excludes_each_other_one_is_told_and_has_written_nothing(committing: Subject) -> None:
+    async def scenario(client: Remote) -> None:
         other = committing.client()
         mine, theirs = await store(client, "a", b"mine"), await store(other, "a", b"theirs")
         assert mine.tag != theirs.tag or mine == theirs

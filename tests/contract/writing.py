@@ -11,7 +11,7 @@ from syncer.core.model import Kind, Meta, RelPath, RemoteTag
 from syncer.core.planner.overwrites import ForeignVersion
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.ports.orders import Delete, InMemory, Move, MoveTree, Order, Reader, SetMeta, Store, Stored, write_one
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 
 BLOCK = 4096
 
@@ -71,32 +71,32 @@ def store_order(
 
 
 async def put_small(
-    client: CloudClient, where: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
+    client: Remote, where: RelPath, kind: Kind, data: bytes, meta: Meta, expect: RemoteTag | None
 ) -> Made:
     """Make an object of at most one block, or a new version of it."""
     order = store_order(where, kind, data, meta, expect)
     return made_of(await write_one(client, order, Shelf([data])))
 
 
-async def move(client: CloudClient, source: RelPath, target: RelPath, expect: RemoteTag) -> Made:
+async def move(client: Remote, source: RelPath, target: RelPath, expect: RemoteTag) -> Made:
     return made_of(await write_one(client, Move(source=source, target=target, expect=expect)))
 
 
-async def move_tree(client: CloudClient, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
+async def move_tree(client: Remote, source: RelPath, target: RelPath, guard: Guard) -> SubtreeMove:
     stored = await write_one(client, MoveTree(source=source, target=target, guard=guard))
     assert stored.moved is not None
     return stored.moved
 
 
-async def delete(client: CloudClient, where: RelPath, expect: RemoteTag) -> None:
+async def delete(client: Remote, where: RelPath, expect: RemoteTag) -> None:
     await write_one(client, Delete(path=where, expect=expect))
 
 
-async def set_meta(client: CloudClient, where: RelPath, meta: Meta, expect: RemoteTag) -> Made:
+async def set_meta(client: Remote, where: RelPath, meta: Meta, expect: RemoteTag) -> Made:
     return made_of(await write_one(client, SetMeta(path=where, meta=meta, expect=expect)))
 
 
-async def write_list(client: CloudClient, orders: Sequence[Order], reader: Reader) -> list[Stored | Exception]:
+async def write_list(client: Remote, orders: Sequence[Order], reader: Reader) -> list[Stored | Exception]:
     """Carry out a list; each outcome must be told once."""
     told: dict[int, Stored | Exception] = {}
 
@@ -108,7 +108,7 @@ async def write_list(client: CloudClient, orders: Sequence[Order], reader: Reade
     return [told[at] for at in range(len(orders))]
 
 
-async def make_all(client: CloudClient, news: Sequence[New]) -> list[Made | Exception]:
+async def make_all(client: Remote, news: Sequence[New]) -> list[Made | Exception]:
     """Make many objects of at most one block each."""
     orders = [store_order(new.path, new.kind, new.data, new.meta) for new in news]
     found = await write_list(client, orders, Shelf(new.data for new in news))

@@ -1,4 +1,4 @@
-"""A remote held in memory: the engine's fake. Keeps every rule of `CloudClient`; the contract suite says so.
+"""A remote held in memory: the engine's fake. Keeps every rule of `Remote`; the contract suite says so.
 
 One `MemoryContainer` is shared by any number of `MemoryClient`s, as a server is by its devices.
 """
@@ -53,7 +53,7 @@ _NOTHING: Final = RelPath(b"")
 _AT_ONCE: Final = 16
 
 _HELD_BACK: Final = frozenset({"store", "move", "move_tree", "delete", "set_meta"})
-_MUTATING: Final = _HELD_BACK | {"create_container", "send", "commit"}
+_MUTATING: Final = _HELD_BACK | {"create", "send", "commit"}
 
 
 async def no_hook(operation: str, path: RelPath) -> None:
@@ -212,7 +212,7 @@ class MemoryContainer:
 
 
 class MemoryClient(ServerChanges):
-    """`CloudClient` on a `MemoryContainer`.
+    """`Remote` on a `MemoryContainer`.
 
     Attributes:
         container: What it sees: the container, or its own draft of one that holds back.
@@ -230,22 +230,17 @@ class MemoryClient(ServerChanges):
         self.after = after
         self._sending = trio.Lock()
 
-    async def container_info(self) -> RemoteInfo:
-        """See CloudClient."""
-        await self._enter("container_info")
+    async def open(self, *, create: bool = False) -> RemoteInfo:
+        """See Remote."""
+        operation = "create" if create else "open"
+        await self._enter(operation)
+        self.container.exists |= create
         info = self._info()
-        await self.after("container_info", _NOTHING)
+        await self.after(operation, _NOTHING)
         return info
 
-    async def create_container(self) -> RemoteInfo:
-        """See CloudClient."""
-        await self._enter("create_container")
-        self.container.exists = True
-        await self.after("create_container", _NOTHING)
-        return self._info()
-
     async def list_objects(self) -> Listing:
-        """See CloudClient."""
+        """See Remote."""
         await self._enter("list_objects")
         box = self.container
         listing = Listing(
@@ -323,7 +318,7 @@ class MemoryClient(ServerChanges):
         return found
 
     async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
-        """See CloudClient."""
+        """See Remote."""
 
         async def work(stat: RemoteStat) -> RemoteStat:
             await self._enter("resolve", stat.path)
@@ -334,7 +329,7 @@ class MemoryClient(ServerChanges):
         return await outcomes(stats, work, 8)
 
     async def head(self, path: RelPath) -> RemoteStat | None:
-        """See CloudClient."""
+        """See Remote."""
         await self._enter("head", path)
         self._info()
         found = self.container.objects.get(path)
@@ -342,7 +337,7 @@ class MemoryClient(ServerChanges):
         return None if found is None else self.container.stat(path, found)
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
-        """See CloudClient."""
+        """See Remote."""
 
         async def work(ask: tuple[VersionRef, KnownList | None]) -> BlockList:
             version, _ = ask
@@ -354,7 +349,7 @@ class MemoryClient(ServerChanges):
         return await outcomes(asks, work, 1)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See CloudClient."""
+        """See Remote."""
         await self._enter("read_block", path)
         found = self._pinned(path, tag)
         assert found.blocks == blocks
@@ -365,7 +360,7 @@ class MemoryClient(ServerChanges):
         return data
 
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See CloudClient."""
+        """See Remote."""
         return [None] * len(versions)
 
     async def read_blocks(
@@ -378,7 +373,7 @@ class MemoryClient(ServerChanges):
         *,
         verify: bool = True,
     ) -> None:
-        """See CloudClient."""
+        """See Remote."""
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:
                 await deliver(index, ZERO_BLOCK, b"")
@@ -514,11 +509,11 @@ class MemoryClient(ServerChanges):
         return await self._put("set_meta", order.path, found.kind, found.blocks, found.meta.overlaid(order.meta))
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
-        """See CloudClient: conditions are atomic here."""
+        """See Remote: conditions are atomic here."""
         return []
 
     async def close(self) -> None:
-        """See CloudClient."""
+        """See Remote."""
 
     async def _enter(self, operation: str, path: RelPath = _NOTHING, *, target: RelPath = _NOTHING) -> None:
         """Count, let others run, and let the hook intervene. Nothing may be awaited between this and the effect.

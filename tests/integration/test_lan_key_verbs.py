@@ -14,7 +14,7 @@ from syncer.cli.registry.roots import Registry
 from syncer.cli.session.opening import key_keeper
 from syncer.core.model import Kind, RelPath, RemoteStat
 from syncer.core.paths import LAN_KEY
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.prefix import open_remote
 from tests.contract.remotes import META
 from tests.contract.writing import delete, put_small
@@ -48,7 +48,7 @@ def on_server(sync: Sync, prefix: str = "", data: bytes | None = None, *, gone: 
     token = sync.token_file.read_text().split()[0]
 
     async def look() -> RemoteStat | None:
-        client: CloudClient = open_remote(sync.url + prefix, token)
+        client: Remote = open_remote(sync.url + prefix, token)
         try:
             found = await client.head(NAME)
             if gone:

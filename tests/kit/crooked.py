@@ -59,10 +59,10 @@ def _stall(_: str) -> None:
 
 
 def _deaf(_: str) -> None:
-    from syncer.ports.remote import CloudClient  # noqa: PLC0415
+    from syncer.ports.remote import Remote  # noqa: PLC0415
     from syncer.watch.root_task import RootTask  # noqa: PLC0415
 
-    async def watch(self: RootTask, remote: CloudClient) -> None:
+    async def watch(self: RootTask, remote: Remote) -> None:
         del self, remote
         await trio.sleep_forever()
 

@@ -133,7 +133,7 @@ def push_and_pull(folder: Path) -> dict[str, list[str]]:
         def cycle(device: Device) -> None:
             async def main() -> None:
                 client = remote.client()
-                await client.create_container()
+                await client.open(create=True)
                 await device.cycle(client=client)
                 await client.close()
 

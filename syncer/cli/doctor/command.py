@@ -267,7 +267,7 @@ async def _ask(linked: LinkedRoot, token: str) -> tuple[RemoteInfo, Check]:
     settings = linked.record.settings
     remote = open_remote(linked.record.url, token, settings=settings, policy=_ONCE)
     try:
-        info = await remote.container_info()
+        info = await remote.open()
     finally:
         await remote.close()
     url = parse_url(linked.record.url)

@@ -19,7 +19,7 @@ from syncer.engine.cycle import Cycle, Look, Options
 from syncer.engine.report import Failure
 from syncer.engine.root_state import RootState, Unwritten
 from syncer.ports.local import LocalRoot
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 
@@ -52,7 +52,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     local: LocalRoot
-    remote: CloudClient
+    remote: Remote
     books: RootState
     policy: Policy
     path: bytes

@@ -21,7 +21,7 @@ from syncer.engine.report import Listener, Report
 from syncer.engine.root_state import RootState
 from syncer.errors import EXPECTED
 from syncer.ports.blocks import BlockSource
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.parallel import one_error
 
 
@@ -84,7 +84,7 @@ def options_of(linked: LinkedRoot, policy: Policy, peers: Sequence[BlockSource])
 
 async def run_cycle(
     linked: LinkedRoot,
-    sides: tuple[Local, CloudClient],
+    sides: tuple[Local, Remote],
     state: RootState,
     listener: Listener,
     options: Options,

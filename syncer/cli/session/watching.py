@@ -19,7 +19,7 @@ from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.engine.root_state import RootState
 from syncer.ports.localvalues import Hints
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.dirt import EVERYTHING
@@ -55,7 +55,7 @@ class Ports:
             return InotifySource(self.path)
         return PortableSource(self.path, tells_closing=sys.platform == "linux")
 
-    def connect(self) -> CloudClient:
+    def connect(self) -> Remote:
         """See RootPorts."""
         record = self._linked.record
         return open_remote(record.url, self._linked.token(), settings=record.settings)
@@ -67,7 +67,7 @@ class Ports:
         writers = await trio.to_thread.run_sync(has_writers, self.path)
         return Work(from_snapshot=writers)
 
-    async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
+    async def cycle(self, remote: Remote, work: Work, moving: Callable[[str], None]) -> Report:
         """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
         report = Report()
         with StateDB.open(self._linked.state) as database:
@@ -85,7 +85,7 @@ class Ports:
         return report
 
     async def _run(
-        self, remote: CloudClient, state: RootState, report: Report, work: Work, moving: Callable[[str], None]
+        self, remote: Remote, state: RootState, report: Report, work: Work, moving: Callable[[str], None]
     ) -> None:
         policy = policy_now()
         async with opened(self._linked, state, policy, from_snapshot=work.from_snapshot) as local:

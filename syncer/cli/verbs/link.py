@@ -208,11 +208,11 @@ async def _container(remote: Storage, no_create: bool) -> Grid:
     """The container; made if it does not exist, unless that is not wanted."""
     client = open_remote(remote.url, remote.token, settings=remote.settings)
     try:
-        return (await client.container_info()).grid
+        return (await client.open()).grid
     except NotFoundError:
         if no_create:
             raise
-        return (await client.create_container()).grid
+        return (await client.open(create=True)).grid
     finally:
         await client.close()
 

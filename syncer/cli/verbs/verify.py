@@ -59,7 +59,7 @@ def _verify(linked: LinkedRoot, deep: bool) -> Verified:
             found = compare(plan, look, sight.remote.ages)
             if not deep:
                 return Verified(findings=found, files=len(look.base))
-            info = await sight.remote.container_info()
+            info = await sight.remote.open()
             with _progress(linked) as watcher:
                 check = Deep(linked.path, info.grid.block_size, sight.remote, watcher)
                 await check.run(plan)

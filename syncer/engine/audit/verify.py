@@ -39,7 +39,7 @@ from syncer.local.safe_open import DIRECTORY_FLAGS, open_file
 from syncer.local.syscalls import Status, status
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.parallel import for_each
 
 _READERS: Final = 2  # SHA-256 of blocks scales to two threads on small machines
@@ -148,7 +148,7 @@ def _claims(path: RelPath, row: BaseRow, there: Node, tag: object, ages: Ages) -
 class Deep:
     """Reads every local file and asks for every block list."""
 
-    def __init__(self, root: bytes, block_size: int, remote: CloudClient, watcher: Watcher) -> None:
+    def __init__(self, root: bytes, block_size: int, remote: Remote, watcher: Watcher) -> None:
         self._path = root
         self._block_size = block_size
         self._remote = remote

@@ -12,13 +12,13 @@ from typing import Final
 
 from syncer.core.model import Position, RemoteTag
 from syncer.errors import SyncerError
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 
 LEAST: Final = 256
 """Own versions from which on the question pays: a row costs about 540 bytes and 66 µs, the question a round trip."""
 
 
-async def behind_own_writes(remote: CloudClient, since: Position, recorded: Iterable[RemoteTag]) -> Position:
+async def behind_own_writes(remote: Remote, since: Position, recorded: Iterable[RemoteTag]) -> Position:
     """Where the next question begins, after a cycle that left nothing undone.
 
     Args:

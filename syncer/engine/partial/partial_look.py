@@ -24,7 +24,7 @@ from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_
 from syncer.errors import LocalChangedError
 from syncer.ports.local import LocalRoot, PartLook
 from syncer.ports.localvalues import Hints, Observation
-from syncer.ports.remote import Changes, CloudClient
+from syncer.ports.remote import Changes, Remote
 from syncer.ports.state import State
 from syncer.remote.parallel import one_error
 
@@ -69,7 +69,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     whole: Whole
 
 
-async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable[[Changes], None]) -> Part | None:
+async def look_at_part(scoping: Scoping, remote: Remote, *, check: Callable[[Changes], None]) -> Part | None:
     """Observe what may have changed.
 
     Args:
@@ -105,7 +105,7 @@ async def look_at_part(scoping: Scoping, remote: CloudClient, *, check: Callable
     return Part(scoped=scoped, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
 
 
-async def _told(scoping: Scoping, remote: CloudClient, since: Position) -> Changes | None:
+async def _told(scoping: Scoping, remote: Remote, since: Position) -> Changes | None:
     """What changed on the server; the local side is asked meanwhile. None if either can't tell."""
     told: list[Changes | None] = []
 
@@ -121,7 +121,7 @@ async def _told(scoping: Scoping, remote: CloudClient, since: Position) -> Chang
     return told[0]
 
 
-async def _changes(scoping: Scoping, remote: CloudClient, since: Position, *, moves: bool) -> Changes | None:
+async def _changes(scoping: Scoping, remote: Remote, since: Position, *, moves: bool) -> Changes | None:
     """What changed on the server; None if it can't tell."""
     known = Known(rows=scoping.state.rows)
     return await remote.changes(since, known, moves=moves, brief=scoping.hints.brief)

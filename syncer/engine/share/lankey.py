@@ -32,7 +32,7 @@ from syncer.errors import (
 from syncer.peer import sharekey
 from syncer.peer.sharekey import KEY_BYTES, BadKey, Kept, StoredKey
 from syncer.ports.orders import InMemory, Store, write_one
-from syncer.ports.remote import CloudClient, KeySign
+from syncer.ports.remote import KeySign, Remote
 from syncer.state.keyfile import KeyFile
 
 if TYPE_CHECKING:  # see peer/sharekey.py
@@ -121,7 +121,7 @@ class LanKeyKeeper:
             self._file.write(sharekey.encode_kept(forgotten))
         return kept.passphrase
 
-    async def attend(self, remote: CloudClient, sign: KeySign) -> list[RemoteTag]:
+    async def attend(self, remote: Remote, sign: KeySign) -> list[RemoteTag]:
         """In a cycle that may write: take over what changed, make a key where there is none, rotate one that is due.
 
         Args:
@@ -152,7 +152,7 @@ class LanKeyKeeper:
                 await trio.to_thread.run_sync(self._file.swap, raw, sharekey.encode_kept(found))
         return written
 
-    async def _attended(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
+    async def _attended(self, remote: Remote, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
         """See `attend`."""
         try:
             found = await self._looked(remote, kept, sign, written)
@@ -167,14 +167,14 @@ class LanKeyKeeper:
             return await self._rotated_in_passing(remote, found, written)
         return found
 
-    async def _rotated_in_passing(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
+    async def _rotated_in_passing(self, remote: Remote, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Rotate a key that is due. Who may not goes on with the one that there is, until another device does."""
         try:
             return await self._rotated(remote, kept, written)
         except SyncerError:
             return msgspec.structs.replace(kept, tried_s=int(self._clock()))
 
-    async def rotate(self, remote: CloudClient) -> Kept:
+    async def rotate(self, remote: Remote) -> Kept:
         """Replace the key now, e.g. because a member left: the old one counts for 24 hours more.
 
         Raises:
@@ -193,7 +193,7 @@ class LanKeyKeeper:
         await trio.to_thread.run_sync(self._file.write, sharekey.encode_kept(found))
         return found
 
-    async def _looked(self, remote: CloudClient, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
+    async def _looked(self, remote: Remote, kept: Kept, sign: KeySign, written: list[RemoteTag]) -> Kept:
         """What is known after this cycle's signs."""
         again = sharekey.may_try(kept, self._clock())
         if sign.stat is not None and sign.stat.tag.name != kept.version:
@@ -207,19 +207,19 @@ class LanKeyKeeper:
         found = await self._found(remote, kept)  # there is none to use, and nobody told of one: once a day
         return found if found.version or found.highest else await self._made(remote, found, written)
 
-    async def _found(self, remote: CloudClient, kept: Kept) -> Kept:
+    async def _found(self, remote: Remote, kept: Kept) -> Kept:
         """Ask the server."""
         stat = await remote.head(_PATH)
         return sharekey.gone(kept, self._clock()) if stat is None else await self._read(remote, kept, stat)
 
-    async def _read(self, remote: CloudClient, kept: Kept, stat: RemoteStat) -> Kept:
+    async def _read(self, remote: Remote, kept: Kept, stat: RemoteStat) -> Kept:
         """Take over one version of the object."""
         found = await self._load(remote, stat)
         return sharekey.accepted(kept, found, stat.tag.name, self._clock())
 
-    async def _load(self, remote: CloudClient, stat: RemoteStat) -> StoredKey | BadKey:
+    async def _load(self, remote: Remote, stat: RemoteStat) -> StoredKey | BadKey:
         """Read one version of the object, which anybody who may write to the share may have made."""
-        block_size = (await remote.container_info()).grid.block_size
+        block_size = (await remote.open()).grid.block_size
         if not 0 < stat.tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, block_size):
             return BadKey(reason=f"has {stat.tag.size_bytes} bytes, which no key has")
         if stat.content is None:
@@ -229,7 +229,7 @@ class LanKeyKeeper:
         blocks = BlockList(block_size=block_size, size_bytes=stat.content.size_bytes, ids=ids)
         return sharekey.decode(await remote.read_block(_PATH, stat.tag, blocks, 0))
 
-    async def _made(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
+    async def _made(self, remote: Remote, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Make the first key, if nobody else does at this moment."""
         for _ in range(_TRIES):
             made = sharekey.first_key(self._random(KEY_BYTES), self._clock())
@@ -241,7 +241,7 @@ class LanKeyKeeper:
                     return found
         return kept
 
-    async def _rotated(self, remote: CloudClient, kept: Kept, written: list[RemoteTag]) -> Kept:
+    async def _rotated(self, remote: Remote, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Replace the key that `kept` knows, unless somebody else just did."""
         for _ in range(_TRIES):
             stat = await remote.head(_PATH)
@@ -258,16 +258,16 @@ class LanKeyKeeper:
                 continue
         raise ConflictOnRemoteError(_PATH, "a key that stays while it is replaced", "others that replace it")
 
-    async def _refuse_newer(self, remote: CloudClient, kept: Kept, stat: RemoteStat | None) -> None:
+    async def _refuse_newer(self, remote: Remote, kept: Kept, stat: RemoteStat | None) -> None:
         """A key of a newer program is not overwritten, whatever else is wrong with one is."""
         found = await self._load(remote, stat) if kept.off and stat is not None else None
         if isinstance(found, BadKey) and found.format:
             raise FormatTooNewError("the share's key on the server", found.format, sharekey.FORMAT)
 
     async def _put(
-        self, remote: CloudClient, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[RemoteTag]
+        self, remote: Remote, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[RemoteTag]
     ) -> Kept:
-        grid = (await remote.container_info()).grid
+        grid = (await remote.open()).grid
         raw = InMemory.of(sharekey.encode(made), grid.block_size)
         order = Store(path=_PATH, kind=Kind.FILE, meta=_META, replaces=expect, content=raw.content)
         tag = (await write_one(remote, order, raw)).tag

@@ -1,4 +1,4 @@
-"""`CloudClient` over the Pithos protocol: Synnefo's server and `blocksync serve`.
+"""`Remote` over the Pithos protocol: Synnefo's server and `blocksync serve`.
 
 The parts: `requests` and `replies` (pure), `session` (what they share), `read`; `write`, `alone`, `upload`; `creates`
 and `plain` (what servers without atomic conditions need). docs/reference/remote.md explains it.
@@ -50,7 +50,7 @@ WAIT_S: Final = 50.0
 
 
 class PithosClient(ServerChanges):
-    """`CloudClient` for one container. See that class for what the methods promise.
+    """`Remote` for one container. See that class for what the methods promise.
 
     Attributes:
         uploads: Its blocks on their way.
@@ -68,17 +68,15 @@ class PithosClient(ServerChanges):
         self.uploads, self.send = writer.uploads, writer.uploads.send
         self._cuts = CutObjects(self._session)
 
-    async def container_info(self) -> RemoteInfo:
-        """See CloudClient."""
-        return (await self._session.info()).told
-
-    async def create_container(self) -> RemoteInfo:
-        """See CloudClient."""
+    async def open(self, *, create: bool = False) -> RemoteInfo:
+        """See Remote."""
+        if not create:
+            return (await self._session.info()).told
         await self._session.ask(self._session.make.create_container(), 201, 202)
         return (await self._session.fresh_info()).told
 
     async def list_objects(self) -> Listing:
-        """See CloudClient. Pages are no snapshot: a rename between two of them would look like a deletion.
+        """See Remote. Pages are no snapshot: a rename between two of them would look like a deletion.
 
         So a listing of more than one page counts only if the container did not change meanwhile.
         """
@@ -215,7 +213,7 @@ class PithosClient(ServerChanges):
         return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See CloudClient."""
+        """See Remote."""
         try:
             return await self._reader.read_block(path, tag, blocks, index)
         except WrongBlockError as wrong:
@@ -231,7 +229,7 @@ class PithosClient(ServerChanges):
         *,
         verify: bool = True,
     ) -> None:
-        """See CloudClient."""
+        """See Remote."""
         try:
             await self._reader.read_blocks(path, tag, blocks, indexes, deliver, verify=verify)
         except WrongBlockError as wrong:
@@ -241,7 +239,7 @@ class PithosClient(ServerChanges):
         """See Writes: what was answered is visible and durable."""
 
     async def close(self) -> None:
-        """See CloudClient."""
+        """See Remote."""
         self._session.close()
 
 

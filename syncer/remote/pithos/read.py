@@ -54,12 +54,12 @@ class VersionReader:
         self._kept_bytes = 0
 
     async def head(self, path: RelPath) -> RemoteStat | None:
-        """See CloudClient.head."""
+        """See Remote.head."""
         found = await self._session.current(object_name(path))
         return None if found is None else await self._with_target(stat_of(path, found.state))
 
     async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
-        """See CloudClient.resolve."""
+        """See Remote.resolve."""
         read = await self._read_targets(stats)
 
         async def work(stat: RemoteStat) -> RemoteStat:
@@ -115,7 +115,7 @@ class VersionReader:
         return stat_of(stat.path, replace(state, modified_us=stat.modified_us or state.modified_us))
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
-        """See CloudClient.block_lists."""
+        """See Remote.block_lists."""
 
         async def work(ask: tuple[VersionRef, KnownList | None]) -> BlockList:
             version, known = ask
@@ -152,7 +152,7 @@ class VersionReader:
                 known = None  # what we have may not be that version's list
 
     async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See CloudClient.read_block."""
+        """See Remote.read_block."""
         data = b""
 
         async def keep(_index: int, _id: BlockId, found: bytes) -> None:
@@ -163,7 +163,7 @@ class VersionReader:
         return data
 
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See CloudClient.read_small."""
+        """See Remote.read_small."""
         found = [self._take_kept(path, tag) for path, tag in versions]
         absent = [at for at, data in enumerate(found) if data is None]
         if len(absent) > 1 and wire.EXTENSION_BULK_READ in (await self._session.info()).extensions:
@@ -183,7 +183,7 @@ class VersionReader:
         *,
         verify: bool = True,
     ) -> None:
-        """See CloudClient.read_blocks."""
+        """See Remote.read_blocks."""
         wanted = sorted(index for index in indexes if blocks[index] != ZERO_BLOCK)
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:

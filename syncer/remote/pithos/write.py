@@ -75,7 +75,7 @@ class Writer:
         await _Writing(self, info, orders, reader, done).run()
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
-        """See CloudClient.replaced_unseen."""
+        """See Remote.replaced_unseen."""
         if (await self.session.info()).atomic:
             return []
         return await self.alone.plain.foreign(object_name(write.path), write)

@@ -17,7 +17,7 @@ from syncer.engine.cycle import Cycle, Options
 from syncer.engine.report import Failure, Report
 from syncer.ports.blocks import BlockSource
 from syncer.ports.localvalues import Hints
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from tests import effort
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.state import MemoryState
@@ -80,7 +80,7 @@ class Device:
         consent: str | None = None,
         dry_run: bool = False,
         step: Callable[[str], None] | None = None,
-        client: CloudClient | None = None,
+        client: Remote | None = None,
         entries: Collection[bytes] | None = None,
         recent: Recent | None = None,
     ) -> Report:
@@ -96,7 +96,7 @@ class Device:
         consent: str | None = None,
         dry_run: bool = False,
         step: Callable[[str], None] | None = None,
-        client: CloudClient | None = None,
+        client: Remote | None = None,
         entries: Collection[bytes] | None = None,
         recent: Recent | None = None,
         sources: Sequence[BlockSource] = (),
@@ -128,7 +128,7 @@ class Device:
             **({} if step is None else {"step": step}),
         )
         try:
-            remote: CloudClient = client or MemoryClient(self.container)
+            remote: Remote = client or MemoryClient(self.container)
             return await Cycle(root, remote, self.state, self.ears, options, self.report).run()
         finally:
             await root.close()

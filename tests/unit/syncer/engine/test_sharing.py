@@ -23,7 +23,7 @@ from syncer.errors import RemoteUnavailableError
 from syncer.local.sharedblocks import FolderBlocks
 from syncer.ports.blocks import ShareIndex
 from syncer.ports.localvalues import Hints
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.remote.prefix import PrefixClient
 from syncer.state.shareindex import IdIndex
 from syncer.state.statedb import StateDB
@@ -46,14 +46,14 @@ class Shared:
         reader = FolderBlocks(os.fsencode(place.path), place.folder, BLOCK)
         self.root = SharedRoot("share", self.state, self.index, reader, lambda: self.paused)
 
-    def client(self) -> CloudClient:
+    def client(self) -> Remote:
         client = MemoryClient(self.container)
         return PrefixClient(client, RelPath(self.prefix.encode())) if self.prefix else client
 
-    def reconcile(self, client: CloudClient | None = None) -> Report:
+    def reconcile(self, client: Remote | None = None) -> Report:
         return trio.run(self._reconcile, client)
 
-    async def _reconcile(self, client: CloudClient | None) -> Report:
+    async def _reconcile(self, client: Remote | None) -> Report:
         with StateDB.open(self.state, map_size_bytes=1 << 26) as database:
             books = RootState(database)
             local = self.place.open(books, patterns=lambda: self.patterns)

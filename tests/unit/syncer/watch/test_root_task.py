@@ -13,7 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from syncer.core.model import Position, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.errors import LockedError, RemoteUnavailableError, RootIdentityError, SafetyStopError
-from syncer.ports.remote import CloudClient
+from syncer.ports.remote import Remote
 from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.pacing import BLIND_RESCAN_S, MAX_QUIET_S, MIN_QUIET_S, RESCAN_S
 from syncer.watch.root_task import RootTask, Surroundings
@@ -102,13 +102,13 @@ class FakePorts:
             self.sources.append(FakeSource())
         return self.sources[-1]
 
-    def connect(self) -> CloudClient:
+    def connect(self) -> Remote:
         return self.fed
 
     async def open_files(self) -> Work:
         return self.open
 
-    async def cycle(self, remote: CloudClient, work: Work, moving: Callable[[str], None]) -> Report:
+    async def cycle(self, remote: Remote, work: Work, moving: Callable[[str], None]) -> Report:
         self.cycles.append((trio.current_time(), work))
         await trio.sleep(self.seconds)
         ended = self.outcomes.popleft() if self.outcomes else Report()
