@@ -428,7 +428,7 @@ MUTANTS = (
         "        self._by_moved_over()\n",
         "",
         in_parts=True,
-        first=68_100,
+        first=81_800,
     ),
     Mutant(
         "the-cursor-passes-what-is-not-recorded",
