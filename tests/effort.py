@@ -123,9 +123,9 @@ KNOB: Final = {
     "trials on a LAN": Counts("trials", 3, 64, 64, "system/test_lan_trials.py"),
     "pulls beside a neighbour": Counts("ways", 1, 6, 6, "integration/test_lan_pulls.py"),
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
-    "looks at a root": Counts("rounds per kind of root", 6, 60, 400, "contract/test_looks.py"),
+    "looks at a root": Counts("rounds per kind of root", 6, 20, 400, "contract/test_looks.py"),
     "ways between releases": Counts("which side is the other release", 1, 2, 2, "system/test_release_before.py"),
-    "versions of a share": Counts("rounds per remote", 4, 40, 300, "contract/test_engine_writes.py"),
+    "versions of a share": Counts("rounds per remote", 4, 20, 300, "contract/test_engine_writes.py"),
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
 }
