@@ -54,7 +54,7 @@ def what_is_pushed_kamaki_downloads(both: Both) -> None:
     (both.root / "d" / "large").write_bytes(content)
     (both.root / "small").write_bytes(b"small")
     both.reconcile()
-    same(both.kamaki.names(both.container), ["d", "d/large", "small"], "names")
+    same(both.kamaki.names(both.container), [".blocksync/lan-key", "d", "d/large", "small"], "names")
     same(both.kamaki.read(f"/{both.container}/d/large"), content, "large")
     same(both.kamaki.read(f"/{both.container}/small"), b"small", "small")
     same(tree_of_download(both), {"d/large": content, "small": b"small"}, "download -r")
