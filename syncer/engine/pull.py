@@ -35,7 +35,6 @@ from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Told
-from syncer.engine.schedule import PORTIONS_AT_ONCE, portions
 from syncer.errors import (
     ONE_NODE,
     ConflictOnRemoteError,
@@ -65,7 +64,7 @@ from syncer.ports.localvalues import (
 )
 from syncer.ports.orders import InMemory, Store, write_one
 from syncer.ports.remote import KnownList, Remote
-from syncer.remote.parallel import for_each
+from syncer.remote.parallel import PORTIONS_AT_ONCE, for_each, portions
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
 _SMALL_AT_ONCE: Final = 128  # an open temp file each
@@ -135,7 +134,7 @@ class LocalWorker:
             SyncerError: What ends the cycle, once the others of its list are booked.
         """
         small = [action for action in actions if self._is_small(action)]
-        lists = portions(small, _PORTION, _TOGETHER_BYTES)
+        lists = portions(small, _PORTION, _TOGETHER_BYTES, _size_bytes)
         lists += [[action] for action in actions if not self._is_small(action)]
 
         async def work(some: Sequence[Action]) -> None:
@@ -378,3 +377,7 @@ class LocalWorker:
                 f"{shown(path)} was cut on the server, which no longer has all of its other blocks"
             ) from None
         self._unseen.done(booked, stored.foreign)
+
+
+def _size_bytes(action: Action) -> int:
+    return action.content.size_bytes if isinstance(action, Create) and action.content is not None else 0

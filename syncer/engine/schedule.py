@@ -8,36 +8,8 @@ depends only on what it names: its directory, an earlier action on the same node
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final
 
 from syncer.core.model import Action, Create, Kind, Mkdir, Move, Nid, Park, RelPath, SetMeta, Trash, Update
-
-PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
-_LEAST_SHARE: Final = 4  # so that the last ones come back together, and little is to be done when they are back
-_FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
-
-
-def portions(actions: Sequence[Action], size: int, most_bytes: int) -> list[list[Action]]:
-    """Cut a wave of small things into lists; the first ones only shares of a full one, the last ones of what is left.
-
-    Args:
-        actions: Creates and the like.
-        size: How many at a time.
-        most_bytes: Of contents at a time, except that one is always allowed: they are in memory meanwhile.
-    """
-    found: list[list[Action]] = []
-    room = most = 0
-    for at, action in enumerate(actions):
-        cost = action.content.size_bytes if isinstance(action, Create) and action.content is not None else 0
-        if not found or len(found[-1]) == most or cost > room:
-            share = _FIRST_SHARES[len(found)] if len(found) < len(_FIRST_SHARES) else 1
-            left = max(size // _LEAST_SHARE, (len(actions) - at) // PORTIONS_AT_ONCE)
-            most = max(1, min(size // share, left))
-            found.append([])
-            room = most_bytes
-        found[-1].append(action)
-        room -= cost
-    return found
 
 
 async def run_waves(

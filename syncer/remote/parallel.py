@@ -1,10 +1,10 @@
-"""Several workers over one stream of jobs, with one plain error at the end instead of a group of them."""
+"""Several workers over one stream of jobs, with one plain error at the end instead of a group of them; and its lists."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import trio
 
@@ -13,6 +13,34 @@ from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError, U
 T = TypeVar("T")
 J = TypeVar("J")
 R = TypeVar("R")
+
+PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
+_LEAST_SHARE: Final = 4  # so that the last ones come back together, and little is to be done when they are back
+_FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
+
+
+def portions(jobs: Sequence[T], size: int, most_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
+    """Cut small jobs into lists; the first ones only shares of a full one, the last ones only of what is left.
+
+    Args:
+        jobs: That are done by many.
+        size: How many at a time.
+        most_bytes: At a time, except that one is always allowed: they are in memory meanwhile.
+        bytes_of: What a job takes of them.
+    """
+    found: list[list[T]] = []
+    room = most = 0
+    for at, job in enumerate(jobs):
+        cost = bytes_of(job)
+        if not found or len(found[-1]) == most or cost > room:
+            share = _FIRST_SHARES[len(found)] if len(found) < len(_FIRST_SHARES) else 1
+            left = max(size // _LEAST_SHARE, (len(jobs) - at) // PORTIONS_AT_ONCE)
+            most = max(1, min(size // share, left))
+            found.append([])
+            room = most_bytes
+        found[-1].append(job)
+        room -= cost
+    return found
 
 
 async def for_each(jobs: Iterator[T], work: Callable[[T], Awaitable[None]], workers: int) -> None:

@@ -70,7 +70,8 @@ def test_a_client_gets_in_beside_1300_silent_connections_from_its_own_address(tm
         known("PUT", "/c")
         lines = [connect(server) for _ in range(SILENT)]
         try:
-            assert sum(answered_within(server, BEFORE_THEY_GO_S) for _ in range(5)) >= 3  # one may be unlucky
+            # Three in a row of 30 tries: a busy machine is slow now and then, who is kept out is so each time.
+            assert "yyy" in "".join("ny"[answered_within(server, 2.0)] for _ in range(30))
             before = known("HEAD", "/c")  # on the connection from before all of them, which was never ended
             assert before.status == 204
             assert known.reconnects == 0
@@ -103,8 +104,8 @@ def test_new_silent_connections_all_the_time_do_not_keep_a_client_out(server: Se
     thread = threading.Thread(target=flood)
     thread.start()
     try:
-        # Each may be unlucky on a busy machine, where the flood runs while the client does not.
-        assert sum(answered_within(server, BEFORE_THEY_GO_S) for _ in range(20)) >= 10
+        # On a busy machine the flood may run while the client does not.
+        assert "y" * 10 in "".join("ny"[answered_within(server, 5.0)] for _ in range(100))
     finally:
         stop.set()
         thread.join()

@@ -23,6 +23,7 @@ from tests import effort
 from tests.integration.live_server import BLOCK, Client, ServerProcess
 
 MEBIBYTE = 1 << 20
+TRIALS = 8  # at most
 EMPTY = sha256(b"").hexdigest()
 BLOCKS = effort.count("hashmaps at once")
 LONGEST = effort.count("a file as long as may be")
@@ -130,17 +131,21 @@ def test_long_hashmaps_at_once_cost_neither_memory_nor_the_others_their_answers(
     """Three at once, each of whose blocks is missing: they were 4.9 GB, and others waited for 22 s."""
     alice = server.client()
     alice("PUT", "/c/small", b"x")
-    quiet = latencies(alice, 400)
-    with Peak(server) as peak, ThreadPoolExecutor(3) as pool:
-        running = [pool.submit(put_hashmap, server, f"/c/{n}", BLOCKS, distinct) for n in range(3)]
-        busy = []
-        while not all(one.done() for one in running):
-            busy += latencies(alice, 20)
-        for one in running:
-            assert one.result() == (409, BLOCKS)
-    print(f"grown by {peak.grown >> 20} MiB")
-    assert peak.grown < 384 * MEBIBYTE
-    assert_not_disturbed(quiet, busy)
+
+    def trial() -> tuple[list[float], list[float]]:
+        quiet = latencies(alice, 400)
+        with Peak(server) as peak, ThreadPoolExecutor(3) as pool:
+            running = [pool.submit(put_hashmap, server, f"/c/{n}", BLOCKS, distinct) for n in range(3)]
+            busy = []
+            while not all(one.done() for one in running):
+                busy += latencies(alice, 20)
+            for one in running:
+                assert one.result() == (409, BLOCKS)
+        print(f"grown by {peak.grown >> 20} MiB")
+        assert peak.grown < 384 * MEBIBYTE
+        return quiet, busy
+
+    assert_not_disturbed(trial)
 
 
 def test_a_long_list_in_binary_is_read_as_it_comes_too(server: ServerProcess) -> None:
@@ -179,14 +184,19 @@ def latencies(client: Client, requests: int) -> list[float]:
     return found
 
 
-def assert_not_disturbed(quiet: list[float], busy: list[float]) -> None:
-    """Nine of ten take five times as long at most; on a machine that does other things, half a second is luck.
+def assert_not_disturbed(trial: Callable[[], tuple[list[float], list[float]]]) -> None:
+    """The p99 of a trial is at most five times the quiet one, or 50 ms.
 
-    What this is to catch held all others up for 22 s.
+    What holds others up (it was 22 s) does so in each trial; what else the machine does, it does not.
     """
-    before, then = (statistics.quantiles(times, n=10)[8] for times in (quiet, busy))
-    print(f"p90 {before:.4f} s, then {then:.4f} s")
-    assert then <= 5 * max(before, 0.5), f"p90 {before:.4f} s, then {then:.4f} s"
+    told: list[str] = []
+    for _ in range(TRIALS):
+        before, then = (statistics.quantiles(times, n=100)[98] for times in trial())
+        told.append(f"p99 {before:.4f} s, then {then:.4f} s")
+        if then <= 5 * max(before, 0.01):
+            print(told)
+            return
+    raise AssertionError(told)
 
 
 def test_a_head_of_a_manifest_over_a_thousand_long_segments_makes_no_lists(server: ServerProcess) -> None:
@@ -218,22 +228,26 @@ def test_200_slow_readers_have_a_bound_together_and_the_others_are_served(server
     bob, alice = server.client("token-bob", "bob"), server.client()
     assert bob("PUT", "/c/big", bytes(range(256)) * (64 << 10)).status == 201
     alice("PUT", "/c/small", b"x")
-    quiet = latencies(alice, 200)
     host, port = server.address.split(":")
-    with Peak(server) as peak:
-        lines = []
-        for _ in range(200):
-            line = socket.socket()
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            line.connect((host, int(port)))
-            line.sendall(b"GET /v1/bob/c/big HTTP/1.1\r\nX-Auth-Token: token-bob\r\n\r\n")
-            lines.append(line)
-        busy = latencies(alice, 600)
-        assert alice("GET", "/c/small").status == 200
-        for line in lines:
-            line.close()
-    assert peak.grown < 400 * MEBIBYTE
-    assert_not_disturbed(quiet, busy)
+
+    def trial() -> tuple[list[float], list[float]]:
+        quiet = latencies(alice, 200)
+        with Peak(server) as peak:
+            lines = []
+            for _ in range(200):
+                line = socket.socket()
+                line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                line.connect((host, int(port)))
+                line.sendall(b"GET /v1/bob/c/big HTTP/1.1\r\nX-Auth-Token: token-bob\r\n\r\n")
+                lines.append(line)
+            busy = latencies(alice, 600)
+            assert alice("GET", "/c/small").status == 200
+            for line in lines:
+                line.close()
+        assert peak.grown < 400 * MEBIBYTE
+        return quiet, busy
+
+    assert_not_disturbed(trial)
     assert bob("HEAD", "/c/big").status == 200
 
 

@@ -23,7 +23,7 @@ from syncer.protocol.extensions import bulk
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import Fault, encode_fault
 from syncer.remote.http.transport import Reply, ReplyLostError
-from syncer.remote.parallel import for_each
+from syncer.remote.parallel import PORTIONS_AT_ONCE, for_each, portions
 from syncer.remote.pithos.alone import Alone
 from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.creates import Creator, OwnSerials
@@ -33,10 +33,7 @@ from syncer.remote.pithos.upload import Uploads
 
 _ALONE_AT_ONCE: Final = 16  # requests of their own: they wait for round trips most of the time
 _LARGE_AT_ONCE: Final = 8
-_GROUPS_AT_ONCE: Final = 4  # one is read while others are on their way: 32 MiB of contents
 _ALONE_BYTES: Final = 256 << 10  # of a file whose request gains nothing from those of others, where there is no `bulk`
-_LEAST_SHARE: Final = 4  # so that the last ones come back together, and little is to be done when they are back
-_FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 
 class _Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +100,9 @@ class _Writing:
                 large.append(at)
             else:
                 (groups if self._goes_with_others(order) else single).append(at)
+        cut = portions(groups, bulk.MAX_OPERATIONS, bulk.MAX_CONTENT_BYTES, lambda at: _cost(self._orders[at]))
         pools: list[tuple[Iterator[list[int]], Callable[[list[int]], Awaitable[None]], int]] = [
-            (self._cut(groups), self._together, min(_GROUPS_AT_ONCE, len(groups))),
+            (iter(cut), self._together, min(PORTIONS_AT_ONCE, len(cut))),
             (([at] for at in single), self._one, min(_ALONE_AT_ONCE, len(single))),
             (([at] for at in large), self._large, min(_LARGE_AT_ONCE, len(large))),
         ]
@@ -124,21 +122,6 @@ class _Writing:
         if order.sent or isinstance(order.source, ForeignVersion) or order.size_bytes > self._most_bytes:
             return False
         return self._has_bulk or (not self._is_atomic and order.replaces is None)
-
-    def _cut(self, places: Sequence[int]) -> Iterator[list[int]]:
-        """Groups; the first ones only shares of a full one, and the last ones only of what is left."""
-        full, number, at = bulk.MAX_OPERATIONS, 0, 0
-        while at < len(places):
-            first = full // _FIRST_SHARES[number] if number < len(_FIRST_SHARES) else full
-            most = min(first, max(full // _LEAST_SHARE, (len(places) - at) // _GROUPS_AT_ONCE))
-            room, end = bulk.MAX_CONTENT_BYTES, at
-            while end < len(places) and end - at < most:
-                room -= _cost(self._orders[places[end]])
-                if room < 0 and end > at:
-                    break
-                end += 1
-            yield list(places[at:end])
-            at, number = end, number + 1
 
     # --- small ones
 

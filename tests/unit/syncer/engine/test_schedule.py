@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import (
     ROOT,
     Action,
-    Content,
     Create,
     Kind,
     Meta,
@@ -25,7 +23,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.engine.schedule import batches, dependencies, is_barrier, portions, run_waves, waves
+from syncer.engine.schedule import batches, dependencies, is_barrier, run_waves, waves
 
 NO_META = Meta()
 
@@ -94,20 +92,6 @@ def test_an_error_ends_the_run_as_itself() -> None:
         trio.run(run_waves, [create(1), create(3), create(5)], kind_of, perform)
 
 
-@given(st.integers(0, 300), st.sampled_from([1, 7, 16, 64]))
-def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
-    files = [create(101 + 2 * number) for number in range(count)]
-
-    cut = portions(files, size, 1)
-    assert [action for part in cut for action in part] == files
-    sizes = [len(part) for part in cut]
-    least, first = max(1, size // 4), max(1, size // 8)
-    left = [count - sum(sizes[:at]) for at in range(len(sizes))]
-    assert all(now <= min(size, max(least, before // 4)) for now, before in zip(sizes, left, strict=True))
-    assert not sizes or sizes[0] <= first
-    assert all(now >= first for now in sizes[:-1])
-
-
 @given(st.lists(one_action, max_size=20), st.lists(st.integers(0, 7), max_size=6), st.data())
 def test_a_wave_needs_only_what_earlier_ones_did(others: list[Action], tree: list[int], data: st.DataObject) -> None:
     folders: list[Action] = []
@@ -140,11 +124,6 @@ def test_files_are_not_spread_over_the_levels_of_their_directories() -> None:
     """A wave ends with its slowest action: files wait for all directories, and then for nothing."""
     top, file, below, deep = mkdir(2), create(1, 2), mkdir(4, 2), create(3, 4)
     assert list(waves([top, file, below, deep])) == [[top], [below], [file, deep]]
-
-
-def test_a_list_is_full_when_its_contents_are_as_many_bytes_as_may_be_in_memory() -> None:
-    large = replace(create(1), content=Content(size_bytes=9, object_hash=ObjectHash(bytes(32))))
-    assert list(map(len, portions([large, large, create(3), create(5)], 16, 10))) == [1, 3]
 
 
 def test_a_new_file_waits_for_what_has_its_name() -> None:

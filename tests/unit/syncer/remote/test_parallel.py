@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from syncer.remote.parallel import for_each
+from syncer.remote.parallel import for_each, portions
 
 
 def test_at_most_so_many_jobs_run_at_once_and_none_is_taken_early() -> None:
@@ -54,3 +56,21 @@ def test_a_cancellation_passes_through() -> None:
         return scope.cancelled_caught
 
     assert trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@given(st.integers(0, 300), st.sampled_from([1, 7, 16, 64]))
+def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
+    jobs = list(range(count))
+
+    cut = portions(jobs, size, 1, lambda _: 0)
+    assert [job for part in cut for job in part] == jobs
+    sizes = [len(part) for part in cut]
+    least, first = max(1, size // 4), max(1, size // 8)
+    left = [count - sum(sizes[:at]) for at in range(len(sizes))]
+    assert all(now <= min(size, max(least, before // 4)) for now, before in zip(sizes, left, strict=True))
+    assert not sizes or sizes[0] <= first
+    assert all(now >= first for now in sizes[:-1])
+
+
+def test_a_list_is_full_when_its_contents_are_as_many_bytes_as_may_be_in_memory() -> None:
+    assert portions([9, 9, 0, 0], 16, 10, lambda size_bytes: size_bytes) == [[9], [9, 0, 0]]
