@@ -1,6 +1,6 @@
 """Write base rows in groups: directories durable first, then what the remote was told, then one StateDB transaction.
 
-A group is at most 1,024 changes or 200 ms: two fsyncs per file would make small files slow, and a crash repeats a group.
+A group is at most 1,024 changes or 200 ms: two fsyncs per file would make small files slow. A crash repeats a group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Several workers over one stream of jobs, with one plain error at the end instead of a group of them; and its lists."""
+"""Several workers over one stream of jobs, with one plain error at the end, not a group of them; and its lists."""
 
 from __future__ import annotations
 

@@ -100,6 +100,9 @@ class _Writing:
                 large.append(at)
             else:
                 (groups if self._goes_with_others(order) else single).append(at)
+        if len(self._orders) == 1:  # the daily case: nothing to do at once
+            await (self._together if groups else self._one if single else self._large)([0])
+            return
         cut = portions(groups, bulk.MAX_OPERATIONS, bulk.MAX_CONTENT_BYTES, lambda at: _cost(self._orders[at]))
         pools: list[tuple[Iterator[list[int]], Callable[[list[int]], Awaitable[None]], int]] = [
             (iter(cut), self._together, min(PORTIONS_AT_ONCE, len(cut))),
@@ -107,11 +110,7 @@ class _Writing:
             (([at] for at in large), self._large, min(_LARGE_AT_ONCE, len(large))),
         ]
         used = [pool for pool in pools if pool[2]]
-        if len(self._orders) == 1:  # the daily case: nothing to do at once
-            ((jobs, work, _),) = used
-            await work(next(jobs))
-        else:
-            await for_each(iter(used), lambda pool: for_each(*pool), max(1, len(used)))
+        await for_each(iter(used), lambda pool: for_each(*pool), max(1, len(used)))
 
     def _goes_with_others(self, order: Order) -> bool:
         """Whether an order is one of several in a request, or of several that are looked at by one listing."""
