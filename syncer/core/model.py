@@ -323,9 +323,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         side: Where it happens.
         nid: On which node.
         path: Where the node will be afterwards (for `Trash`: where it was), if all earlier actions of this side
-            succeeded. For display; the engine asks `Ledger.path`, which knows what really happened.
+            succeeded. For display; the engine asks `Outcome.path`, which knows what really happened.
         expected: The evidence the plan was made with; None for nodes that this side did not have. The engine asks
-            `Ledger.tag`, which also knows the effects of our own earlier actions.
+            `Outcome.tag`, which also knows the effects of our own earlier actions.
     """
 
     side: Side
@@ -498,7 +498,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         deletions: For the guard: local, remote.
         digest: Names the deletions of this plan: hex, no times in it. The same state gives the same digest.
         local_state: The local side as the actions presuppose it: `Identified`, with relabelled nodes.
-        remote_state: The remote side, likewise. `ledger.Ledger` starts from both.
+        remote_state: The remote side, likewise. `Outcome` starts from both.
     """
 
     target: Tree

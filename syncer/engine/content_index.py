@@ -1,4 +1,4 @@
-"""What both sides' workers share: the ledger's view of local files, and where contents are."""
+"""What both sides' workers share: the outcome's view of local files, and where contents are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Nid, Plan, RemoteTag, Side
-from syncer.core.planner.outcome import Ledger
+from syncer.core.planner.outcome import Outcome
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.ports.local import LocalRoot
@@ -21,17 +21,17 @@ MIN_KNOWN_BLOCKS: Final = 16
 
 
 class LocalFiles:
-    """The local files as the ledger has them now, findable by content."""
+    """The local files as the outcome has them now, findable by content."""
 
-    def __init__(self, ledger: Ledger, plan: Plan, beside: Mapping[Content, Sequence[Origin]] | None = None) -> None:
+    def __init__(self, outcome: Outcome, plan: Plan, beside: Mapping[Content, Sequence[Origin]] | None = None) -> None:
         """Take the books of a cycle.
 
         Args:
-            ledger: What is where.
+            outcome: What is where.
             plan: What it began with.
             beside: Files that are not in the plan's trees, because only a part of the root is looked at.
         """
-        self._ledger = ledger
+        self._outcome = outcome
         self._beside = beside or {}
         self._by_content: dict[Content, list[Nid]] = {}
         for nid, node in plan.local_state.tree.items():
@@ -44,11 +44,11 @@ class LocalFiles:
 
     def stat(self, nid: Nid) -> FileStat | None:
         """A file as it is now, by our books; None if it is not there."""
-        node = self._ledger.node(Side.LOCAL, nid)
-        tag = self._ledger.tag(Side.LOCAL, nid)
+        node = self._outcome.node(Side.LOCAL, nid)
+        tag = self._outcome.tag(Side.LOCAL, nid)
         if node is None or node.kind is not Kind.FILE or not isinstance(tag, LocalTag):
             return None
-        path = self._ledger.path(Side.LOCAL, nid)
+        path = self._outcome.path(Side.LOCAL, nid)
         return FileStat(path=path, kind=Kind.FILE, meta=node.meta, content=node.content, tag=tag)
 
     def holders(self, content: Content) -> Sequence[Origin]:
@@ -119,25 +119,25 @@ def _source(store: Store) -> FileStat:
     return store.source
 
 
-def local_tag(ledger: Ledger, nid: Nid) -> LocalTag:
+def local_tag(outcome: Outcome, nid: Nid) -> LocalTag:
     """The local evidence of a node that is to be changed.
 
     Raises:
         LocalChangedError: There is none: it could not be observed.
     """
-    tag = ledger.tag(Side.LOCAL, nid)
+    tag = outcome.tag(Side.LOCAL, nid)
     if not isinstance(tag, LocalTag):
-        raise LocalChangedError(ledger.path(Side.LOCAL, nid), "nothing is known of it")
+        raise LocalChangedError(outcome.path(Side.LOCAL, nid), "nothing is known of it")
     return tag
 
 
-def remote_tag(ledger: Ledger, nid: Nid) -> RemoteTag:
+def remote_tag(outcome: Outcome, nid: Nid) -> RemoteTag:
     """The remote evidence of a node that is to be changed.
 
     Raises:
         ConflictOnRemoteError: There is none.
     """
-    tag = ledger.tag(Side.REMOTE, nid)
+    tag = outcome.tag(Side.REMOTE, nid)
     if not isinstance(tag, RemoteTag):
-        raise ConflictOnRemoteError(ledger.path(Side.REMOTE, nid), "a version", "nothing that could be named")
+        raise ConflictOnRemoteError(outcome.path(Side.REMOTE, nid), "a version", "nothing that could be named")
     return tag

@@ -41,7 +41,7 @@ from syncer.core.model import (
 )
 from syncer.core.planner.identify import Blind, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.outcome import Forgotten, Ledger
+from syncer.core.planner.outcome import Forgotten, Outcome
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
 from syncer.core.planner.safety import ContainerIdentity, check_age, check_container, guard
@@ -53,7 +53,7 @@ from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.isolation import Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
-from syncer.engine.partial.partial_look import Scoping, look_at_part
+from syncer.engine.partial.partial_look import PartialLook, look_at_part
 from syncer.engine.partial.subtree_moves import Whole
 from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
@@ -174,7 +174,7 @@ class Cycle:
         self._listener = listener
         self._options = options
         hints = options.hints
-        self._scoping = None if hints is None else Scoping(local=local, state=state, hints=hints)
+        self._partial = None if hints is None else PartialLook(local=local, state=state, hints=hints)
         self._versions: list[RemoteTag] = []  # of the rows that were recorded
         self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
 
@@ -247,7 +247,7 @@ class Cycle:
             gone = {content for content in before if content is not None} - {
                 node.content for node in plan.target.values()
             }
-        position = look.position if self._scoping is not None else None
+        position = look.position if self._partial is not None else None
         if position is not None and not undone:
             position = await behind_own_writes(self._remote, position, [*self._versions, *own])
         await self._local.concluded(() if position is None else look.directories, gone, undone=undone)
@@ -260,24 +260,24 @@ class Cycle:
 
     async def _part(self) -> Look | None:
         """Both sides where something may have changed; None if that can't be told."""
-        scoping = self._scoping
+        partial = self._partial
         found = None
-        if scoping is not None:
-            found = await look_at_part(scoping, self._remote, check=self._check)
+        if partial is not None:
+            found = await look_at_part(partial, self._remote, check=self._check)
         if found is None:
             return None
-        self._check(found.changes, found.scoped.base.rows.values())
+        self._check(found.changes, found.affected.base.rows.values())
         # What changed may have a link's text that a list of changes, like a listing, does not tell.
-        objects, unread = await resolve_changed(self._remote, found.scoped.remote, found.scoped.base)
+        objects, unread = await resolve_changed(self._remote, found.affected.remote, found.affected.base)
         return Look(
-            base=found.scoped.base,
+            base=found.affected.base,
             objects=objects,
             unread=unread,
             refused=found.changes.refused,
             seen=found.seen,
             position=found.changes.position,
             container=container_identity(found.changes.info, found.changes.position),
-            beside=found.scoped.beside,
+            beside=found.affected.beside,
             directories=found.directories,
             whole=found.whole,
             lan_key=KeySign(stat=found.changes.lan_key, gone=found.changes.lan_key_gone),
@@ -320,7 +320,7 @@ class Cycle:
         if look.untracked:
             await trio.to_thread.run_sync(self._state.record, [Forgotten(nid=nid) for nid in look.untracked])
         # After the rows are gone, before anything else is recorded: a part is looked at by the rules of the last whole.
-        if self._scoping is not None and look.directories is None:
+        if self._partial is not None and look.directories is None:
             await trio.to_thread.run_sync(self._state.set_rules, look.seen.rules.dump())
 
     async def _keep_container(self, found: ContainerIdentity) -> None:
@@ -358,17 +358,17 @@ class Cycle:
     async def _carry_out(self, plan: Plan, look: Look) -> bool:
         """Do it, and record it. True if the base has all that was done."""
         step = self._options.step
-        ledger = Ledger(look.base, plan)
-        files = LocalFiles(ledger, plan, await self._beside(plan, look))
+        outcome = Outcome(look.base, plan)
+        files = LocalFiles(outcome, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, self._remote.commit, look.seen.clock_ns, step)
         unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
-        pusher = RemoteWorker(self._remote, self._local, ledger, files, step, unseen, look.whole.subtrees)
+        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, look.whole.subtrees)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
         server = RemoteSource(self._remote)
         blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, server])
         recent = self._options.recent
-        puller = LocalWorker(self._remote, self._local, ledger, files, step, unseen, Telling(blocks, recent, step))
+        puller = LocalWorker(self._remote, self._local, outcome, files, step, unseen, Telling(blocks, recent, step))
         if recent is not None:
             recent.use(self._local.keep_received())
         try:
@@ -378,14 +378,14 @@ class Cycle:
             if plan.untrack:
                 # Rows of what was below have no path until it is here again. Who looks at a part may never find them.
                 await self._distrust_parts()
-            await recorder.add(ledger.adoptions())
+            await recorder.add(outcome.adoptions())
             await self._remember_adopted(plan, files, look.base)
             if plan.remote:
-                await self._push(plan, ledger, recorder, pusher)
+                await self._push(plan, outcome, recorder, pusher)
             if plan.local:
                 await puller.prepare()
                 async with serving(blocks):
-                    await self._waves(plan.local, plan, ledger, recorder, puller)
+                    await self._waves(plan.local, plan, outcome, recorder, puller)
             await self._keep_foreign(unseen)
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
@@ -406,11 +406,11 @@ class Cycle:
         for path in (*puller.copies, *late):
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
-        return await trio.to_thread.run_sync(ledger.is_settled)
+        return await trio.to_thread.run_sync(outcome.is_settled)
 
     async def _distrust_parts(self) -> None:
         """The next look must be at everything."""
-        if self._scoping is not None:
+        if self._partial is not None:
             await trio.to_thread.run_sync(self._state.set_cursor, None)
 
     async def _remember_adopted(self, plan: Plan, files: LocalFiles, base: BaseIndex) -> None:
@@ -435,15 +435,15 @@ class Cycle:
     async def _beside(self, plan: Plan, look: Look) -> Mapping[Content, Sequence[Origin]]:
         """Files outside the part that is looked at, from which something could be taken that is to be pulled."""
         wanted = {action.content for action in plan.local if isinstance(action, Create | Update) and action.content}
-        if self._scoping is None or not wanted or not look.beside:
+        if self._partial is None or not wanted or not look.beside:
             return {}
         if self._local.kind == "folder":
             wanted |= await trio.to_thread.run_sync(self._local.lists.contents)
         return await trio.to_thread.run_sync(self._state.holders, wanted)
 
-    async def _push(self, plan: Plan, ledger: Ledger, recorder: Recorder, worker: RemoteWorker) -> None:
+    async def _push(self, plan: Plan, outcome: Outcome, recorder: Recorder, worker: RemoteWorker) -> None:
         recorder.waits = (await worker.prepare()).holds_back
-        await self._waves(plan.remote, plan, ledger, recorder, worker)
+        await self._waves(plan.remote, plan, outcome, recorder, worker)
         if recorder.waits:
             recorder.waits = False
             await recorder.flush()
@@ -452,11 +452,11 @@ class Cycle:
         self,
         actions: Sequence[Action],
         plan: Plan,
-        ledger: Ledger,
+        outcome: Outcome,
         recorder: Recorder,
         worker: RemoteWorker | LocalWorker,
     ) -> None:
-        run = Isolation(ledger, recorder, self.report, self._listener, self._failed)
+        run = Isolation(outcome, recorder, self.report, self._listener, self._failed)
         await run_waves(actions, partial(_kind_of, plan), partial(run.wave, perform=worker.perform))
 
     async def _look_for_left(self, unseen: Unseen) -> None:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from blockfs.exitcodes import ExitCode
 from syncer.core.model import Action
-from syncer.core.planner.outcome import BaseChange, Ledger
+from syncer.core.planner.outcome import BaseChange, Outcome
 from syncer.engine.record import Recorder
 from syncer.engine.report import Listener, Report, code_of_one
 from syncer.errors import LocalChangedError, UnholdableError, UnsafeNameError
@@ -25,14 +25,14 @@ class Isolation:
 
     def __init__(
         self,
-        ledger: Ledger,
+        outcome: Outcome,
         recorder: Recorder,
         report: Report,
         listener: Listener,
         failed: Callable[[Action, str, int], None],
     ) -> None:
         """Take the books of a cycle, and who is told of failures: action, reason, exit code."""
-        self._ledger = ledger
+        self._outcome = outcome
         self._recorder = recorder
         self._report = report
         self._listener = listener
@@ -41,29 +41,29 @@ class Isolation:
     async def wave(self, actions: Sequence[Action], perform: Perform) -> None:
         """Do several that do not need each other, each booked as soon as it is told what became of it."""
 
-        async def done(action: Action, outcome: list[BaseChange] | Exception) -> None:
-            if isinstance(outcome, Exception):
-                self._isolate(action, outcome)
+        async def done(action: Action, result: list[BaseChange] | Exception) -> None:
+            if isinstance(result, Exception):
+                self._isolate(action, result)
             else:
-                await self._book(action, outcome)
+                await self._book(action, result)
 
         await perform([action for action in actions if self._is_ready(action)], done)
 
     def _is_ready(self, action: Action) -> bool:
-        obstacle = self._ledger.obstacle(action)
+        obstacle = self._outcome.obstacle(action)
         if obstacle is not None:
-            self._ledger.failed(action)
+            self._outcome.failed(action)
             self._failed(action, obstacle, ExitCode.PARTLY_DONE)
         return obstacle is None
 
     def _isolate(self, action: Action, error: Exception) -> None:
         if isinstance(error, BusyError):
-            self._ledger.failed(action)
+            self._outcome.failed(action)
             self._report.undone = True
             self._report.notes.append((action.path, error.reason))
             self._listener.noted(action.path, error.reason)
             return
-        self._ledger.failed(action)
+        self._outcome.failed(action)
         self._failed(action, _reason(error), code_of_one(error))
 
     async def _book(self, action: Action, changes: Sequence[BaseChange]) -> None:

@@ -30,7 +30,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.planner.outcome import BaseChange, Ledger
+from syncer.core.planner.outcome import BaseChange, Outcome
 from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
 from syncer.engine.foreign import Unseen
@@ -89,7 +89,7 @@ class _Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalWorker:
-    """Performs local actions and books them in the ledger.
+    """Performs local actions and tells the outcome of them.
 
     Attributes:
         copies: Conflict copies that became necessary while applying.
@@ -102,7 +102,7 @@ class LocalWorker:
         self,
         remote: Remote,
         local: LocalRoot,
-        ledger: Ledger,
+        outcome: Outcome,
         files: LocalFiles,
         step: Callable[[str], None],
         unseen: Unseen,
@@ -111,7 +111,7 @@ class LocalWorker:
         self._remote = remote
         self._blocks = blocks
         self._local = local
-        self._ledger = ledger
+        self._outcome = outcome
         self._files = files
         self._step = step
         self._unseen = unseen
@@ -140,11 +140,11 @@ class LocalWorker:
         async def work(some: Sequence[Action]) -> None:
             fatal: Exception | None = None
             async with self._many if len(some) > 1 else nullcontext():
-                for action, outcome in zip(some, await self.perform_all(some), strict=True):
-                    if isinstance(outcome, Exception) and not isinstance(outcome, ONE_NODE):
-                        fatal = outcome
+                for action, result in zip(some, await self.perform_all(some), strict=True):
+                    if isinstance(result, Exception) and not isinstance(result, ONE_NODE):
+                        fatal = result
                     else:
-                        await done(action, outcome)
+                        await done(action, result)
             if fatal is not None:
                 raise fatal
 
@@ -156,7 +156,7 @@ class LocalWorker:
             return True
         if not isinstance(action, Create) or action.content is None or action.copy_of is not None:
             return False
-        there = self._ledger.node(Side.REMOTE, action.nid)
+        there = self._outcome.node(Side.REMOTE, action.nid)
         small = action.content.size_bytes <= min(self._local.block_size, SMALL_BYTES)
         return small and there is not None and there.content == action.content
 
@@ -195,11 +195,11 @@ class LocalWorker:
             except LocalChangedError as error:
                 done[at] = error
         found = await self._local.stage(list(orders.values()), self._blocks) if orders else []
-        for at, outcome in zip(orders, found, strict=True):
-            if isinstance(outcome, Exception):
-                done[at] = await self._explained(sources[at], outcome)
+        for at, result in zip(orders, found, strict=True):
+            if isinstance(result, Exception):
+                done[at] = await self._explained(sources[at], result)
             else:
-                staged[at] = outcome
+                staged[at] = result
         try:
             changes: dict[int, Change] = {}
             for at, action in enumerate(actions):
@@ -220,9 +220,9 @@ class LocalWorker:
         if applied.copied_to is not None:
             self.copies.append(applied.copied_to)
         if applied.lacking is not None:
-            self.lacking.append((self._ledger.path_after(action), applied.lacking))
+            self.lacking.append((self._outcome.path_after(action), applied.lacking))
         self._step("applied")
-        changes = self._ledger.applied(action, applied.tag, applied.meta)
+        changes = self._outcome.applied(action, applied.tag, applied.meta)
         if isinstance(action, Create | Update) and action.content is not None:
             self._files.installed(action.nid, action.content)
         return changes
@@ -230,28 +230,28 @@ class LocalWorker:
     def _change(self, action: Action, staged: Staged | None) -> Change:
         match action:
             case Mkdir():
-                return MakeDirectory(path=self._ledger.path_after(action), meta=action.meta)
+                return MakeDirectory(path=self._outcome.path_after(action), meta=action.meta)
             case Create() | Update():
-                path, expect = self._ledger.path_after(action), None
+                path, expect = self._outcome.path_after(action), None
                 if isinstance(action, Update):
-                    path, expect = self._path(action), local_tag(self._ledger, action.nid)
+                    path, expect = self._path(action), local_tag(self._outcome, action.nid)
                 if staged is not None:
                     return Install(path=path, staged=staged, expect=expect)
                 assert action.target is not None
                 return MakeLink(path=path, target=action.target, expect=expect)
             case SetMeta():
-                expect, node = local_tag(self._ledger, action.nid), self._ledger.node(Side.LOCAL, action.nid)
+                expect, node = local_tag(self._outcome, action.nid), self._outcome.node(Side.LOCAL, action.nid)
                 seen = None if node is None else node.meta
                 return ChangeMeta(path=self._path(action), meta=action.meta, expect=expect, seen=seen)
             case Move() | Park():
-                expect, target = local_tag(self._ledger, action.nid), self._ledger.path_after(action)
+                expect, target = local_tag(self._outcome, action.nid), self._outcome.path_after(action)
                 return Rename(source=self._path(action), target=target, expect=expect)
             case Trash():
-                return Remove(path=self._path(action), kind=action.kind, expect=local_tag(self._ledger, action.nid))
+                return Remove(path=self._path(action), kind=action.kind, expect=local_tag(self._outcome, action.nid))
         raise AssertionError(action)
 
     def _path(self, action: Action) -> RelPath:
-        return self._ledger.path(Side.LOCAL, action.nid)
+        return self._outcome.path(Side.LOCAL, action.nid)
 
     @asynccontextmanager
     async def _turn(self, actions: Sequence[Action]) -> AsyncIterator[None]:
@@ -279,10 +279,10 @@ class LocalWorker:
         assert action.content is not None
         # A file of equal content saves everything; the old version is only likely to have most of it.
         origins = self._files.holders(action.content)[:4]
-        path = self._ledger.path_after(action)
+        path = self._outcome.path_after(action)
         if isinstance(action, Update):
-            path, expect = self._path(action), local_tag(self._ledger, action.nid)
-            node = self._ledger.node(Side.LOCAL, action.nid)
+            path, expect = self._path(action), local_tag(self._outcome, action.nid)
+            node = self._outcome.node(Side.LOCAL, action.nid)
             if node is not None and node.content is not None:
                 origins = [*origins, Origin(path=path, tag=expect, content=node.content)]
         self._step("before staging")
@@ -299,8 +299,8 @@ class LocalWorker:
     async def _source(self, action: Create | Update) -> _Source:
         content = action.content
         assert content is not None
-        there = self._ledger.node(Side.REMOTE, action.nid)
-        tag = self._ledger.tag(Side.REMOTE, action.nid)
+        there = self._outcome.node(Side.REMOTE, action.nid)
+        tag = self._outcome.tag(Side.REMOTE, action.nid)
         if there is not None and there.content == content and isinstance(tag, RemoteTag):
             return await self._remote_source(action.nid, tag, content)
         if isinstance(action, Create) and action.copy_of is not None:
@@ -314,7 +314,7 @@ class LocalWorker:
 
     async def _older(self, nid: Nid, tag: RemoteTag) -> KnownList | None:
         """The block list that we have of the version before."""
-        row = self._ledger.base_row(nid)
+        row = self._outcome.base_row(nid)
         if row is None or row.remote is None or row.node.content is None:
             return None
         if not self._remote.ages.is_later(tag, row.remote):  # only of an earlier version: it is where the other began
@@ -327,7 +327,7 @@ class LocalWorker:
         return None if blocks is None else KnownList(tag=row.remote, blocks=blocks)
 
     async def _remote_source(self, nid: Nid, tag: RemoteTag, content: Content) -> _Source:
-        path = self._ledger.path(Side.REMOTE, nid)
+        path = self._outcome.path(Side.REMOTE, nid)
         version = VersionRef(path=path, tag=tag, content=content)
         (blocks,) = await self._remote.block_lists([(version, await self._older(nid, tag))])
         if isinstance(blocks, SyncerError):
@@ -360,7 +360,7 @@ class LocalWorker:
         """
         ids = blocks.ids[:-ID_SIZE] + bytes(block_id(last))
         whole = BlockList(block_size=blocks.block_size, size_bytes=blocks.size_bytes, ids=ids)
-        node = self._ledger.node(Side.REMOTE, nid)
+        node = self._outcome.node(Side.REMOTE, nid)
         meta = NO_META if node is None else node.meta
         content = Content(size_bytes=whole.size_bytes, object_hash=ObjectHash(whole.object_hash))
         order = Store(path=path, kind=Kind.FILE, meta=meta, replaces=tag, content=content)

@@ -27,7 +27,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.core.planner.outcome import BaseChange, Ledger
+from syncer.core.planner.outcome import BaseChange, Outcome
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.subtrees import Retagged, Subtree
 from syncer.engine.content_index import LocalContents, LocalFiles, remote_tag
@@ -56,7 +56,7 @@ class RemoteWorker:
         self,
         remote: Remote,
         local: LocalRoot,
-        ledger: Ledger,
+        outcome: Outcome,
         files: LocalFiles,
         step: Callable[[str], None],
         unseen: Unseen,
@@ -67,18 +67,18 @@ class RemoteWorker:
         Args:
             remote: The server.
             local: The root.
-            ledger: What is where.
+            outcome: What is where.
             files: What is where locally.
             step: Fault points.
             unseen: Where writes are booked, if the server needs that.
-            subtrees: Directories of which the ledger has nothing below: they move as a whole.
+            subtrees: Directories of which the outcome has nothing below: they move as a whole.
         """
         self._remote = remote
         self._subtrees = dict(subtrees or {})
         self.lacking: list[tuple[RelPath, str]] = []
         self.sent: AbstractSet[BlockId] = frozenset()
         self.doubtful = False
-        self._ledger = ledger
+        self._outcome = outcome
         self._files = files
         self._contents = LocalContents(local)
         self._step = step
@@ -116,20 +116,20 @@ class RemoteWorker:
                 orders.append(order)
         booked = await self._book([action.nid for action in doing], orders)
 
-        async def told(at: int, outcome: port.Stored | Exception) -> None:
+        async def told(at: int, result: port.Stored | Exception) -> None:
             action, order = doing[at], orders[at]
             if isinstance(order, port.Store):
-                await self._contents.ended(order, stored=not isinstance(outcome, Exception))
-            if isinstance(outcome, Exception):
+                await self._contents.ended(order, stored=not isinstance(result, Exception))
+            if isinstance(result, Exception):
                 # Refused, or in doubt: the server has something else than the base says.
                 doubtful = isinstance(order, port.MoveTree) and isinstance(
-                    outcome, ConflictOnRemoteError | UnsafeNameError
+                    result, ConflictOnRemoteError | UnsafeNameError
                 )
                 self.doubtful = self.doubtful or doubtful
-                await done(action, outcome)
+                await done(action, result)
                 return
-            self._heard(order, outcome, booked.get(at))
-            await done(action, self._made(action, outcome, along))
+            self._heard(order, result, booked.get(at))
+            await done(action, self._made(action, result, along))
 
         if orders:
             await self._remote.write(orders, self._contents, told)
@@ -145,20 +145,20 @@ class RemoteWorker:
         """Book an action that was done."""
         if not isinstance(action, Move | Park):
             self._step("deleted" if isinstance(action, Trash) else "remote changed")
-            return self._ledger.applied(action, stored.tag)
+            return self._outcome.applied(action, stored.tag)
         self._step("remote moved")
         changes = self._moved(action, stored)
         for nid, moved in along:
-            changes += self._ledger.retagged(Side.REMOTE, nid, moved)
+            changes += self._outcome.retagged(Side.REMOTE, nid, moved)
         return changes
 
     def _moved(self, action: Move | Park, stored: port.Stored) -> list[BaseChange]:
         if stored.moved is None:  # a directory without a marker has moved with what is below it
-            return self._ledger.applied(action, stored.tag or self._ledger.tag(Side.REMOTE, action.nid))
+            return self._outcome.applied(action, stored.tag or self._outcome.tag(Side.REMOTE, action.nid))
         self._subtrees[action.nid] = self._subtrees[action.nid].after(stored.moved)
-        tag = stored.moved.root_tag(remote_tag(self._ledger, action.nid))
+        tag = stored.moved.root_tag(remote_tag(self._outcome, action.nid))
         below = Retagged(nid=action.nid, first=stored.moved.first, count=stored.moved.guard.count)
-        return [*self._ledger.applied(action, tag), below]
+        return [*self._outcome.applied(action, tag), below]
 
     async def _book(self, nids: Sequence[Nid], orders: Sequence[port.Order]) -> dict[int, Overwrite]:
         """Where a condition may miss what slips in: book what is sent next, durably."""
@@ -167,7 +167,7 @@ class RemoteWorker:
             if isinstance(order, port.Store):
                 writes[at] = self._unseen.store(order)
             elif isinstance(order, port.Move):
-                node = self._ledger.node(Side.REMOTE, nids[at])
+                node = self._outcome.node(Side.REMOTE, nids[at])
                 writes[at] = self._unseen.rename(Kind.DIRECTORY if node is None else node.kind, order)
         if not writes:
             return {}
@@ -183,22 +183,22 @@ class RemoteWorker:
             LocalChangedError: The content is not here any more.
         """
         if isinstance(action, Trash):
-            tag = self._ledger.tag(Side.REMOTE, action.nid)
-            path = self._ledger.path(Side.REMOTE, action.nid)
+            tag = self._outcome.tag(Side.REMOTE, action.nid)
+            path = self._outcome.path(Side.REMOTE, action.nid)
             return port.Delete(path=path, expect=tag) if isinstance(tag, RemoteTag) else None
         if isinstance(action, Move | Park):
             return await self._move(action)
-        path = self._ledger.path_after(action)
+        path = self._outcome.path_after(action)
         match action:
             case Mkdir():
                 return port.Store(path=path, kind=Kind.DIRECTORY, meta=action.meta)
             case Create():
                 return self._store(action, path, action.meta, None)
             case Update():
-                expect = remote_tag(self._ledger, action.nid)
+                expect = remote_tag(self._outcome, action.nid)
                 return self._store(action, path, self._whole_meta(action), expect)
             case SetMeta():
-                expect = remote_tag(self._ledger, action.nid)
+                expect = remote_tag(self._outcome, action.nid)
                 return port.SetMeta(path=path, meta=self._whole_meta(action), expect=expect)
         raise AssertionError(action)
 
@@ -207,7 +207,7 @@ class RemoteWorker:
             return port.Store(path=path, kind=action.kind, meta=NO_META, replaces=replaces, target=action.target)
         self._step("before upload")
         assert action.content is not None
-        there = None if replaces is None else self._ledger.node(Side.REMOTE, action.nid)
+        there = None if replaces is None else self._outcome.node(Side.REMOTE, action.nid)
         return port.Store(
             path=path,
             kind=Kind.FILE,
@@ -235,29 +235,29 @@ class RemoteWorker:
 
     def _whole_meta(self, action: SetMeta | Update) -> Meta:
         """A write replaces all metadata of an object: what the action leaves alone is sent again."""
-        node = self._ledger.node(Side.REMOTE, action.nid)
+        node = self._outcome.node(Side.REMOTE, action.nid)
         assert node is not None
         return node.meta.overlaid(action.meta)
 
     # --- renames
 
     async def _move(self, action: Move | Park) -> port.Move | port.MoveTree | None:
-        source, target = self._ledger.path(Side.REMOTE, action.nid), self._ledger.path_after(action)
+        source, target = self._outcome.path(Side.REMOTE, action.nid), self._outcome.path_after(action)
         subtree = self._subtrees.get(action.nid)
         if subtree is not None:
             guard = await trio.to_thread.run_sync(lambda: subtree.guard)
             return port.MoveTree(source=source, target=target, guard=guard)
-        tag = self._ledger.tag(Side.REMOTE, action.nid)
+        tag = self._outcome.tag(Side.REMOTE, action.nid)
         return port.Move(source=source, target=target, expect=tag) if isinstance(tag, RemoteTag) else None
 
     async def _move_below(self, action: Move | Park) -> list[tuple[Nid, RemoteTag]]:
         """Move what lies below a directory, deepest first, so that a crash in between leaves no orphans."""
         if action.nid in self._subtrees:
             return []
-        source, target = self._ledger.path(Side.REMOTE, action.nid), self._ledger.path_after(action)
+        source, target = self._outcome.path(Side.REMOTE, action.nid), self._outcome.path_after(action)
         levels: dict[int, list[tuple[Nid, port.Move]]] = {}
-        for below in self._ledger.below(Side.REMOTE, action.nid):
-            path, tag = self._ledger.path(Side.REMOTE, below), self._ledger.tag(Side.REMOTE, below)
+        for below in self._outcome.below(Side.REMOTE, action.nid):
+            path, tag = self._outcome.path(Side.REMOTE, below), self._outcome.tag(Side.REMOTE, below)
             if isinstance(tag, RemoteTag):
                 moved = RelPath(target + path[len(source) :])
                 order = port.Move(source=path, target=moved, expect=tag)
@@ -274,13 +274,13 @@ class RemoteWorker:
         done: list[tuple[Nid, RemoteTag]] = []
         failed: list[Exception] = []
 
-        async def told(at: int, outcome: port.Stored | Exception) -> None:
-            if isinstance(outcome, Exception):
-                failed.append(outcome)
+        async def told(at: int, result: port.Stored | Exception) -> None:
+            if isinstance(result, Exception):
+                failed.append(result)
                 return
-            self._heard(orders[at], outcome, booked.get(at))
-            assert outcome.tag is not None
-            done.append((nids[at], outcome.tag))
+            self._heard(orders[at], result, booked.get(at))
+            assert result.tag is not None
+            done.append((nids[at], result.tag))
 
         await self._remote.write(orders, self._contents, told)
         if failed:

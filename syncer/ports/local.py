@@ -80,7 +80,7 @@ class PartLook(Protocol):
         """Where something may have changed: directories to be listed; single entries, not what is beside or below them.
 
         Raises:
-            UnscopableError: That can't be told, or something is parked: only a look at everything puts that right.
+            UnboundedError: That can't be told, or something is parked: only a look at everything puts that right.
         """
         ...
 
@@ -152,7 +152,7 @@ class LocalRoot(Protocol):
         """What looks at a part, at what these rules don't ignore. Maybe twice after `attend`. Blocking.
 
         Raises:
-            UnscopableError: The root's own patterns are others by now.
+            UnboundedError: The root's own patterns are others by now.
         """
         ...
 

@@ -10,7 +10,7 @@ import trio
 from msgspec.structs import replace
 
 from syncer.core.model import Position, RemoteTag
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.partial.listing_diff import Known
 from syncer.ports.remote import Changes
 from syncer.remote.serials import Cursor, cursor_of
@@ -83,7 +83,7 @@ class ServerChanges(ABC):
         try:
             # Its evidence has full seconds, and clocks that are not quite the same: now and then the listing counts.
             return await self._compared(known, at if brief else replace(at, evidence=()))
-        except UnscopableError:
+        except UnboundedError:
             return None
 
     async def wait(self, seen: Position | None) -> Position:

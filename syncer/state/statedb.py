@@ -285,7 +285,7 @@ class StateDB:
         Rule C: whoever calls has fsynced the data, renamed, and fsynced the directories that these rows speak of.
 
         Args:
-            changes: From the ledger, in its order.
+            changes: From the outcome, in its order.
             contents: Hashing results to keep.
             meta: Further values, e.g. a journal cursor that these rows include.
         """

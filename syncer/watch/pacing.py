@@ -32,7 +32,7 @@ _MAX_AWAY_S: Final = 30.0
 """A root that is not mounted is looked for this often: a look costs one open(2)."""
 
 
-class Outcome(Enum):
+class CycleResult(Enum):
     """How a cycle ended, as far as the next one is concerned."""
 
     DONE = "done"
@@ -48,11 +48,15 @@ class Outcome(Enum):
     """Anything else that broke the cycle off."""
 
 
-_BLOCKING: Final = frozenset({Outcome.ROOT_AWAY, Outcome.SERVER_AWAY, Outcome.BUSY, Outcome.BROKEN})
+_BLOCKING: Final = frozenset({CycleResult.ROOT_AWAY, CycleResult.SERVER_AWAY, CycleResult.BUSY, CycleResult.BROKEN})
 """After these the next cycle would fail for the same reason: changes wait for it, too."""
 
 
-_LIMITS_S: Final = {Outcome.ROOT_AWAY: _MAX_AWAY_S, Outcome.BUSY: _MAX_AWAY_S, Outcome.PARTLY: _MAX_PARTLY_S}
+_LIMITS_S: Final = {
+    CycleResult.ROOT_AWAY: _MAX_AWAY_S,
+    CycleResult.BUSY: _MAX_AWAY_S,
+    CycleResult.PARTLY: _MAX_PARTLY_S,
+}
 
 
 @dataclass(slots=True)
@@ -109,11 +113,11 @@ class Pacer:
             self._rescan_at_s = math.inf
         return everything
 
-    def ended(self, outcome: Outcome, now_s: float, seconds: float, draw: float, *, was_everything: bool) -> None:
+    def ended(self, result: CycleResult, now_s: float, seconds: float, draw: float, *, was_everything: bool) -> None:
         """It ended.
 
         Args:
-            outcome: How.
+            result: How.
             now_s: When.
             seconds: What it took.
             draw: Random, 0 to 1: many devices must not come back to a server in step.
@@ -121,20 +125,20 @@ class Pacer:
         """
         self._is_running = False
         self.quiet_s = min(max(_QUIET_SHARE * seconds, MIN_QUIET_S), MAX_QUIET_S)
-        if outcome is Outcome.DONE or outcome is Outcome.CONSENT:
+        if result is CycleResult.DONE or result is CycleResult.CONSENT:
             self.failures = 0
             self._blocked_until_s = -math.inf
         else:
             self.failures += 1
-            self._retry_at_s = now_s + backoff_s(outcome, self.failures, draw)
-            if outcome in _BLOCKING:
+            self._retry_at_s = now_s + backoff_s(result, self.failures, draw)
+            if result in _BLOCKING:
                 self._blocked_until_s = self._retry_at_s
-        if outcome is Outcome.PARTLY or (was_everything and outcome in _BLOCKING):
+        if result is CycleResult.PARTLY or (was_everything and result in _BLOCKING):
             self.rescan_at(self._retry_at_s)  # whatever was in the way, only a look at everything finds it gone
         elif math.isinf(self._rescan_at_s):  # else somebody asked for one while this cycle ran
             self._rescan_at_s = now_s + self.rescan_s
 
 
-def backoff_s(outcome: Outcome, failures: int, draw: float) -> float:
+def backoff_s(result: CycleResult, failures: int, draw: float) -> float:
     """Pause after the n-th failure in a row: doubling, half of it random."""
-    return min(_BACKOFF_S * 2.0 ** min(failures - 1, 16), _LIMITS_S.get(outcome, _MAX_BACKOFF_S)) * (0.5 + 0.5 * draw)
+    return min(_BACKOFF_S * 2.0 ** min(failures - 1, 16), _LIMITS_S.get(result, _MAX_BACKOFF_S)) * (0.5 + 0.5 * draw)

@@ -32,7 +32,7 @@ from syncer.ports.remote import Remote
 from syncer.remote.parallel import first_error
 from syncer.watch.live import Phase, RootLive
 from syncer.watch.memory import give_back, resident_bytes
-from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, Outcome, Pacer, backoff_s
+from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, CycleResult, Pacer, backoff_s
 from syncer.watch.source import DirtySource, SourceLostError
 from syncer.watch.work import ALL, RootPorts, Work
 
@@ -44,14 +44,14 @@ _FOLLOWING: Final = {"told": "changes", "polling": "polling", "files": "files"}
 _LOOKING_SHARE: Final = 0.002
 """Of the time, for looks at everything that only open files ask for: a root at rest must cost next to nothing."""
 
-_PHASES: Final[dict[Outcome, Phase]] = {
-    Outcome.DONE: "idle",
-    Outcome.PARTLY: "retrying",
-    Outcome.CONSENT: "consent",
-    Outcome.ROOT_AWAY: "away",
-    Outcome.SERVER_AWAY: "retrying",
-    Outcome.BUSY: "retrying",
-    Outcome.BROKEN: "retrying",
+_PHASES: Final[dict[CycleResult, Phase]] = {
+    CycleResult.DONE: "idle",
+    CycleResult.PARTLY: "retrying",
+    CycleResult.CONSENT: "consent",
+    CycleResult.ROOT_AWAY: "away",
+    CycleResult.SERVER_AWAY: "retrying",
+    CycleResult.BUSY: "retrying",
+    CycleResult.BROKEN: "retrying",
 }
 
 
@@ -126,7 +126,7 @@ class RootTask:
                     self._log.exception("watch.bug", exc_info=error)
                 self._show("retrying", _judge(error)[1])
             if failures:
-                with trio.move_on_after(backoff_s(Outcome.BROKEN, failures, self._around.draw())):
+                with trio.move_on_after(backoff_s(CycleResult.BROKEN, failures, self._around.draw())):
                     await self._turned.wait()
 
     async def _watch(self) -> None:
@@ -170,7 +170,7 @@ class RootTask:
                 self._pacer.rescan_at(trio.current_time())
             self._tried_to_watch.set()
             self._wake()
-            await trio.sleep(backoff_s(Outcome.ROOT_AWAY, failures, self._around.draw()))
+            await trio.sleep(backoff_s(CycleResult.ROOT_AWAY, failures, self._around.draw()))
 
     async def _listen(self, source: DirtySource) -> None:
         """From armed to lost."""
@@ -207,7 +207,7 @@ class RootTask:
                 failures += 1
                 self._remote_problem = str(error)
                 self._wake()
-                await trio.sleep(backoff_s(Outcome.SERVER_AWAY, failures, self._around.draw()))
+                await trio.sleep(backoff_s(CycleResult.SERVER_AWAY, failures, self._around.draw()))
                 continue
             if failures:
                 failures, self._remote_problem = 0, None
@@ -267,23 +267,23 @@ class RootTask:
             work |= ALL
         self._show("working", "looking at everything" if work.local.everything else "")
         before_bytes = resident_bytes()
-        outcome, detail, report = await self._run(remote, work)
+        result, detail, report = await self._run(remote, work)
         await trio.to_thread.run_sync(give_back, before_bytes)
         now_s = trio.current_time()
         if work.local.everything:
             self._look_s = now_s - began_s
-        if outcome is not Outcome.DONE:
+        if result is not CycleResult.DONE:
             self._work = work | self._work  # the next cycle looks there, too
-        self._pacer.ended(outcome, now_s, now_s - began_s, self._around.draw(), was_everything=everything)
+        self._pacer.ended(result, now_s, now_s - began_s, self._around.draw(), was_everything=everything)
         self._log.info(
-            "watch.cycle", outcome=outcome.value, detail=detail, full=work.local.everything, **_figures(report)
+            "watch.cycle", outcome=result.value, detail=detail, full=work.local.everything, **_figures(report)
         )
         counts = report.counts() if report is not None else self.live.last
         self.live = structs.replace(self.live, cycles=self.live.cycles + 1, last=counts, moving="")
-        self._show(_PHASES[outcome], detail)
+        self._show(_PHASES[result], detail)
 
-    async def _run(self, remote: Remote, work: Work) -> tuple[Outcome, str, Report | None]:
-        """One cycle; its errors as an outcome."""
+    async def _run(self, remote: Remote, work: Work) -> tuple[CycleResult, str, Report | None]:
+        """One cycle; its errors as a result."""
         try:
             report = await self.ports.cycle(remote, work, self._moving)
         except trio.Cancelled:
@@ -296,11 +296,11 @@ class RootTask:
             error = single
         else:
             failed = len(report.failures)
-            return (Outcome.PARTLY, f"{failed} not synced", report) if failed else (Outcome.DONE, "", report)
-        outcome, detail = _judge(error)
+            return (CycleResult.PARTLY, f"{failed} not synced", report) if failed else (CycleResult.DONE, "", report)
+        result, detail = _judge(error)
         if not isinstance(error, EXPECTED):
             self._log.error("watch.bug", exc_info=error)
-        return outcome, detail, None
+        return result, detail, None
 
     # --- what shows
 
@@ -326,21 +326,21 @@ class RootTask:
         self._around.told()
 
 
-def _judge(error: BaseException) -> tuple[Outcome, str]:
+def _judge(error: BaseException) -> tuple[CycleResult, str]:
     """What an error means for the next cycle, and how it is told."""
     match error:
         case SafetyStopError():
-            return Outcome.CONSENT, str(error)
+            return CycleResult.CONSENT, str(error)
         case RootIdentityError():
-            return Outcome.ROOT_AWAY, str(error)
+            return CycleResult.ROOT_AWAY, str(error)
         case RemoteUnavailableError() | AuthError():
-            return Outcome.SERVER_AWAY, str(error)
+            return CycleResult.SERVER_AWAY, str(error)
         case LockedError():
-            return Outcome.BUSY, str(error)
+            return CycleResult.BUSY, str(error)
         case SyncerError() | BlockfsError() | OSError():
-            return Outcome.BROKEN, said(error)
+            return CycleResult.BROKEN, said(error)
         case _:
-            return Outcome.BROKEN, f"internal error: {type(error).__name__}: {error} (please report it)"
+            return CycleResult.BROKEN, f"internal error: {type(error).__name__}: {error} (please report it)"
 
 
 def _figures(report: Report | None) -> dict[str, int | float]:

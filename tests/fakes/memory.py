@@ -20,7 +20,7 @@ from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id, canonical
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.core.model import Ages, Content, Kind, Meta, RelPath, RemoteStat, RemoteTag, meta_of
-from syncer.core.partial.listing_diff import Known, Sieve
+from syncer.core.partial.listing_diff import Known, ListingDiff
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import SubtreeMove, guard_of, version_of
@@ -267,14 +267,14 @@ class MemoryClient(ServerChanges):
         if since == self.container.cursor:
             await self._enter("moment")
             return Changes(info=self._info(), position=since.position, objects=[], deleted=[], refused=[])
-        listing, sieve = await self.list_objects(), Sieve(known)
-        objects = sieve.sift(listing.objects)
+        listing, diff = await self.list_objects(), ListingDiff(known)
+        objects = diff.differing(listing.objects)
         return Changes(
             info=listing.info,
             position=listing.position,
             complete=False,
             objects=objects,
-            deleted=list(sieve.missing()),
+            deleted=list(diff.missing()),
             refused=listing.refused,
             lan_key=listing.lan_key,
             lan_key_gone=listing.lan_key is None,

@@ -35,7 +35,7 @@ from syncer.core.model import (
 from syncer.core.paths import paths_of
 from syncer.core.planner import merge as merge_module
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.outcome import Ledger
+from syncer.core.planner.outcome import Outcome
 from syncer.core.planner.safety import objection
 
 
@@ -404,4 +404,4 @@ def check_idempotence(base: BaseIndex, plan: Plan) -> None:
     """I6, I7: a cycle at rest does nothing, writes nothing, and takes none of our own changes for somebody's."""
     require(plan.is_empty, "I6 idempotence: a second cycle acts")
     # What the plan would adopt below a directory without a row is not written either: it waits for that row.
-    require(not Ledger(base, plan).adoptions(), "I7 no echo: a second cycle writes base rows")
+    require(not Outcome(base, plan).adoptions(), "I7 no echo: a second cycle writes base rows")

@@ -226,7 +226,7 @@ MUTANTS = (
         "            if meta is not None:\n                actions",
         "            if False:\n                actions",
     ),
-    # --- ledger
+    # --- outcome
     Mutant(
         "a-row-before-both-agree",
         "outcome",
@@ -330,26 +330,26 @@ MUTANTS = (
     Mutant(
         "old-evidence-is-booked-here",
         "pull",
-        "self._ledger.applied(action, applied.tag, applied.meta)",
-        "self._ledger.applied(action, action.expected)",
+        "self._outcome.applied(action, applied.tag, applied.meta)",
+        "self._outcome.applied(action, action.expected)",
     ),
     Mutant(
         "old-evidence-is-booked-there",
         "push",
-        "return self._ledger.applied(action, stored.tag)",
-        "return self._ledger.applied(action, action.expected)",
+        "return self._outcome.applied(action, stored.tag)",
+        "return self._outcome.applied(action, action.expected)",
     ),
     Mutant(
         "a-failed-action-is-no-obstacle",
         "isolation",
-        "        self._ledger.failed(action)\n        self._failed(action, _reason(error), code_of_one(error))\n",
-        "        self._ledger.applied(action, None)\n"
+        "        self._outcome.failed(action)\n        self._failed(action, _reason(error), code_of_one(error))\n",
+        "        self._outcome.applied(action, None)\n"
         "        self._failed(action, _reason(error), code_of_one(error))\n",
     ),
     Mutant(
         "obstacles-are-not-asked-for",
         "isolation",
-        "        obstacle = self._ledger.obstacle(action)\n",
+        "        obstacle = self._outcome.obstacle(action)\n",
         "        obstacle = None\n",
     ),
     Mutant(
@@ -371,13 +371,13 @@ MUTANTS = (
     Mutant(
         "evidence-is-taken-anew-on-the-server",
         "push",
-        "                expect = remote_tag(self._ledger, action.nid)\n                return self._store(",
+        "                expect = remote_tag(self._outcome, action.nid)\n                return self._store(",
         "                expect = (await self._remote.head(path) or action).tag\n                return self._store(",
     ),
     Mutant(
         "moved-along-is-not-booked",
         "push",
-        "            changes += self._ledger.retagged(Side.REMOTE, nid, moved)\n",
+        "            changes += self._outcome.retagged(Side.REMOTE, nid, moved)\n",
         "            pass\n",
     ),
     # --- cycles that look at a part

@@ -35,7 +35,7 @@ from syncer.core.model import (
 )
 from syncer.core.paths import ancestors, remote_objection, split
 from syncer.core.planner import identify as identify_module
-from syncer.core.planner import outcome as ledger_module
+from syncer.core.planner import outcome as outcome_module
 from syncer.core.planner import plan as plan_module
 from syncer.core.planner.merge import Policy
 from syncer.remote.serials import SERIALS
@@ -365,8 +365,8 @@ class Scenario:
         rng, base, plan = self.rng, planned.base, planned.plan
         if plan.is_empty and not plan.adopt and not plan.forget and not plan.untrack:
             return True
-        ledger = ledger_module.Ledger(base, plan)
-        pending: list[ledger_module.BaseChange] = list(ledger.adoptions())
+        outcome = outcome_module.Outcome(base, plan)
+        pending: list[outcome_module.BaseChange] = list(outcome.adoptions())
         streams = [list(plan.local), list(plan.remote)]
         total = len(plan.local) + len(plan.remote)
         crash = self.limits.crashes and not quiet and rng.random() < self._crash_share(planned.number)
@@ -387,7 +387,7 @@ class Scenario:
                 which = 1 - which
             action = streams[which][done[which]]
             done[which] += 1
-            if not self._step(ledger, action, pending, tear=crash and sum(done) == stop):
+            if not self._step(outcome, action, pending, tear=crash and sum(done) == stop):
                 self._crash(pending)
                 return False
         self._commit(pending)
@@ -399,7 +399,7 @@ class Scenario:
             return 0.25
         return 0.75 if self.seed % HISTORIES else 0.1
 
-    def _crash(self, pending: list[ledger_module.BaseChange]) -> None:
+    def _crash(self, pending: list[outcome_module.BaseChange]) -> None:
         """The last changes were not committed yet; a user may act before the resume."""
         rng = self.rng
         self.crashed = True
@@ -409,7 +409,7 @@ class Scenario:
             self.meddled = True
             self.users.act(rng.choice((self.local, self.remote)))
 
-    def _commit(self, changes: list[ledger_module.BaseChange]) -> None:
+    def _commit(self, changes: list[outcome_module.BaseChange]) -> None:
         for change in changes:
             if isinstance(change, BaseRow):
                 self.rows[change.nid] = change
@@ -417,14 +417,14 @@ class Scenario:
                 self.rows.pop(change.nid, None)
 
     def _step(
-        self, ledger: ledger_module.Ledger, action: Action, pending: list[ledger_module.BaseChange], *, tear: bool
+        self, outcome: outcome_module.Outcome, action: Action, pending: list[outcome_module.BaseChange], *, tear: bool
     ) -> bool:
         """One action, as the engine would do it. False: the crash came in the middle of it."""
         replica = self.local if action.side is Side.LOCAL else self.remote
-        obstacle = ledger.obstacle(action)
+        obstacle = outcome.obstacle(action)
         if obstacle is None:
             try:
-                torn = self._do(ledger, replica, action, tear)
+                torn = self._do(outcome, replica, action, tear)
             except ActionRefusedError as refused:
                 obstacle = f"refused {refused}"
             else:
@@ -435,29 +435,29 @@ class Scenario:
             if self.clean:
                 raise invariants.ViolationError(f"I1 order: {type(action).__name__} {action.path!r} met {obstacle}")
             self.actions.append(f"{action.side.value} {type(action).__name__} {action.path!r} failed: {obstacle}")
-            ledger.failed(action)
+            outcome.failed(action)
             self.smooth = False
             return True
         gone = isinstance(action, Trash)
-        tag = None if gone else replica.tag(ledger.path_after(action))
-        entry = replica.entries.get(ledger.path_after(action)) if isinstance(action, Mkdir | Create) else None
+        tag = None if gone else replica.tag(outcome.path_after(action))
+        entry = replica.entries.get(outcome.path_after(action)) if isinstance(action, Mkdir | Create) else None
         meta = Meta(mode=entry.mode, mtime_ns=entry.mtime, xattrs=_wanted(action)) if entry is not None else None
-        pending.extend(self._lawful(ledger, ledger.applied(action, tag, meta)))
+        pending.extend(self._lawful(outcome, outcome.applied(action, tag, meta)))
         if isinstance(action, Move | Park) and replica.side is Side.REMOTE:
-            for nid in ledger.below(Side.REMOTE, action.nid):  # their objects have new versions now
-                moved = replica.tag(ledger.path(Side.REMOTE, nid))
-                if moved is not None and ledger.tag(Side.REMOTE, nid) is not None:  # else it is that of another object
-                    pending.extend(ledger.retagged(Side.REMOTE, nid, moved))
+            for nid in outcome.below(Side.REMOTE, action.nid):  # their objects have new versions now
+                moved = replica.tag(outcome.path(Side.REMOTE, nid))
+                if moved is not None and outcome.tag(Side.REMOTE, nid) is not None:  # else it is that of another object
+                    pending.extend(outcome.retagged(Side.REMOTE, nid, moved))
         return True
 
     def _lawful(
-        self, ledger: ledger_module.Ledger, changes: list[ledger_module.BaseChange]
-    ) -> list[ledger_module.BaseChange]:
+        self, outcome: outcome_module.Outcome, changes: list[outcome_module.BaseChange]
+    ) -> list[outcome_module.BaseChange]:
         """Check base changes against the replicas themselves."""
         for change in changes:
             if isinstance(change, BaseRow) and self.clean:
                 here, there = (
-                    replica.entries[ledger.path(side, change.nid)]
+                    replica.entries[outcome.path(side, change.nid)]
                     for side, replica in ((Side.LOCAL, self.local), (Side.REMOTE, self.remote))
                 )
                 invariants.check_rule_a(change, here.state(), there.state())
@@ -466,25 +466,25 @@ class Scenario:
                     require(all(agree(here.marks, each) for each in told), "I4 rule A: other attributes than the row's")
         return changes
 
-    def _do(self, ledger: ledger_module.Ledger, replica: Replica, action: Action, tear: bool) -> bool:
-        """Carry out; every step is conditional on what the ledger expects. True: torn by a crash."""
-        new = ledger.path_after(action)
+    def _do(self, outcome: outcome_module.Outcome, replica: Replica, action: Action, tear: bool) -> bool:
+        """Carry out; every step is conditional on what the outcome expects. True: torn by a crash."""
+        new = outcome.path_after(action)
         if isinstance(action, Mkdir | Create):
             self._make(replica, new, action)
             return False
-        old = ledger.path(action.side, action.nid)
-        node = ledger.node(action.side, action.nid)
+        old = outcome.path(action.side, action.nid)
+        node = outcome.node(action.side, action.nid)
         assert node is not None
         hidden = None if self.rules.is_empty else self.hides
         # A remote directory without a marker has nothing of its own to move; it is gone with the last thing below it.
-        hollow = node.kind is DIRECTORY and ledger.tag(action.side, action.nid) is None and replica.side is Side.REMOTE
+        hollow = node.kind is DIRECTORY and outcome.tag(action.side, action.nid) is None and replica.side is Side.REMOTE
         if isinstance(action, Trash) and (hollow or (old not in replica.entries and replica.side is Side.REMOTE)):
             if replica.below(old):
                 raise ActionRefusedError(old)
             return False
         entry = None if hollow else replica.entries.get(old)
         if not (hollow and isinstance(action, Move | Park)):
-            self._expect(replica, old, entry, node, ledger)
+            self._expect(replica, old, entry, node, outcome)
         if isinstance(action, Move | Park):
             for _ in replica.moves(old, new, hidden, hollow=hollow):
                 if tear and self.rng.random() < 0.5:
@@ -499,7 +499,7 @@ class Scenario:
         return False
 
     def _expect(
-        self, replica: Replica, path: bytes, entry: Entry | None, node: Node, ledger: ledger_module.Ledger
+        self, replica: Replica, path: bytes, entry: Entry | None, node: Node, outcome: outcome_module.Outcome
     ) -> None:
         if entry is None or entry.kind is not node.kind:
             raise ActionRefusedError(path)

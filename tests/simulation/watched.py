@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, Nid, RelPath
-from syncer.core.partial.affected import UnscopableError, is_unchanged
+from syncer.core.partial.affected import UnboundedError, is_unchanged
 from syncer.core.paths import PARK_FOLDER, ancestors, join, split
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError
@@ -45,7 +45,7 @@ class MemoryPart:
         entries = self.root.replica.entries
         folders = [RelPath(path) for path, entry in entries.items() if entry.kind is DIRECTORY]
         if any(path.startswith(PARK_FOLDER + b"/") for path in entries):
-            raise UnscopableError
+            raise UnboundedError
         return [RelPath(b""), *sorted(folders)], ()
 
     def is_directory(self, path: RelPath) -> bool:
@@ -63,7 +63,7 @@ class MemoryPart:
             at, number = pending.pop()
             try:
                 entries = {split(stat.path)[1]: stat for stat in self.listing(at)}
-            except UnscopableError:
+            except UnboundedError:
                 return False
             children = {row.node.name: row for row in rows.children(number)}
             if len(children) != len(rows.children(number)) or children.keys() != entries.keys():
@@ -77,7 +77,7 @@ class MemoryPart:
     def listing(self, path: RelPath) -> list[FileStat]:
         self.between()
         if not self.root.replica.is_directory(path) or self._is_unreadable(path):
-            raise UnscopableError(path)
+            raise UnboundedError(path)
         return self._seen(lambda each: split(each)[0] == path)
 
     def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
@@ -85,7 +85,7 @@ class MemoryPart:
         if not self.root.replica.is_directory(path):
             raise LocalChangedError(path, "it is gone")
         if self._is_unreadable(path):
-            raise UnscopableError(path)
+            raise UnboundedError(path)
         wanted = set(names)
         return self._seen(lambda each: split(each)[0] == path and split(each)[1] in wanted)
 
@@ -96,7 +96,7 @@ class MemoryPart:
         found = [stat for stat in self.root.everything() if wanted(stat.path)]
         for stat in found:
             if stat.path in self.root.unknown:
-                raise UnscopableError(stat.path)
+                raise UnboundedError(stat.path)
         return [stat if stat.kind is not Kind.FILE else replace(stat, content=None) for stat in found]
 
 

@@ -1,8 +1,8 @@
 """Which part of the tree a cycle has to think about, if what changed on both sides is known. Pure.
 
-The planner is given the restriction of base and observations to a *scope*: every node that changed on a side, whoever
-could be the same node or want the same name, and the directories above. Outside of it both sides are as the base says,
-so nothing there needs an action, and no action inside depends on it:
+The planner is given the restriction of base and observations to the *affected part*: every node that changed on a side,
+whoever could be the same node or want the same name, and the directories above. Outside of it both sides are as the
+base says, so nothing there needs an action, and no action inside depends on it:
 
 - all children of a directory in which something changed are in it: names that are taken, conflict copies, folded names
   (only the changed entries themselves, where their names are told by who watches: nobody else can want a name that
@@ -11,8 +11,8 @@ so nothing there needs an action, and no action inside depends on it:
 - and everything below a directory that is new, gone or another one on a side.
 
 The exception is a directory that *moved as a whole*: all below it is known to be as it was. Then only the directory is
-in the scope, and whoever moves it on the other side moves it as a whole, too (`partial.subtrees`). If anything below it
-got into the scope all the same, there is no scope.
+in the part, and whoever moves it on the other side moves it as a whole, too (`partial.subtrees`). If anything below it
+got into the part all the same, the whole tree is planned.
 
 Memory and time follow the changes and the directories that they are in, not the tree.
 """
@@ -48,19 +48,19 @@ Calm: TypeAlias = Callable[[BaseRow, FileStat], bool]
 """Whether a directory of the base, seen in another place, is as it was with all below it, and its old place empty."""
 
 
-class UnscopableError(Exception):
+class UnboundedError(Exception):
     """No part of the base stands for itself (it was torn by a crash, or lacks evidence): plan the whole tree."""
 
 
-class Scoped(msgspec.Struct, frozen=True, kw_only=True):
+class AffectedPart(msgspec.Struct, frozen=True, kw_only=True):
     """What the planner gets instead of everything.
 
     Attributes:
-        base: The rows in the scope.
-        local: What is in the scope on the local side: seen there, or unchanged by what the base says.
+        base: The rows in the part.
+        local: What is in the part on the local side: seen there, or unchanged by what the base says.
         remote: The same of the remote side.
-        beside: Base rows that are not in the scope. Both sides have all of them.
-        whole: Directories in the scope of which nothing below is, though they moved.
+        beside: Base rows that are not in the part. Both sides have all of them.
+        whole: Directories in the part of which nothing below is, though they moved.
     """
 
     base: BaseIndex
@@ -70,7 +70,7 @@ class Scoped(msgspec.Struct, frozen=True, kw_only=True):
     whole: frozenset[Nid] = frozenset()
 
 
-class Scope:
+class Affected:
     """Grows with each report of a change; `finish` closes it. Used once."""
 
     def __init__(self, rows: BaseRows, ages: Ages, calm: Calm | None = None, *, folds: bool = True) -> None:
@@ -92,7 +92,7 @@ class Scope:
         self._moved_there: set[Nid] = set()  # on the remote side
         self._rows: dict[Nid, BaseRow] = {}
         self._found: dict[RelPath, Nid | None] = {RelPath(b""): ROOT}
-        self._whole: dict[Nid, Sequence[BaseRow]] = {}  # all children of these are in the scope
+        self._whole: dict[Nid, Sequence[BaseRow]] = {}  # all children of these are in the part
         self._listed: set[Nid] = set()  # their entries were seen: who is not among them is not there
         self._opened: set[Nid] = set()  # what was below them is not there any more: it was seen elsewhere, or is gone
         self._seen: dict[RelPath, FileStat] = {}
@@ -266,7 +266,7 @@ class Scope:
                 if row.remote is None:
                     continue
                 if row.remote not in self._told or not self._ages.is_later(row.remote, since):
-                    raise UnscopableError(row.node.name)
+                    raise UnboundedError(row.node.name)
 
     def moved(self, row: BaseRow, target: RelPath, tag: RemoteTag) -> None:
         """Take a directory that was moved on the server with all that is below it, and is as the base says otherwise.
@@ -328,37 +328,37 @@ class Scope:
             parent = self.find(above)
             rows = self._all.at(parent, name) if parent is not None else ()
             if len(rows) > 1:
-                raise UnscopableError(path)
+                raise UnboundedError(path)
             self._found[path] = rows[0].nid if rows else None
         return self._found[path]
 
-    def finish(self) -> Scoped:
-        """The scope as it is now.
+    def finish(self) -> AffectedPart:
+        """The affected part as it is now.
 
         Raises:
-            UnscopableError: There is none.
+            UnboundedError: There is none.
         """
         for row in self._left:
             if row.nid not in self._moved_here:
                 self._open(row)
         whole = self._moved_here | self._moved_there
         if any(row.node.parent in whole for row in self._rows.values()):
-            raise UnscopableError
+            raise UnboundedError
         # What came out of a directory that moved as well goes along with it first, which gives it another version on
-        # the server: it is not what was seen then. All below the upper one is in the scope, so this one is empty.
+        # the server: it is not what was seen then. All below the upper one is in the part, so this one is empty.
         whole -= self._whole.keys()
         base = BaseIndex(self._rows.values())
         if len(base.paths) != len(base):
-            raise UnscopableError
+            raise UnboundedError
         gone: dict[Nid, bool] = {ROOT: False}
         local, remote = list(self._seen.values()), list(self._changed.values())
         for nid, row in self._rows.items():
             path = base.paths[nid]
             if row.local is None or row.remote is None:
-                raise UnscopableError(path)
+                raise UnboundedError(path)
             elsewhere = nid in self._moved_here
             if elsewhere and path in self._seen:
-                raise UnscopableError(path)  # somebody made another one in the meantime
+                raise UnboundedError(path)  # somebody made another one in the meantime
             known = path not in self._seen and row.node.parent not in self._listed and not elsewhere
             if known and not self._is_gone(nid, gone):
                 local.append(_as_known(row, path, row.local))
@@ -375,7 +375,7 @@ class Scope:
                         tag=row.remote,
                     )
                 )
-        return Scoped(
+        return AffectedPart(
             base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows), whole=frozenset(whole)
         )
 
@@ -410,17 +410,17 @@ class Scope:
             parent = at.node.parent
             at = self._rows.get(parent) or self._all.row(parent)
             if at is None:
-                raise UnscopableError(parent)
+                raise UnboundedError(parent)
 
     def _children(self, nid: Nid) -> Sequence[BaseRow]:
-        """All of a directory's rows, which are in the scope from now on. Read once: whole folders change together."""
+        """All of a directory's rows, which are in the part from now on. Read once: whole folders change together."""
         rows = self._whole.get(nid)
         if rows is None:
             rows = self._whole[nid] = self._all.children(nid)
             if nid != ROOT:
                 row = self._rows.get(nid) or self._all.row(nid)
                 if row is None:
-                    raise UnscopableError(nid)
+                    raise UnboundedError(nid)
                 self._add(row)
             for row in rows:
                 self._add(row)

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from syncer.core.model import ROOT, Nid, RelPath, RemoteStat
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.paths import split
 from syncer.core.rows import BaseRows
 
@@ -52,8 +52,8 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     below: bytes = b""
 
 
-class Sieve:
-    """Sifts one listing."""
+class ListingDiff:
+    """Of one listing, taken page by page."""
 
     def __init__(self, known: Known) -> None:
         self._rows = known.rows
@@ -62,11 +62,11 @@ class Sieve:
         self._differing: set[RelPath] = set()
         self._directories: dict[RelPath, Nid | None] = {}
 
-    def sift(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
+    def differing(self, objects: Sequence[RemoteStat]) -> list[RemoteStat]:
         """Some of the objects; returns those that are not as the base says.
 
         Raises:
-            UnscopableError: The base is torn.
+            UnboundedError: The base is torn.
         """
         differing: list[RemoteStat] = []
         with self._rows() as rows:
@@ -84,17 +84,17 @@ class Sieve:
         return differing
 
     def missing(self) -> list[RelPath]:
-        """What the base has and no page had, once all pages were sifted.
+        """What the base has and no page had, once all pages were taken.
 
         Raises:
-            UnscopableError: The base is torn.
+            UnboundedError: The base is torn.
         """
         found: list[RelPath] = []
         with self._rows() as rows:
             for row in rows.others(self._agreeing):
                 path = rows.path(row)
                 if path is None:
-                    raise UnscopableError(row.nid)
+                    raise UnboundedError(row.nid)
                 if (full := RelPath(self._below + path)) not in self._differing:
                     found.append(full)
         return found
@@ -107,7 +107,7 @@ class Sieve:
             parent = self._number(rows, above)
             found = rows.at(parent, name) if parent is not None else ()
             if len(found) > 1:
-                raise UnscopableError(path)
+                raise UnboundedError(path)
             if len(self._directories) >= _KNOWN_DIRECTORIES:
                 self._directories.clear()
             self._directories[path] = found[0].nid if found else None

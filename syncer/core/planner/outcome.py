@@ -91,8 +91,8 @@ def _agreed_meta(known: Meta, here: Meta, there: Meta) -> Meta | None:
     return Meta(special=known.special, xattrs=known.xattrs).overlaid(ours_settled).overlaid(there)
 
 
-class Ledger:
-    """One cycle's book. Mutable, single-threaded; the engine owns it."""
+class Outcome:
+    """What became of one cycle so far. Mutable, single-threaded; the engine owns it."""
 
     def __init__(self, base: BaseIndex, plan: Plan) -> None:
         self._plan = plan

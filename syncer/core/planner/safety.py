@@ -102,7 +102,7 @@ def check_age(
 
     Args:
         seen: Moment of the latest look before; None: there was none.
-        rows: Base rows; all, or those in the scope of a cycle.
+        rows: Base rows; all, or those in the affected part of the tree.
         objects: What the server tells, or some of it.
         told: The moment that it tells of.
         ages: Of that server.

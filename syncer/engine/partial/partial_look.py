@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import Ages, Kind, Position, RelPath
-from syncer.core.partial.affected import Scope, Scoped, UnscopableError
+from syncer.core.partial.affected import Affected, AffectedPart, UnboundedError
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import split
 from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_of
@@ -29,12 +29,12 @@ from syncer.ports.state import State
 from syncer.remote.parallel import one_error
 
 _MIN_SHARE: Final = 2
-"""A scope of more than half the base is no gain: then everything is looked at, which also renews what is remembered."""
+"""A part of more than half the base is no gain: then everything is looked at, which also renews what is remembered."""
 
 _MIN_ROWS: Final = 1000  # below, everything costs some 30 ms
 
 
-class Scoping(msgspec.Struct, frozen=True, kw_only=True):
+class PartialLook(msgspec.Struct, frozen=True, kw_only=True):
     """How parts are looked at: a root, what is remembered of it, and where to look."""
 
     local: LocalRoot
@@ -46,14 +46,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle goes on with.
 
     Attributes:
-        scoped: The scope.
+        affected: What may have changed.
         seen: Its local side, with contents.
         changes: The server's changes.
         directories: Local directories that were looked at.
         whole: Directories that moved as a whole.
     """
 
-    scoped: Scoped
+    affected: AffectedPart
     seen: Observation
     changes: Changes
     directories: tuple[RelPath, ...]
@@ -61,109 +61,109 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
-    """A scope and what belongs to it; see `Part`."""
+    """What is affected, and what belongs to it; see `Part`."""
 
-    scoped: Scoped
+    affected: AffectedPart
     directories: tuple[RelPath, ...]
     look: PartLook
     whole: Whole
 
 
-async def look_at_part(scoping: Scoping, remote: Remote, *, check: Callable[[Changes], None]) -> Part | None:
+async def look_at_part(partial: PartialLook, remote: Remote, *, check: Callable[[Changes], None]) -> Part | None:
     """Observe what may have changed.
 
     Args:
-        scoping: Where and how.
+        partial: Where and how.
         remote: The server.
         check: Raises if it is not the container that was linked.
 
     Returns:
         None if the whole tree must be looked at.
     """
-    cursor = await trio.to_thread.run_sync(scoping.state.cursor)
+    cursor = await trio.to_thread.run_sync(partial.state.cursor)
     if cursor is None:
         return None
-    changes = await _told(scoping, remote, cursor)
+    changes = await _told(partial, remote, cursor)
     if changes is None:
         return None
     check(changes)
-    found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor, remote.ages)
+    found = await trio.to_thread.run_sync(_affected, partial, changes, cursor, remote.ages)
     if found is None and changes.moves:
         # Moves that can't be seen as such are asked for one object at a time.
-        changes = await _changes(scoping, remote, cursor, moves=False)
+        changes = await _changes(partial, remote, cursor, moves=False)
         if changes is None:
             return None
         check(changes)
-        found = await trio.to_thread.run_sync(_scope, scoping, changes, cursor, remote.ages)
+        found = await trio.to_thread.run_sync(_affected, partial, changes, cursor, remote.ages)
     if found is None:
         return None
-    scoped = found.scoped
-    if len(scoped.base) > _MIN_ROWS and len(scoped.base) * _MIN_SHARE > len(scoped.base) + scoped.beside:
+    affected = found.affected
+    if len(affected.base) > _MIN_ROWS and len(affected.base) * _MIN_SHARE > len(affected.base) + affected.beside:
         return None
-    seen = await scoping.local.complete(found.look, scoped.local, scoped.base)
-    scoped = replace(scoped, local=[])
-    return Part(scoped=scoped, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
+    seen = await partial.local.complete(found.look, affected.local, affected.base)
+    affected = replace(affected, local=[])
+    return Part(affected=affected, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
 
 
-async def _told(scoping: Scoping, remote: Remote, since: Position) -> Changes | None:
+async def _told(partial: PartialLook, remote: Remote, since: Position) -> Changes | None:
     """What changed on the server; the local side is asked meanwhile. None if either can't tell."""
     told: list[Changes | None] = []
 
     async def ask() -> None:
-        told.append(await _changes(scoping, remote, since, moves=True))
+        told.append(await _changes(partial, remote, since, moves=True))
 
     with one_error():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
-            if not await scoping.local.attend(scoping.hints):
+            if not await partial.local.attend(partial.hints):
                 nursery.cancel_scope.cancel()
                 return None
     return told[0]
 
 
-async def _changes(scoping: Scoping, remote: Remote, since: Position, *, moves: bool) -> Changes | None:
+async def _changes(partial: PartialLook, remote: Remote, since: Position, *, moves: bool) -> Changes | None:
     """What changed on the server; None if it can't tell."""
-    known = Known(rows=scoping.state.rows)
-    return await remote.changes(since, known, moves=moves, brief=scoping.hints.brief)
+    known = Known(rows=partial.state.rows)
+    return await remote.changes(since, known, moves=moves, brief=partial.hints.brief)
 
 
-def _scope(scoping: Scoping, changes: Changes, since: Position, ages: Ages) -> _Found | None:
+def _affected(partial: PartialLook, changes: Changes, since: Position, ages: Ages) -> _Found | None:
     """Everything that may have changed; None if that can't be told."""
     try:
-        return _scope_or_raise(scoping, changes, since, ages)
-    except UnscopableError:
+        return _affected_or_raise(partial, changes, since, ages)
+    except UnboundedError:
         return None
 
 
-def _scope_or_raise(scoping: Scoping, changes: Changes, since: Position, ages: Ages) -> _Found:
-    raw = scoping.state.rules()  # those that the base was made with
+def _affected_or_raise(partial: PartialLook, changes: Changes, since: Position, ages: Ages) -> _Found:
+    raw = partial.state.rules()  # those that the base was made with
     rules = IgnoreRules() if raw is None else IgnoreRules.load(raw)
     if changes.moves and not rules.is_empty:
-        raise UnscopableError  # what is ignored may be so no longer in another place
+        raise UnboundedError  # what is ignored may be so no longer in another place
     deleted = [RelPath(path) for path in changes.deleted]
     if any(split(path)[1] == IGNORE_FILE for path in (*(each.path for each in changes.objects), *deleted)):
-        raise UnscopableError
-    with scoping.state.rows() as known:
-        look = scoping.local.part(known, rules)
+        raise UnboundedError
+    with partial.state.rows() as known:
+        look = partial.local.part(known, rules)
         dirt, entries = look.where()
         arrivals = Arrivals(known, changes)
         calm = Calm(look, known, changes, arrivals)
-        scope = Scope(known, ages, calm, folds=look.folds)
-        arrivals.take_into(scope)
-        dirt, entries = arrivals.without_echoes(look, scope, dirt, entries)
-        looked = _look_through(look, scope, dirt, entries)
+        affected = Affected(known, ages, calm, folds=look.folds)
+        arrivals.take_into(affected)
+        dirt, entries = arrivals.without_echoes(look, affected, dirt, entries)
+        looked = _look_through(look, affected, dirt, entries)
         for name in deleted:  # what is not synced keeps its directory
-            nid = scope.find(name)
+            nid = affected.find(name)
             row = known.row(nid) if nid else None
             if row is not None and row.node.kind is Kind.DIRECTORY and look.is_directory(name):
                 look.listing(name)
         # A listing held against the base tells nothing of what is in it; nor does a list that refused an object.
         told = since if changes.complete and not changes.refused else None
-        scope.changed(rules.tracked(changes.objects), deleted, since=told)
-        scoped = scope.finish()
-        subtrees = subtrees_of(known, scoped.whole, arrivals.subtrees, changes.info.can.moves_trees)
+        affected.changed(rules.tracked(changes.objects), deleted, since=told)
+        part = affected.finish()
+        subtrees = subtrees_of(known, part.whole, arrivals.subtrees, changes.info.can.moves_trees)
         return _Found(
-            scoped=scoped,
+            affected=part,
             directories=(*looked, *calm.looked, *arrivals.looked),
             look=look,
             whole=Whole(subtrees=subtrees, retagged=tuple(arrivals.retagged)),
@@ -171,7 +171,7 @@ def _scope_or_raise(scoping: Scoping, changes: Changes, since: Position, ages: A
 
 
 def _look_through(
-    look: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+    look: PartLook, affected: Affected, dirt: Collection[RelPath], entries: Collection[RelPath]
 ) -> dict[RelPath, None]:
     """Look where something may have changed; returns the directories that were listed."""
     looked: dict[RelPath, None] = {}
@@ -181,14 +181,14 @@ def _look_through(
     for path in sorted(full | named.keys()):
         pending = [(path, False)]
         if path not in full and path not in looked:
-            found = _look_at(look, scope, path, named[path])
+            found = _look_at(look, affected, path, named[path])
             pending = pending if found is None else [(below, True) for below in found]
         while pending:
             at, whole = pending.pop()
-            if at in looked or not (whole or _exists(look, scope, at)):
+            if at in looked or not (whole or _exists(look, affected, at)):
                 continue
             looked[at] = None
-            pending += [(below, True) for below in scope.listed(at, look.listing(at), whole=whole)]
+            pending += [(below, True) for below in affected.listed(at, look.listing(at), whole=whole)]
     return looked
 
 
@@ -201,17 +201,17 @@ def _by_directory(paths: Collection[RelPath]) -> dict[RelPath, list[bytes]]:
     return found
 
 
-def _look_at(look: PartLook, scope: Scope, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
+def _look_at(look: PartLook, affected: Affected, path: RelPath, names: list[bytes]) -> list[RelPath] | None:
     """Some entries of a directory; returns what must be listed below it, or None: list the directory."""
-    if path and scope.find(path) is None:
+    if path and affected.find(path) is None:
         return []  # see _exists
     try:
         entries = look.entries(path, names)
     except LocalChangedError:
         return []
-    return None if entries is None else scope.looked_at(path, names, entries)
+    return None if entries is None else affected.looked_at(path, names, entries)
 
 
-def _exists(look: PartLook, scope: Scope, path: RelPath) -> bool:
+def _exists(look: PartLook, affected: Affected, path: RelPath) -> bool:
     """A dirty directory that is gone by now, or that the base does not know, is told by the one above it."""
-    return scope.find(path) is not None and look.is_directory(path)
+    return affected.find(path) is not None and look.is_directory(path)

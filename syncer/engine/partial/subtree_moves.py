@@ -1,6 +1,6 @@
 """Which directories moved as a whole, on either side, so that what is below them needs no look (`partial.subtrees`).
 
-Every doubt is an `UnscopableError` or a no: then things are looked at, and moved, one by one as ever.
+Every doubt is an `UnboundedError` or a no: then things are looked at, and moved, one by one as ever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from syncer.core.model import ROOT, BaseRow, FileStat, Kind, Nid, RelPath, RemoteTag
-from syncer.core.partial.affected import Scope, UnscopableError, is_unchanged
+from syncer.core.partial.affected import Affected, UnboundedError, is_unchanged
 from syncer.core.paths import is_private, rel_path, split
 from syncer.core.rows import BaseRows
 from syncer.core.subtrees import Retagged, Subtree, SubtreeMove, touches
@@ -35,7 +35,7 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Arrivals:
-    """Takes the moves on the server into a scope.
+    """Takes the moves on the server into what is affected.
 
     Attributes:
         subtrees: See `Whole`.
@@ -47,7 +47,7 @@ class Arrivals:
         """Look at the moves.
 
         Raises:
-            UnscopableError: They overlap.
+            UnboundedError: They overlap.
         """
         self._rows = rows
         self._moves = [(_path(move.source), _path(move.target), move) for move in changes.moves]
@@ -57,46 +57,46 @@ class Arrivals:
         self.looked: list[RelPath] = []
         self._arriving: list[tuple[RelPath, RelPath]] = []
         if not disjoint([name for move in changes.moves for name in (move.source, move.target)]):
-            raise UnscopableError
+            raise UnboundedError
 
-    def take_into(self, scope: Scope) -> None:
-        """Compare each move with the base, and put its directory into the scope.
+    def take_into(self, affected: Affected) -> None:
+        """Compare each move with the base, and put its directory into what is affected.
 
         Raises:
-            UnscopableError: The base is neither as it was before the move nor as it was after it.
+            UnboundedError: The base is neither as it was before the move nor as it was after it.
         """
         for source, target, move in self._moves:
-            before, after = scope.find(source), scope.find(target)
-            scope.confirmed(move)
+            before, after = affected.find(source), affected.find(target)
+            affected.confirmed(move)
             if before is not None and after is None:
-                self._arrived(scope, before, source, target, move)
+                self._arrived(affected, before, source, target, move)
             elif before is not None or after is None or not self._rows.subtree(after).is_after(move, root=True):
-                raise UnscopableError(source)  # else it was our own, and what changed in it since is told by its paths
+                raise UnboundedError(source)  # else it was our own, and what changed in it since is told by its paths
 
-    def _arrived(self, scope: Scope, nid: Nid, source: RelPath, target: RelPath, move: SubtreeMove) -> None:
+    def _arrived(self, affected: Affected, nid: Nid, source: RelPath, target: RelPath, move: SubtreeMove) -> None:
         roots = frozenset((source, target))
         if any(touches(path, roots) for path in self._changed):
-            raise UnscopableError(target)  # by paths that the base does not know yet
+            raise UnboundedError(target)  # by paths that the base does not know yet
         row, subtree = self._rows.row(nid), self._rows.subtree(nid)
         if row is None or row.node.kind is not Kind.DIRECTORY or row.remote is None or not row.remote.uuid:
-            raise UnscopableError(target)
+            raise UnboundedError(target)
         if subtree.guard == move.guard:
             self.retagged.append(Retagged(nid=nid, first=move.first, count=move.guard.count))
         elif not subtree.is_after(move, root=False):  # else it was recorded before a crash
-            raise UnscopableError(target)
+            raise UnboundedError(target)
         self.subtrees[nid] = subtree.after(move)
         self._arriving.append((source, target))
         self.looked.append(target)
-        scope.moved(row, target, move.root_tag(row.remote))
+        affected.moved(row, target, move.root_tag(row.remote))
 
     def without_echoes(
-        self, look: PartLook, scope: Scope, dirt: Collection[RelPath], entries: Collection[RelPath]
+        self, look: PartLook, affected: Affected, dirt: Collection[RelPath], entries: Collection[RelPath]
     ) -> tuple[Collection[RelPath], Collection[RelPath]]:
         """Leave out what is told of an arriving directory, but is as the base says: what was done here before.
 
         Args:
             look: Looks at it.
-            scope: Of which the directory is a part.
+            affected: Of which the directory is a part.
             dirt: Directories in which something may have changed.
             entries: Further paths that may have changed.
 
@@ -104,15 +104,15 @@ class Arrivals:
             The rest of them.
 
         Raises:
-            UnscopableError: Something below it is not so.
+            UnboundedError: Something below it is not so.
         """
         for source, target in self._arriving:
             roots = frozenset((source,))
             told = {path for path in (*dirt, *(split(path)[0] for path in entries)) if touches(path, roots)}
             for path in told:
-                nid = scope.find(path)
+                nid = affected.find(path)
                 if nid is None or not _is_as_known(look, self._rows, path, nid):
-                    raise UnscopableError(path)
+                    raise UnboundedError(path)
                 self.looked.append(RelPath(target + path[len(source) :]))
             dirt = [path for path in dirt if path not in told]
             entries = [path for path in entries if split(path)[0] not in told]
@@ -170,11 +170,11 @@ def subtrees_of(rows: BaseRows, whole: frozenset[Nid], arrived: Mapping[Nid, Sub
     """The subtrees of all directories that moved as a whole.
 
     Raises:
-        UnscopableError: One has more objects than the server moves at once (`most`).
+        UnboundedError: One has more objects than the server moves at once (`most`).
     """
     found = {nid: arrived[nid] if nid in arrived else rows.subtree(nid) for nid in whole}
     if any(len(subtree) > most for subtree in found.values()):
-        raise UnscopableError
+        raise UnboundedError
     return found
 
 
@@ -201,12 +201,12 @@ def _path(name: str) -> RelPath:
     """A root of a move.
 
     Raises:
-        UnscopableError: Nothing that is synced has such a name.
+        UnboundedError: Nothing that is synced has such a name.
     """
     try:
         path = rel_path(path_from_name(name))
     except UnsafeNameError:
-        raise UnscopableError(name) from None
+        raise UnboundedError(name) from None
     if is_private(path):
-        raise UnscopableError(path)
+        raise UnboundedError(path)
     return path

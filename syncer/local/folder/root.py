@@ -24,7 +24,7 @@ from syncer.blocks.wanting import fetch_files
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, RelPath
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.rows import BaseRows, Origin
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists
@@ -230,7 +230,7 @@ class LocalDirectory:
     def part(self, rows: BaseRows, rules: IgnoreRules) -> FolderPart:
         """Looks where the hints say, else where its digests say so."""
         if rules.own != tuple(self._options.patterns()):
-            raise UnscopableError
+            raise UnboundedError
         folds = self._folding.key is not None
         return FolderPart(self._root, rules, rows, self._hints, self._digests, folds=folds, parts=self._options.parts)
 

@@ -23,7 +23,7 @@ import msgspec
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import PERMISSION_BITS, ROOT, SPECIAL_BITS, BaseRow, FileStat, Kind, Nid, RelPath
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, PRIVATE, join, split
 from syncer.core.rows import BaseRows
@@ -237,30 +237,30 @@ class Surveyor:
         """Whether there is one now.
 
         Raises:
-            UnscopableError: That can't be told.
+            UnboundedError: That can't be told.
         """
         try:
             os.close(open_directory(self._root, path))
         except LocalChangedError:
             return False
         except OSError:
-            raise UnscopableError(path) from None
+            raise UnboundedError(path) from None
         return True
 
     def listing(self, path: RelPath) -> list[FileStat]:
         """One directory in full.
 
         Raises:
-            UnscopableError: Something in it can't be told, or its rules are others: look at everything.
+            UnboundedError: Something in it can't be told, or its rules are others: look at everything.
         """
         found, rules = Scan(parts=self._parts), self.rules.text(path)
         try:
             list_directory(self._root, path, self._home, self.rules, found)
         except (OSError, LocalChangedError):
-            raise UnscopableError(path) from None
+            raise UnboundedError(path) from None
         self.holding |= found.holding
         if found.unknown or any(problem.partly for problem in found.problems) or self.rules.text(path) != rules:
-            raise UnscopableError(path)
+            raise UnboundedError(path)
         return found.stats
 
     def entries(self, path: RelPath, names: Iterable[bytes]) -> list[FileStat] | None:
@@ -272,7 +272,7 @@ class Surveyor:
 
         Raises:
             LocalChangedError: There is no such directory.
-            UnscopableError: Something can't be told.
+            UnboundedError: Something can't be told.
         """
         wanted = sorted(set(names))
         if self.folds or IGNORE_FILE in wanted:
@@ -281,10 +281,10 @@ class Surveyor:
         try:
             look_at_entries(self._root, path, wanted, self._home, self.rules, found)
         except OSError:
-            raise UnscopableError(path) from None
+            raise UnboundedError(path) from None
         self.holding |= found.holding
         if found.unknown or any(problem.partly for problem in found.problems):
-            raise UnscopableError(path)
+            raise UnboundedError(path)
         return None if any(each.nlink > 1 for each in found.stats) else found.stats
 
     def settled(self, rows: BaseRows, paths: Iterable[RelPath] | None, clock_ns: int) -> dict[int, bytes | None]:
@@ -418,7 +418,7 @@ class FolderPart(Surveyor):
             return self._hints.directories, self._hints.entries
         found = self.survey(self._known())
         if found.parked:
-            raise UnscopableError
+            raise UnboundedError
         return found.dirty, ()
 
     def is_as_known(self, path: RelPath, nid: Nid) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from blockfs.control.protocol import NodeRow
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Content, FileStat, Kind, LocalTag, Nid, RelPath
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.paths import PARK_FOLDER, is_private, join, split
 from syncer.core.rows import BaseRows
@@ -77,11 +77,11 @@ class VolumePart:
         """Every place that a changed inode has or had.
 
         Raises:
-            UnscopableError: The journal does not fit the base, something is to be ignored otherwise than before, or
+            UnboundedError: The journal does not fit the base, something is to be ignored otherwise than before, or
                 something is parked: a crash left it.
         """
         if self._journal.rules != self.rules.fingerprint:
-            raise UnscopableError
+            raise UnboundedError
         names: dict[RelPath, None] = {}
         parked = False
         for ino in sorted(self._journal.gone | self._journal.rows.keys()):
@@ -89,7 +89,7 @@ class VolumePart:
             for row in before:
                 path = self._base.path(row)
                 if path is None:
-                    raise UnscopableError(row.nid)
+                    raise UnboundedError(row.nid)
                 names[path] = None
                 self._stir(row.node.parent)
             now = self._journal.rows.get(ino)
@@ -101,7 +101,7 @@ class VolumePart:
                         names[path] = None
                     parked |= path.startswith(PARK_FOLDER + b"/")
         if parked or any(split(path)[1] == IGNORE_FILE for path in names):
-            raise UnscopableError
+            raise UnboundedError
         return (), names
 
     def is_directory(self, path: RelPath) -> bool:
@@ -122,7 +122,7 @@ class VolumePart:
         """One directory in full."""
         ino = self._directory(path)
         if ino is None:
-            raise UnscopableError(path)
+            raise UnboundedError(path)
         names = {row.node.name for row in self._children(ino)}
         return list(self._stats(ino, path, sorted(names | self._placed.get(ino, {}).keys())))
 
@@ -153,7 +153,7 @@ class VolumePart:
         if found is None:
             parent, name = self._place(ino)
             if ino in trail:
-                raise UnscopableError(ino)
+                raise UnboundedError(ino)
             found = self._paths[ino] = join(self._path(parent, trail | {ino}), name)
         return found
 
@@ -171,13 +171,13 @@ class VolumePart:
             return now.places[0]
         known = self._known(ino)
         if now is not None or not known or ino in self._journal.gone:
-            raise UnscopableError(ino)
+            raise UnboundedError(ino)
         node = known[0].node
         if node.parent == ROOT:
             return ROOT_INO, node.name
         above = self._base.row(node.parent)
         if above is None or above.local is None:
-            raise UnscopableError(node.parent)
+            raise UnboundedError(node.parent)
         return above.local.ino, node.name
 
     def _is_shown(self, row: NodeRow, path: RelPath, *, is_known: bool) -> bool:
@@ -186,13 +186,13 @@ class VolumePart:
         below_hidden = path.startswith(HIDDEN + b"/")
         if below_hidden or self.rules.hides(path, directory=is_directory):
             if is_directory and is_known:
-                raise UnscopableError(path)  # whatever is below it is to be ignored, too
+                raise UnboundedError(path)  # whatever is below it is to be ignored, too
             if is_directory:
                 self.hidden.add(row.ino)
                 self._paths[row.ino] = HIDDEN
             return False
         if row.ino in self._journal.hidden:
-            raise UnscopableError(path)  # nobody told what is in it
+            raise UnboundedError(path)  # nobody told what is in it
         return not is_private(path)
 
     # --- entries
@@ -216,7 +216,7 @@ class VolumePart:
 
     def _is_as_known(self, row: BaseRow) -> bool:
         if row.local is None:
-            raise UnscopableError(row.nid)
+            raise UnboundedError(row.nid)
         return row.local.ino not in self._journal.rows and row.local.ino not in self._journal.gone
 
     def _child(self, ino: int, name: bytes) -> NodeRow | BaseRow | None:
@@ -226,7 +226,7 @@ class VolumePart:
         nid = self._number(ino)
         found = self._base.at(nid, name) if nid is not None else ()
         if len(found) > 1:
-            raise UnscopableError(name)
+            raise UnboundedError(name)
         return found[0] if found and self._is_as_known(found[0]) else None
 
     def _directory(self, path: RelPath) -> int | None:

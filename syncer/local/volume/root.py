@@ -25,7 +25,7 @@ from syncer.blocks.near import OwnBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, LocalTag, RelPath
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
@@ -176,7 +176,7 @@ class BlockfsRoot:
     def part(self, rows: BaseRows, rules: IgnoreRules) -> VolumePart:
         """Answers from journal and base."""
         if rules.own != tuple(self._options.patterns()):
-            raise UnscopableError
+            raise UnboundedError
         assert self._journal is not None
         return VolumePart(rows, self._journal, rules, self._options.parts)
 

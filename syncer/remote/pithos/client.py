@@ -14,7 +14,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from syncer.core.model import Ages, RelPath, RemoteTag
-from syncer.core.partial.listing_diff import Known, Sieve
+from syncer.core.partial.listing_diff import Known, ListingDiff
 from syncer.core.paths import LAN_KEY
 from syncer.errors import AuthError, RemoteUnavailableError
 from syncer.ports.remote import (
@@ -99,14 +99,14 @@ class PithosClient(ServerChanges):
             info, stamp = await self._session.look_at_container()
             if stamp.place == since:
                 return Changes(info=info.told, position=since.position, objects=[], deleted=[], refused=[])
-        info, stamp, pages = await self._listed(lambda: Pages(Sieve(known)))
-        assert pages.sieve is not None
+        info, stamp, pages = await self._listed(lambda: Pages(ListingDiff(known)))
+        assert pages.diff is not None
         return Changes(
             info=info.told,
             position=stamp.place.position,
             complete=False,
             objects=sorted(pages.found.objects, key=lambda stat: stat.path),
-            deleted=list(await trio.to_thread.run_sync(pages.sieve.missing)),
+            deleted=list(await trio.to_thread.run_sync(pages.diff.missing)),
             refused=pages.found.refused,
             lan_key=lan_key_in(pages.found.hidden),
             lan_key_gone=lan_key_in(pages.found.hidden) is None,

@@ -1,8 +1,8 @@
-"""The pages of one listing, taken one after the other: all of them, or what a sieve lets through."""
+"""The pages of one listing, taken one after the other: all of them, or what differs from a base."""
 
 from __future__ import annotations
 
-from syncer.core.partial.listing_diff import Sieve
+from syncer.core.partial.listing_diff import ListingDiff
 from syncer.remote.http.transport import Reply
 from syncer.remote.pithos.replies import Judge, RowStats, sort_out
 
@@ -12,15 +12,15 @@ class Pages:
 
     Attributes:
         found: The rows, or those of them that are not known.
-        sieve: What knows; None: nothing is known.
+        diff: From what is known; None: nothing is known.
         last: The last name, where the next page begins.
         count: Pages with rows.
         rows: Rows on all of them.
     """
 
-    def __init__(self, sieve: Sieve | None = None) -> None:
+    def __init__(self, diff: ListingDiff | None = None) -> None:
         self.found = RowStats(objects=[], refused=[], hidden=[])
-        self.sieve = sieve
+        self.diff = diff
         self.last = ""
         self.count = 0
         self.rows = 0
@@ -36,14 +36,14 @@ class Pages:
         if not rows:
             return 0
         page = sort_out(rows)
-        # A sieve is there to keep little: then the first name of each page has to do, which tells a marker that is
+        # A difference is there to keep little: then the first name of each page has to do, which tells a marker that is
         # ignored. An object that moved from one page to another has changed the container, and the listing starts anew.
         names = {row.name for row in rows}
-        fresh = names if self.sieve is None else {rows[0].name}
+        fresh = names if self.diff is None else {rows[0].name}
         if len(names) != len(rows) or not fresh.isdisjoint(self._names):
             judge.bad(f"{judge.container} lists an object twice")
         self._names |= fresh
-        self.found.objects.extend(page.objects if self.sieve is None else self.sieve.sift(page.objects))
+        self.found.objects.extend(page.objects if self.diff is None else self.diff.differing(page.objects))
         self.found.refused.extend(page.refused)
         self.found.hidden.extend(page.hidden)
         self.last = rows[-1].name

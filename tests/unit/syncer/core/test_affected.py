@@ -20,8 +20,8 @@ from syncer.core.model import (
     RemoteStat,
     RemoteTag,
 )
-from syncer.core.partial.affected import Calm, Scope, Scoped, UnscopableError, is_unchanged
-from syncer.core.partial.listing_diff import Known, Sieve
+from syncer.core.partial.affected import Affected, AffectedPart, Calm, UnboundedError, is_unchanged
+from syncer.core.partial.listing_diff import Known, ListingDiff
 from syncer.core.paths import split
 from syncer.core.planner.merge import Policy
 from syncer.core.subtrees import touches
@@ -56,10 +56,10 @@ def calm_in(scenario: Scenario, stats: Sequence[FileStat], changed: frozenset[Re
     return calm
 
 
-def scoped(
+def affected_part(
     scenario: Scenario, by_name: Callable[[], bool] = lambda: False, *, whole_moves: bool = False
-) -> tuple[Scoped, list[FileStat]]:
-    """The scope, by what a survey and the server's list of changes would say.
+) -> tuple[AffectedPart, list[FileStat]]:
+    """The affected part, by what a survey and the server's list of changes would say.
 
     Args:
         scenario: Base and both sides.
@@ -85,28 +85,28 @@ def scoped(
     changed = [stat for stat in objects if tags.get(stat.path) != stat.tag]
     deleted = tags.keys() - {stat.path for stat in objects}
     calm = calm_in(scenario, stats, frozenset({*deleted, *(stat.path for stat in changed)})) if whole_moves else None
-    scope = Scope(MemoryRows(scenario.rows), SERIALS, calm, folds=False)
+    affected = Affected(MemoryRows(scenario.rows), SERIALS, calm, folds=False)
     looked = set()
     folders = {stat.path for stat in stats if stat.kind is Kind.DIRECTORY} | {RelPath(b"")}
     for path in sorted(dirty):
         pending = [(path, False)]
         if path not in looked and by_name():
             pending = []
-            if path in folders and scope.find(path) is not None:
+            if path in folders and affected.find(path) is not None:
                 names = [split(each)[1] for each in dirty[path]]
                 there = [entries[path][each] for each in dirty[path] if each in entries.get(path, {})]
-                pending = [(below, True) for below in scope.looked_at(path, names, there)]
+                pending = [(below, True) for below in affected.looked_at(path, names, there)]
         while pending:
             at, whole = pending.pop()
-            if at in looked or at not in folders or not (whole or scope.find(at) is not None):
+            if at in looked or at not in folders or not (whole or affected.find(at) is not None):
                 continue
             looked.add(at)
-            pending += [(below, True) for below in scope.listed(at, entries.get(at, {}).values(), whole=whole)]
-    sieve = Sieve(Known(rows=lambda: nullcontext(MemoryRows(scenario.rows))))
-    assert sorted(sieve.sift(objects), key=lambda stat: stat.path) == sorted(changed, key=lambda stat: stat.path)
-    assert set(sieve.missing()) == deleted
-    scope.changed(changed, deleted)
-    return scope.finish(), stats
+            pending += [(below, True) for below in affected.listed(at, entries.get(at, {}).values(), whole=whole)]
+    diff = ListingDiff(Known(rows=lambda: nullcontext(MemoryRows(scenario.rows))))
+    assert sorted(diff.differing(objects), key=lambda stat: stat.path) == sorted(changed, key=lambda stat: stat.path)
+    assert set(diff.missing()) == deleted
+    affected.changed(changed, deleted)
+    return affected.finish(), stats
 
 
 @pytest.mark.parametrize("names", [0.0, 0.5, 1.0], ids=["by directory", "mixed", "by name"])
@@ -117,7 +117,7 @@ def test_the_plan_of_a_part_is_the_plan_of_the_whole(names: float) -> None:
         scenario = Scenario(seed * HISTORIES, LIMITS)
         scenario.prepare()
         rng = random.Random(seed)
-        part, stats = scoped(scenario, lambda: rng.random() < names)  # noqa: B023 - called at once
+        part, stats = affected_part(scenario, lambda: rng.random() < names)  # noqa: B023 - called at once
         base = BaseIndex(scenario.rows.values())
         whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
         again = plan_of(part.base, part.local, part.remote, part.beside)
@@ -132,8 +132,8 @@ def test_a_plan_with_directories_that_moved_as_a_whole_is_the_plan_of_the_whole(
         scenario = Scenario(seed, replace(LIMITS, base_steps=25))
         scenario.prepare()
         try:
-            part, stats = scoped(scenario, whole_moves=True)
-        except UnscopableError:
+            part, stats = affected_part(scenario, whole_moves=True)
+        except UnboundedError:
             given_up += 1
             continue
         if not part.whole:
@@ -151,7 +151,7 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
     rows = wide_tree(folders=50, files=20)
     base = BaseIndex(rows.values())
     reader = MemoryRows(rows)
-    scope = Scope(reader, SERIALS)
+    affected = Affected(reader, SERIALS)
     inside = [path for path in base.paths.values() if path.startswith(b"d7/")]
     by_path = {path: rows[nids[0]] for path, nids in base.by_path.items()}
     entries = [
@@ -160,8 +160,8 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
         for row in [by_path[path]]
     ]
     entries[0] = replace(entries[0], tag=replace(entries[0].tag, ctime_ns=99))
-    assert scope.listed(RelPath(b"d7"), entries) == []
-    part = scope.finish()
+    assert affected.listed(RelPath(b"d7"), entries) == []
+    part = affected.finish()
     assert len(part.base) == 21
     assert part.beside == len(rows) - 21
     assert len(reader.given) < 60
@@ -170,13 +170,13 @@ def test_a_change_deep_in_a_tree_needs_its_directory_and_those_above_only() -> N
 def test_a_named_change_needs_its_own_row_and_those_of_the_directories_above() -> None:
     rows = wide_tree(folders=50, files=20)
     base, reader = BaseIndex(rows.values()), MemoryRows(rows)
-    scope = Scope(reader, SERIALS)
+    affected = Affected(reader, SERIALS)
     row = rows[base.by_path[RelPath(b"d7/f3")][0]]
     assert row.local is not None
     tag = replace(row.local, ctime_ns=99)
     seen = FileStat(path=RelPath(b"d7/f3"), kind=Kind.FILE, meta=row.node.meta, tag=tag)
-    assert scope.looked_at(RelPath(b"d7"), [b"f3"], [seen]) == []
-    part = scope.finish()
+    assert affected.looked_at(RelPath(b"d7"), [b"f3"], [seen]) == []
+    part = affected.finish()
     assert len(part.base) == 2
     assert part.local == [seen, *(stat for stat in part.local if stat.path == b"d7")]
     assert part.beside == len(rows) - 2
@@ -193,35 +193,35 @@ def test_what_the_server_has_anew_needs_its_own_row_and_those_of_the_directories
     row = rows[nid]
     assert row.remote is not None
     newer = replace(row.remote, version=row.remote.version + 1000)
-    scope = Scope(MemoryRows(rows), SERIALS, folds=folds)
-    scope.changed([RemoteStat(path=RelPath(b"d0/f5"), kind=Kind.FILE, meta=row.node.meta, tag=newer)], [])
-    assert len(scope.finish().base) == 2
-    scope = Scope(MemoryRows(rows), SERIALS, folds=folds)
+    affected = Affected(MemoryRows(rows), SERIALS, folds=folds)
+    affected.changed([RemoteStat(path=RelPath(b"d0/f5"), kind=Kind.FILE, meta=row.node.meta, tag=newer)], [])
+    assert len(affected.finish().base) == 2
+    affected = Affected(MemoryRows(rows), SERIALS, folds=folds)
     new = RemoteTag(uuid="new", version=5000, etag="", size_bytes=0)
-    scope.changed([RemoteStat(path=RelPath(b"d0/new"), kind=Kind.FILE, meta=Meta(), tag=new)], [])
-    assert len(scope.finish().base) == needed - (not folds)
+    affected.changed([RemoteStat(path=RelPath(b"d0/new"), kind=Kind.FILE, meta=Meta(), tag=new)], [])
+    assert len(affected.finish().base) == needed - (not folds)
 
 
-def test_a_torn_base_is_not_scoped() -> None:
+def test_a_torn_base_has_no_affected_part() -> None:
     rows = wide_tree(folders=1, files=1)
     first = next(row for row in rows.values() if row.node.kind is Kind.FILE)
     twin = replace(first, nid=Nid(5000))
-    scope = Scope(MemoryRows({**rows, twin.nid: twin}), SERIALS)
-    with pytest.raises(UnscopableError):
-        scope.find(RelPath(b"d0/f0"))
+    affected = Affected(MemoryRows({**rows, twin.nid: twin}), SERIALS)
+    with pytest.raises(UnboundedError):
+        affected.find(RelPath(b"d0/f0"))
 
 
 def test_a_folder_whose_files_all_changed_on_the_server_is_read_once() -> None:
     rows = wide_tree(folders=2, files=50)
     base, reader = BaseIndex(rows.values()), MemoryRows(rows)
-    scope = Scope(reader, SERIALS)
+    affected = Affected(reader, SERIALS)
     objects = []
     for nid, row in rows.items():
         assert row.remote is not None
         tag = replace(row.remote, version=row.remote.version + 1000)
         objects.append(RemoteStat(path=base.paths[nid], kind=row.node.kind, meta=row.node.meta, tag=tag))
-    scope.changed(objects, [])
-    assert len(scope.finish().base) == len(rows)
+    affected.changed(objects, [])
+    assert len(affected.finish().base) == len(rows)
     assert sorted(reader.listed) == sorted(set(reader.listed))
 
 
@@ -250,13 +250,13 @@ def moved_directory(rows: dict[Nid, BaseRow]) -> RemoteStat:
 def test_a_version_that_should_have_been_told_and_was_not_is_gone() -> None:
     """Its name may not tell: it was below a directory that was moved there, and could not be moved here yet."""
     rows = directory_and_file(row_of_file=20, row_of_directory=5)
-    scope = Scope(MemoryRows(rows), SERIALS)
-    scope.changed([moved_directory(rows)], [RelPath(b"d")], since=SINCE)
-    assert [stat.path for stat in scope.finish().remote] == [b"e"]
+    affected = Affected(MemoryRows(rows), SERIALS)
+    affected.changed([moved_directory(rows)], [RelPath(b"d")], since=SINCE)
+    assert [stat.path for stat in affected.finish().remote] == [b"e"]
     # Without that knowledge it would be taken for where the base has it.
-    scope = Scope(MemoryRows(rows), SERIALS)
-    scope.changed([moved_directory(rows)], [RelPath(b"d")])
-    assert sorted(stat.path for stat in scope.finish().remote) == [b"d/f", b"e"]
+    affected = Affected(MemoryRows(rows), SERIALS)
+    affected.changed([moved_directory(rows)], [RelPath(b"d")])
+    assert sorted(stat.path for stat in affected.finish().remote) == [b"d/f", b"e"]
 
 
 @pytest.mark.parametrize("version", [5, 20], ids=["it was below when it was deleted", "it is not told of"])
@@ -265,13 +265,13 @@ def test_below_a_directory_that_we_made_anew_an_unknown_deleted_name_may_be_anyt
     tag = rows[Nid(1)].remote
     assert tag is not None
     echo = RemoteStat(path=RelPath(b"d"), kind=Kind.DIRECTORY, meta=Meta(mode=0o755), tag=tag)
-    with pytest.raises(UnscopableError):
-        Scope(MemoryRows(rows), SERIALS).changed([echo], [RelPath(b"old/f")], since=SINCE)
-    Scope(MemoryRows(rows), SERIALS).changed([echo], [], since=SINCE)
+    with pytest.raises(UnboundedError):
+        Affected(MemoryRows(rows), SERIALS).changed([echo], [RelPath(b"old/f")], since=SINCE)
+    Affected(MemoryRows(rows), SERIALS).changed([echo], [], since=SINCE)
     moved_again = replace(echo, path=RelPath(b"elsewhere"), tag=replace(tag, version=20))
-    with pytest.raises(UnscopableError):
-        Scope(MemoryRows(rows), SERIALS).changed([moved_again], [RelPath(b"old/f")], since=SINCE)
-    Scope(MemoryRows(rows), SERIALS).changed([moved_again], [], since=SINCE)
+    with pytest.raises(UnboundedError):
+        Affected(MemoryRows(rows), SERIALS).changed([moved_again], [RelPath(b"old/f")], since=SINCE)
+    Affected(MemoryRows(rows), SERIALS).changed([moved_again], [], since=SINCE)
 
 
 @pytest.mark.parametrize(

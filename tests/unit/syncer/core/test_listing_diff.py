@@ -1,4 +1,4 @@
-"""What a sieve lets through, whatever the pages and their order, is what differs."""
+"""The difference of a listing is the same, whatever the pages and their order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
-from syncer.core.partial.affected import UnscopableError
-from syncer.core.partial.listing_diff import Known, Numbers, Sieve
+from syncer.core.partial.affected import UnboundedError
+from syncer.core.partial.listing_diff import Known, ListingDiff, Numbers
 from tests.kit.rows import MemoryRows
 from tests.unit.syncer.core.trees import wide_tree
 
@@ -48,21 +48,21 @@ def test_what_differs_comes_through_and_what_is_gone_is_named(
     differing = [strange(path, 7) for path in (edited - gone) | new]
     both = listing + differing
     rng.shuffle(both)  # type: ignore[attr-defined] # a random.Random
-    sieve = Sieve(Known(rows=lambda: nullcontext(MemoryRows(ROWS))))
-    found = [stat for at in range(0, len(both), step) for stat in sieve.sift(both[at : at + step])]
+    diff = ListingDiff(Known(rows=lambda: nullcontext(MemoryRows(ROWS))))
+    found = [stat for at in range(0, len(both), step) for stat in diff.differing(both[at : at + step])]
     assert sorted(found, key=lambda stat: stat.path) == sorted(differing, key=lambda stat: stat.path)
-    assert set(sieve.missing()) == gone
+    assert set(diff.missing()) == gone
 
 
-def test_a_torn_base_is_not_sifted() -> None:
+def test_a_torn_base_has_no_difference() -> None:
     nid = BASE.by_path[RelPath(b"d0")][0]
     twin = replace(ROWS[nid], nid=Nid(5000))
-    sieve = Sieve(Known(rows=lambda: nullcontext(MemoryRows({**ROWS, twin.nid: twin}))))
-    with pytest.raises(UnscopableError):
-        sieve.sift([known(RelPath(b"d0/f0"))])
+    diff = ListingDiff(Known(rows=lambda: nullcontext(MemoryRows({**ROWS, twin.nid: twin}))))
+    with pytest.raises(UnboundedError):
+        diff.differing([known(RelPath(b"d0/f0"))])
     lost = replace(ROWS[nid], nid=Nid(5001), node=replace(ROWS[nid].node, parent=Nid(1)))
-    with pytest.raises(UnscopableError):
-        Sieve(Known(rows=lambda: nullcontext(MemoryRows({lost.nid: lost})))).missing()
+    with pytest.raises(UnboundedError):
+        ListingDiff(Known(rows=lambda: nullcontext(MemoryRows({lost.nid: lost})))).missing()
 
 
 @given(st.lists(st.integers(0, 5000)), st.sets(st.integers(0, 6000)))

@@ -17,7 +17,7 @@ from syncer.core.model import (
     Update,
     meta_of,
 )
-from syncer.core.planner.outcome import Forgotten, Ledger, agreed
+from syncer.core.planner.outcome import Forgotten, Outcome, agreed
 from syncer.core.planner.plan import make_plan
 from tests.unit.syncer.core.trees import (
     POLICY,
@@ -35,8 +35,8 @@ from tests.unit.syncer.core.trees import (
 BASE: Nodes = {1: folder("d"), 2: file("f", 1, parent=1)}
 
 
-def book(base: Nodes, made: Plan) -> Ledger:
-    return Ledger(base_of(base), made)
+def book(base: Nodes, made: Plan) -> Outcome:
+    return Outcome(base_of(base), made)
 
 
 def only(actions: tuple[Action, ...], kind: type[Action]) -> Action:
@@ -53,9 +53,9 @@ def test_a_row_is_written_when_both_sides_agree_and_carries_both_evidences() -> 
 def test_half_a_change_writes_nothing() -> None:
     """Moved on the server, edited here: two actions on two sides, one row at the end."""
     made = plan(BASE, {1: BASE[1], 2: file("f", 5, parent=1)}, {1: BASE[1], 2: file("g", 1)})
-    ledger = book(BASE, made)
-    assert ledger.applied(only(made.local, Move), local_tag(2)) == []
-    assert len(ledger.applied(only(made.remote, Update), remote_tag(2, version=9))) == 1
+    outcome = book(BASE, made)
+    assert outcome.applied(only(made.local, Move), local_tag(2)) == []
+    assert len(outcome.applied(only(made.remote, Update), remote_tag(2, version=9))) == 1
 
 
 def test_a_row_waits_until_the_attributes_of_the_other_side_are_set_here() -> None:
@@ -65,31 +65,31 @@ def test_a_row_waits_until_the_attributes_of_the_other_side_are_set_here() -> No
     meta = replace(base[1].meta, xattrs=marks)
     made = plan(base, base, {1: replace(base[1], name=b"b", meta=meta)})
     move, setting = made.local
-    ledger = book(base, made)
-    assert ledger.applied(move, local_tag(1)) == []
-    assert not ledger.is_settled()
-    (row,) = ledger.applied(setting, local_tag(1, ctime=2))
+    outcome = book(base, made)
+    assert outcome.applied(move, local_tag(1)) == []
+    assert not outcome.is_settled()
+    (row,) = outcome.applied(setting, local_tag(1, ctime=2))
     assert isinstance(row, BaseRow)
     assert row.node.meta == meta
-    assert ledger.is_settled()
+    assert outcome.is_settled()
 
 
 def test_a_row_waits_for_its_parents_row() -> None:
     made = plan({}, {5: folder("d"), 6: file("f", 1, parent=5)}, {})
     mkdir, create = made.remote
-    ledger = book({}, made)
-    second = ledger.applied(mkdir, remote_tag(50))
+    outcome = book({}, made)
+    second = outcome.applied(mkdir, remote_tag(50))
     assert [change.nid for change in second] == [5]
-    assert [change.nid for change in ledger.applied(create, remote_tag(60))] == [6]
+    assert [change.nid for change in outcome.applied(create, remote_tag(60))] == [6]
 
 
 def test_rows_that_waited_follow_their_parents_row() -> None:
     local: Nodes = {5: folder("d", mode=0o755), 6: file("f", 1, parent=5)}
     remote: Nodes = {5: folder("d", mode=0o700), 6: file("f", 1, parent=5)}
     made = plan({}, local, remote)
-    ledger = book({}, made)
-    assert ledger.adoptions() == []
-    assert [change.nid for change in ledger.applied(made.local[0], local_tag(5))] == [5, 6]
+    outcome = book({}, made)
+    assert outcome.adoptions() == []
+    assert [change.nid for change in outcome.applied(made.local[0], local_tag(5))] == [5, 6]
 
 
 def test_a_row_goes_when_both_sides_are_without_the_node() -> None:
@@ -101,20 +101,20 @@ def test_a_row_goes_when_both_sides_are_without_the_node() -> None:
 def test_the_row_of_a_directory_that_is_gone_stays_until_no_other_has_its_path_by_it() -> None:
     """Deleted here, while the file in it was moved on the server: the cycle may end before the file is here again."""
     made = plan(BASE, {}, {1: BASE[1], 2: file("a", 1)})
-    ledger = book(BASE, made)
-    assert ledger.applied(only(made.remote, Trash), None) == []
+    outcome = book(BASE, made)
+    assert outcome.applied(only(made.remote, Trash), None) == []
     row = BaseRow(nid=Nid(2), node=file("a", 1), local=local_tag(7), remote=remote_tag(2))
-    assert ledger.applied(only(made.local, Create), local_tag(7)) == [row, Forgotten(nid=Nid(1))]
+    assert outcome.applied(only(made.local, Create), local_tag(7)) == [row, Forgotten(nid=Nid(1))]
 
 
 def test_directories_that_are_gone_keep_the_rows_above_them_and_go_with_the_last_file() -> None:
     base: Nodes = {1: folder("d"), 2: folder("e", parent=1), 3: file("f", 1, parent=2), 4: file("g", 2, parent=2)}
     made = plan(base, {}, {3: file("f", 1), 4: file("g", 2)})
-    ledger = book(base, made)
-    assert ledger.adoptions() == []
+    outcome = book(base, made)
+    assert outcome.adoptions() == []
     first, last = made.local
-    assert [change.nid for change in ledger.applied(first, local_tag(7))] == [3]
-    assert [change.nid for change in ledger.applied(last, local_tag(8))] == [4, 2, 1]
+    assert [change.nid for change in outcome.applied(first, local_tag(7))] == [3]
+    assert [change.nid for change in outcome.applied(last, local_tag(8))] == [4, 2, 1]
 
 
 def test_a_row_waits_until_it_is_not_in_itself() -> None:
@@ -122,8 +122,8 @@ def test_a_row_waits_until_it_is_not_in_itself() -> None:
     base: Nodes = {1: folder("a"), 2: folder("b", parent=1), 3: folder("c", parent=2)}
     local: Nodes = {2: folder("b"), 3: base[3], 1: folder("a", parent=3)}
     made = plan(base, local, base)
-    ledger = book(base, made)
-    recorded = [change.nid for action in made.remote for change in ledger.applied(action, remote_tag(9))]
+    outcome = book(base, made)
+    recorded = [change.nid for action in made.remote for change in outcome.applied(action, remote_tag(9))]
     assert recorded == [2, 1]
     lowest: Nodes = {nid: local[nid] for nid in (1, 2, 3)}  # who would be in itself is asked first
     first = book(base, plan(base, lowest, lowest))
@@ -145,28 +145,28 @@ def test_what_agrees_already_is_adopted_without_an_action() -> None:
 def test_a_failed_copy_holds_back_what_would_replace_its_source() -> None:
     base: Nodes = {1: file("a", 1)}
     made = plan(base, {1: file("a", 2)}, {1: file("a", 3)})
-    ledger = book(base, made)
-    ledger.failed(only(made.local, Create))
-    assert ledger.obstacle(only(made.local, Update)) == "its conflict copy could not be made"
+    outcome = book(base, made)
+    outcome.failed(only(made.local, Create))
+    assert outcome.obstacle(only(made.local, Update)) == "its conflict copy could not be made"
 
 
 def test_a_failed_directory_holds_back_what_goes_into_it() -> None:
     made = plan({}, {}, {1: folder("d"), 2: file("f", 1, parent=1)})
-    ledger = book({}, made)
+    outcome = book({}, made)
     mkdir, create = made.local
-    ledger.failed(mkdir)
-    assert ledger.obstacle(mkdir) is not None
-    assert ledger.obstacle(create) == "its directory is not there"
+    outcome.failed(mkdir)
+    assert outcome.obstacle(mkdir) is not None
+    assert outcome.obstacle(create) == "its directory is not there"
 
 
 def test_a_failed_park_holds_back_what_wants_the_place() -> None:
     base: Nodes = {1: file("a", 1), 2: file("b", 2)}
     made = plan(base, base, {1: file("b", 1), 2: file("a", 2)})
-    ledger = book(base, made)
+    outcome = book(base, made)
     park, move, last = made.local
-    ledger.failed(park)
-    assert ledger.obstacle(move) == "its place is still taken"
-    assert ledger.obstacle(last) == "an earlier step on it failed"
+    outcome.failed(park)
+    assert outcome.obstacle(move) == "its place is still taken"
+    assert outcome.obstacle(last) == "an earlier step on it failed"
 
 
 def test_what_another_node_stands_for_stays_until_that_is_there() -> None:
@@ -175,9 +175,9 @@ def test_what_another_node_stands_for_stays_until_that_is_there() -> None:
     made = plan(base, {1: file("b", 1)}, {1: file("a", 1), 5: file("b", 1)})
     trash = only(made.remote, Trash)
     assert isinstance(trash, Trash)
-    ledger = book(base, made)
-    assert ledger.obstacle(trash) is None
-    assert ledger.obstacle(replace(trash, absorbed_by=Nid(77))) == "what should stand for it could not be made"
+    outcome = book(base, made)
+    assert outcome.obstacle(trash) is None
+    assert outcome.obstacle(replace(trash, absorbed_by=Nid(77))) == "what should stand for it could not be made"
 
 
 def test_a_row_waits_until_the_server_is_told_the_mode_that_its_marker_lacks() -> None:
@@ -189,37 +189,37 @@ def test_a_row_waits_until_the_server_is_told_the_mode_that_its_marker_lacks() -
     (setting,) = made.remote
     assert isinstance(setting, SetMeta)
     assert setting.meta == meta_of(0o700)
-    ledger = Ledger(known, made)
-    assert ledger.adoptions() == []
-    assert ledger.retagged(Side.LOCAL, Nid(1), local_tag(1)) == []
-    (row,) = ledger.applied(setting, remote_tag(1, version=10))
+    outcome = Outcome(known, made)
+    assert outcome.adoptions() == []
+    assert outcome.retagged(Side.LOCAL, Nid(1), local_tag(1)) == []
+    (row,) = outcome.applied(setting, remote_tag(1, version=10))
     assert row == BaseRow(nid=Nid(1), node=base[1], local=local_tag(1), remote=remote_tag(1, version=10))
 
 
 def test_a_directory_that_is_not_empty_is_not_trashed() -> None:
     made = plan(BASE, BASE, {})
-    ledger = book(BASE, made)
+    outcome = book(BASE, made)
     inner, outer = made.local
-    ledger.failed(inner)
-    assert ledger.obstacle(outer) == "it is not empty"
+    outcome.failed(inner)
+    assert outcome.obstacle(outer) == "it is not empty"
 
 
 def test_paths_follow_what_was_really_done() -> None:
     made = plan(BASE, BASE, {1: folder("e"), 2: file("g", 1, parent=1)})
-    ledger = book(BASE, made)
+    outcome = book(BASE, made)
     move_d, move_f = made.local
-    assert ledger.path_after(move_f) == b"d/g"
-    ledger.applied(move_d, local_tag(1))
-    assert ledger.path(Side.LOCAL, Nid(2)) == b"e/f"
-    assert ledger.path_after(move_f) == b"e/g"
-    assert ledger.below(Side.LOCAL, Nid(1)) == [2]
+    assert outcome.path_after(move_f) == b"d/g"
+    outcome.applied(move_d, local_tag(1))
+    assert outcome.path(Side.LOCAL, Nid(2)) == b"e/f"
+    assert outcome.path_after(move_f) == b"e/g"
+    assert outcome.below(Side.LOCAL, Nid(1)) == [2]
 
 
 def test_our_own_change_renews_the_evidence() -> None:
     made = plan(BASE, BASE, {1: BASE[1], 2: file("f", 5, parent=1)})
-    ledger = book(BASE, made)
-    ledger.applied(only(made.local, Update), local_tag(2, ctime=99))
-    assert ledger.tag(Side.LOCAL, Nid(2)) == local_tag(2, ctime=99)
+    outcome = book(BASE, made)
+    outcome.applied(only(made.local, Update), local_tag(2, ctime=99))
+    assert outcome.tag(Side.LOCAL, Nid(2)) == local_tag(2, ctime=99)
 
 
 @pytest.mark.parametrize(

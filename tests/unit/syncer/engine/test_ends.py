@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from syncer.core.model import Content, Meta, RelPath, Update, meta_of
-from syncer.core.planner.outcome import Ledger
+from syncer.core.planner.outcome import Outcome
 from syncer.engine.push import RemoteWorker
 from syncer.local.folder.root import LocalDirectory
 from syncer.ports.remote import Capabilities
@@ -36,7 +36,7 @@ def test_a_root_is_told_that_a_cycle_is_not_settled(device: Device, monkeypatch:
     device.partly = False
     device.write("a", b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "is_settled", lambda _self: False)
+        patch.setattr(Outcome, "is_settled", lambda _self: False)
         assert not device.reconcile().failures
     device.reconcile()
     assert told == [True, False]
@@ -63,6 +63,6 @@ def test_a_write_sends_again_the_metadata_that_it_leaves_alone() -> None:
     (update,) = made.remote
     assert isinstance(update, Update)
     worker = RemoteWorker.__new__(RemoteWorker)  # its books are all that this needs
-    worker._ledger = Ledger(base_of(base), made)
+    worker._outcome = Outcome(base_of(base), made)
     assert worker._whole_meta(replace(update, meta=Meta(mtime_ns=7))) == meta_of(0o640, mtime_ns=7)
     assert worker._whole_meta(replace(update, meta=Meta())) == meta_of(0o640, mtime_ns=5)

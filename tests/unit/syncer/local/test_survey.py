@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import ROOT, BaseRow, Kind, Nid, Node, RelPath, RemoteTag
-from syncer.core.partial.affected import UnscopableError
+from syncer.core.partial.affected import UnboundedError
 from syncer.core.parts import Parts
 from syncer.core.paths import PARK_FOLDER, split
 from syncer.core.planner.identify import evidence
@@ -160,7 +160,7 @@ def test_what_lies_in_the_park_is_told(tree: Path) -> None:
         assert surveyor.survey(Digests()).parked
 
 
-def test_a_directory_that_cant_be_listed_is_not_scoped(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cant_be_listed_has_no_affected_part(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with surveyor_of(tree) as surveyor:
         known = settled(tree, surveyor)
         real = os.scandir
@@ -172,7 +172,7 @@ def test_a_directory_that_cant_be_listed_is_not_scoped(tree: Path, monkeypatch: 
 
         monkeypatch.setattr(os, "scandir", refuse)
         assert surveyor.survey(known).dirty == [b"b"]
-        with pytest.raises(UnscopableError):
+        with pytest.raises(UnboundedError):
             surveyor.listing(RelPath(b"b"))
 
 

@@ -13,10 +13,10 @@ from blockfs.control.protocol import NodeRow
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import BaseRow, FileStat, Kind, LocalTag, Nid, RelPath
-from syncer.core.partial.affected import Scoped, UnscopableError
+from syncer.core.partial.affected import AffectedPart, UnboundedError
 from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
-from syncer.engine.partial.partial_look import Scoping, _scope
+from syncer.engine.partial.partial_look import PartialLook, _affected
 from syncer.errors import LocalChangedError
 from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
@@ -139,7 +139,7 @@ class Volume:
 
 
 class State:
-    """A `State`, as far as scoping asks."""
+    """A `State`, as far as a partial look asks."""
 
     def __init__(self, rows: Mapping[Nid, BaseRow]) -> None:
         self._rows = dict(rows)
@@ -156,7 +156,7 @@ class State:
 
 
 class Root:
-    """A `LocalRoot`, as far as scoping asks."""
+    """A `LocalRoot`, as far as a partial look asks."""
 
     def __init__(self, found: Journal) -> None:
         self._found = found
@@ -165,7 +165,7 @@ class Root:
         return VolumePart(rows, self._found, rules)
 
 
-def scoped(volume: Volume, found: Journal, scenario: Scenario) -> Scoped:
+def affected_part(volume: Volume, found: Journal, scenario: Scenario) -> AffectedPart:
     tags = {path: volume.rows[nid].remote for nid, path in BaseIndex(volume.rows.values()).paths.items()}
     objects = scenario.remote.observe_remote()
     changes = Changes(
@@ -177,8 +177,8 @@ def scoped(volume: Volume, found: Journal, scenario: Scenario) -> Scoped:
         refused=[],
     )
     state = State(volume.rows)
-    found_part = _scope(Scoping(local=Root(found), state=state), changes, changes.position, SERIALS)  # type: ignore[arg-type] # parts of them
-    return found_part.scoped
+    found_part = _affected(PartialLook(local=Root(found), state=state), changes, changes.position, SERIALS)  # type: ignore[arg-type] # parts of them
+    return found_part.affected
 
 
 def test_the_plan_of_a_volumes_part_is_the_plan_of_the_whole() -> None:
@@ -190,7 +190,7 @@ def test_the_plan_of_a_volumes_part_is_the_plan_of_the_whole() -> None:
         volume = Volume(scenario)
         stats = volume.stats()
         contents = {stat.path: stat.content for stat in stats}
-        part = scoped(volume, volume.journal(random.Random(seed)), scenario)
+        part = affected_part(volume, volume.journal(random.Random(seed)), scenario)
         local = [replace(stat, content=stat.content or contents.get(stat.path)) for stat in part.local]
         base = BaseIndex(volume.rows.values())
         whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
@@ -244,12 +244,12 @@ def test_every_place_of_a_changed_inode_is_named_the_old_ones_too() -> None:
     ids=["unknown parent", "cycle", "rules", "other rules", "not ignored any more"],
 )
 def test_what_does_not_fit_asks_for_everything(found: Journal) -> None:
-    with pytest.raises(UnscopableError):
+    with pytest.raises(UnboundedError):
         part_of(found).where()
 
 
 def test_what_is_parked_asks_for_everything() -> None:
-    with pytest.raises(UnscopableError):
+    with pytest.raises(UnboundedError):
         part_of(journal([row(12, (91, b"2-f"))])).where()
     part_of(journal([row(20, (90, b"trash"))])).where()
 
@@ -264,7 +264,7 @@ def test_ignored_directories_are_remembered_with_what_is_in_them() -> None:
     assert part.entries(RelPath(b""), [b"build"]) == []
     assert part.holding == {b""}
     known = journal([row(14, (20, b"e"), kind="directory"), rows[0]], rules=rules)
-    with pytest.raises(UnscopableError):  # all that is below it is to be ignored now
+    with pytest.raises(UnboundedError):  # all that is below it is to be ignored now
         part_of(known, rules).where()
 
 

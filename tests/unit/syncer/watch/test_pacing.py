@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.watch.pacing import MAX_QUIET_S, MIN_QUIET_S, Outcome, Pacer, backoff_s
+from syncer.watch.pacing import MAX_QUIET_S, MIN_QUIET_S, CycleResult, Pacer, backoff_s
 
 TIMES = st.floats(0, 100)
-BLOCKING = [Outcome.ROOT_AWAY, Outcome.SERVER_AWAY, Outcome.BUSY, Outcome.BROKEN]
+BLOCKING = [CycleResult.ROOT_AWAY, CycleResult.SERVER_AWAY, CycleResult.BUSY, CycleResult.BROKEN]
 
 
 def cycle(
-    pacer: Pacer, outcome: Outcome = Outcome.DONE, *, at_s: float = 0.0, seconds: float = 0.0, draw: float = 1.0
+    pacer: Pacer, result: CycleResult = CycleResult.DONE, *, at_s: float = 0.0, seconds: float = 0.0, draw: float = 1.0
 ) -> bool:
     everything = pacer.began(at_s)
-    pacer.ended(outcome, at_s + seconds, seconds, draw, was_everything=everything)
+    pacer.ended(result, at_s + seconds, seconds, draw, was_everything=everything)
     return everything
 
 
@@ -48,7 +48,7 @@ def test_a_change_during_a_cycle_is_due_after_it() -> None:
     pacer.began(1.0)
     pacer.noticed(2.0)
     assert math.isinf(pacer.due_s)
-    pacer.ended(Outcome.DONE, 2.1, 0.1, 0.5, was_everything=False)
+    pacer.ended(CycleResult.DONE, 2.1, 0.1, 0.5, was_everything=False)
     assert pacer.due_s == 2.0 + MIN_QUIET_S
 
 
@@ -67,52 +67,52 @@ def test_an_overflow_during_a_rescan_asks_for_another() -> None:
     pacer.rescan_at(0.0)
     pacer.began(0.0)
     pacer.rescan_at(1.0)
-    pacer.ended(Outcome.DONE, 5.0, 5.0, 0.5, was_everything=True)
+    pacer.ended(CycleResult.DONE, 5.0, 5.0, 0.5, was_everything=True)
     assert pacer.due_s == 1.0
 
 
-@pytest.mark.parametrize("outcome", BLOCKING)
-def test_changes_wait_while_nothing_would_succeed(outcome: Outcome) -> None:
+@pytest.mark.parametrize("result", BLOCKING)
+def test_changes_wait_while_nothing_would_succeed(result: CycleResult) -> None:
     pacer = Pacer()
     pacer.noticed(0.0)
     for failures in range(1, 30):
         at_s = pacer.due_s
-        cycle(pacer, outcome, at_s=at_s)
+        cycle(pacer, result, at_s=at_s)
         pacer.noticed(at_s)
-        assert pacer.due_s == at_s + backoff_s(outcome, failures, 1.0)
+        assert pacer.due_s == at_s + backoff_s(result, failures, 1.0)
     pacer.expedite(at_s)
     assert pacer.due_s == at_s
 
 
-@pytest.mark.parametrize("outcome", BLOCKING)
-def test_a_rescan_that_failed_is_still_to_be_done(outcome: Outcome) -> None:
+@pytest.mark.parametrize("result", BLOCKING)
+def test_a_rescan_that_failed_is_still_to_be_done(result: CycleResult) -> None:
     pacer = Pacer()
     pacer.rescan_at(0.0)
-    cycle(pacer, outcome)
+    cycle(pacer, result)
     assert cycle(pacer, at_s=pacer.due_s)
 
 
 def test_what_could_not_be_synced_is_looked_for_again_and_holds_nothing_up() -> None:
     pacer = Pacer()
     pacer.noticed(0.0)
-    cycle(pacer, Outcome.PARTLY, at_s=1.0)
+    cycle(pacer, CycleResult.PARTLY, at_s=1.0)
     pacer.noticed(1.0)
-    assert pacer.due_s == min(1.0 + MIN_QUIET_S, 1.0 + backoff_s(Outcome.PARTLY, 1, 1.0))
+    assert pacer.due_s == min(1.0 + MIN_QUIET_S, 1.0 + backoff_s(CycleResult.PARTLY, 1, 1.0))
     assert not cycle(pacer, at_s=pacer.due_s)
 
 
 def test_a_safety_stop_waits_for_a_person_or_another_change() -> None:
     pacer = Pacer()
     pacer.noticed(0.0)
-    cycle(pacer, Outcome.CONSENT, at_s=1.0)
+    cycle(pacer, CycleResult.CONSENT, at_s=1.0)
     assert pacer.due_s == 1.0 + pacer.rescan_s
     pacer.noticed(2.0)
     assert pacer.due_s == 2.0 + MIN_QUIET_S
 
 
-@given(st.sampled_from(Outcome), st.integers(1, 10_000), st.floats(0, 1))
-def test_pauses_grow_are_bounded_and_random(outcome: Outcome, failures: int, draw: float) -> None:
-    pause_s = backoff_s(outcome, failures, draw)
+@given(st.sampled_from(CycleResult), st.integers(1, 10_000), st.floats(0, 1))
+def test_pauses_grow_are_bounded_and_random(result: CycleResult, failures: int, draw: float) -> None:
+    pause_s = backoff_s(result, failures, draw)
     assert 0.5 <= pause_s <= 900
-    assert pause_s <= backoff_s(outcome, failures + 1, draw)
-    assert backoff_s(outcome, failures, 0.0) < backoff_s(outcome, failures, 1.0)
+    assert pause_s <= backoff_s(result, failures + 1, draw)
+    assert backoff_s(result, failures, 0.0) < backoff_s(result, failures, 1.0)
