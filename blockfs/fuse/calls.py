@@ -1,8 +1,8 @@
 """What the kernel asks for: one synchronous call per request, and in them the rules that all front-ends share.
 
 A call answers, or fails with one of `EXPECTED`, or raises `WouldBlock` instead of waiting for a disk. Then it has done
-nothing, and is repeated: `blockfs.fuse.requests` says where. Front-ends translate types, and nothing else: so no FUSE
-library and no trio is known here.
+nothing (but `kill_privileges`), and is repeated: `blockfs.fuse.requests` says where. Front-ends translate types, and
+nothing else: so no FUSE library and no trio is known here.
 
 The kernel has checked permissions; with the writeback cache it also reads pages to complete them, through handles that
 were opened for writing only: so handles carry no rights.
@@ -23,7 +23,15 @@ import msgspec
 
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.acl import ACCESS
-from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, FilesystemNumbers, RenameFlags
+from blockfs.engine.names.attributes import (
+    SUPERUSER,
+    AttributeChanges,
+    Attributes,
+    Caller,
+    FilesystemNumbers,
+    RenameFlags,
+    XattrFlags,
+)
 from blockfs.engine.names.listing import Listing
 from blockfs.errors import EXPECTED, BlockfsError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse.fairness import Fairness
@@ -36,6 +44,7 @@ from blockfs.tree.schema import Kind
 
 LARGE_WRITE: Final = 128 << 10  # bytes; a stream comes in requests of up to 1 MiB
 
+_RENAME_FLAGS: Final = RenameFlags.NOREPLACE | RenameFlags.EXCHANGE | RenameFlags.WHITEOUT
 _FOR_ROOT: Final = b"trusted."
 
 log = Log()
@@ -150,6 +159,19 @@ class Calls:
         made = self._made(make, may_block=may_block)
         return self._opened(made.ino, flags), made
 
+    def tmpfile(
+        self, parent: int, mode: int, flags: int, caller: Caller, *, may_block: bool = False
+    ) -> tuple[int, Attributes]:
+        """Make and open a regular file without a name (O_TMPFILE); returns its handle, too.
+
+        `link` gives it one, unless it was opened with O_EXCL. Else it goes with the kernel's last reference, or with
+        the mount, however that ends.
+        """
+        may_get_name = not flags & os.O_EXCL
+        make = partial(self._names.tmpfile, parent, mode=mode, caller=caller, may_get_name=may_get_name)
+        made = self._made(make, may_block=may_block)
+        return self._opened(made.ino, flags), made
+
     def unlink(self, parent: int, name: bytes) -> None:
         """Remove a name."""
         self._names.unlink(parent, name)
@@ -161,12 +183,33 @@ class Calls:
         self._activity.note()
 
     def rename(
-        self, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int, *, may_block: bool = False
+        self,
+        parent: int,
+        name: bytes,
+        new_parent: int,
+        new_name: bytes,
+        flags: int,
+        caller: Caller = SUPERUSER,
+        *,
+        may_block: bool = False,
     ) -> None:
-        """Move or exchange."""
-        if flags & ~(RenameFlags.NOREPLACE | RenameFlags.EXCHANGE):
-            raise FsError(errno.EINVAL, f"rename with flags {flags}")  # RENAME_WHITEOUT: overlayfs makes do without
-        self._names.rename(parent, name, new_parent, new_name, flags=RenameFlags(flags), may_block=may_block)
+        """Move or exchange; with RENAME_WHITEOUT, `caller` gets the device that is left."""
+        if flags & ~int(_RENAME_FLAGS):
+            raise FsError(errno.EINVAL, f"rename with flags {flags}")
+        move = partial(
+            self._names.rename,
+            parent,
+            name,
+            new_parent,
+            new_name,
+            flags=RenameFlags(flags),
+            caller=caller,
+            may_block=may_block,
+        )
+        if flags & RenameFlags.WHITEOUT:
+            self._with_room(move, may_block=may_block)
+        else:
+            move()
         self._activity.note()
 
     def readlink(self, ino: int) -> bytes:
@@ -182,9 +225,20 @@ class Calls:
         return self._names.getattr(ino)
 
     def setattr(
-        self, ino: int, size_bytes: int | None, changes: AttributeChanges, *, may_block: bool = False
+        self,
+        ino: int,
+        size_bytes: int | None,
+        changes: AttributeChanges,
+        *,
+        kill_privileges: bool = False,
+        may_block: bool = False,
     ) -> Attributes:
-        """chmod, chown, truncate, utimens, and the times the kernel kept for written files."""
+        """chmod, chown, truncate, utimens, and the times the kernel kept for written files.
+
+        `kill_privileges` (FATTR_KILL_SUIDGID): see `write`.
+        """
+        if kill_privileges:
+            self._names.kill_privileges(ino)
         if size_bytes is not None:
             self._files.truncate(ino, size_bytes, may_block=may_block)
         if changes.ctime_ns is not None:
@@ -209,7 +263,7 @@ class Calls:
         return names if caller.uid == 0 else [name for name in names if not name.startswith(_FOR_ROOT)]
 
     def setxattr(
-        self, ino: int, name: bytes, value: bytes, caller: Caller, pid: int, *, may_block: bool = False
+        self, ino: int, name: bytes, value: bytes, caller: Caller, pid: int, flags: int = 0, *, may_block: bool = False
     ) -> None:
         """Set an extended attribute. An access ACL clears setgid, unless by root or a member of the file's group.
 
@@ -219,10 +273,14 @@ class Calls:
             value: Any bytes.
             caller: Who asks.
             pid: Its process, or thread, which knows all of its groups.
+            flags: XATTR_CREATE or XATTR_REPLACE: EEXIST, or ENODATA, where that can't be. Both are EINVAL, as others.
             may_block: See the class.
         """
         keeps_setgid = name != ACCESS or caller.uid == 0 or self._names.getattr(ino).gid in _groups(caller, pid)
-        self._with_room(partial(self._names.setxattr, ino, name, value, keeps_setgid=keeps_setgid), may_block=may_block)
+        if flags & ~int(XattrFlags.CREATE | XattrFlags.REPLACE):
+            raise FsError(errno.EINVAL, f"setxattr with flags {flags}")
+        put = partial(self._names.setxattr, ino, name, value, XattrFlags(flags), keeps_setgid=keeps_setgid)
+        self._with_room(put, may_block=may_block)
         self._activity.note()
 
     def removexattr(self, ino: int, name: bytes) -> None:
@@ -236,14 +294,25 @@ class Calls:
 
     # --- files ---
 
-    def open(self, ino: int, flags: int, caller: Caller, *, may_block: bool = False) -> int:
-        """Open a file; returns its handle. O_TRUNC comes with it (FUSE_ATOMIC_O_TRUNC), O_APPEND is the kernel's."""
+    def open(
+        self, ino: int, flags: int, caller: Caller, *, kill_privileges: bool | None = None, may_block: bool = False
+    ) -> int:
+        """Open a file; returns its handle. O_TRUNC comes with it (FUSE_ATOMIC_O_TRUNC), O_APPEND is the kernel's.
+
+        Args:
+            ino: Which one.
+            flags: Of open(2).
+            caller: Who asks.
+            kill_privileges: If it truncates: see `write` (FUSE_OPEN_KILL_SUIDGID). None: the kernel neither says it nor
+                sends a chmod, as it does for writes: then whoever is not root does so.
+            may_block: See the class.
+        """
         fh = self._opened(ino, flags)
         if flags & os.O_TRUNC:
             try:
+                if caller.uid != 0 if kill_privileges is None else kill_privileges:
+                    self._names.kill_privileges(ino)
                 self._files.truncate(ino, 0, may_block=may_block)
-                if caller.uid != 0:
-                    self._names.clear_set_id(ino)  # here the kernel does not, as it does for writes
             except EXPECTED:
                 self.release(fh)
                 raise
@@ -257,16 +326,28 @@ class Calls:
             self._names.accessed(opened.ino)
         return data
 
-    def write(self, fh: int, offset: int, data: bytes, *, may_block: bool = False) -> int:
+    def write(
+        self, fh: int, offset: int, data: bytes, *, kill_privileges: bool = False, may_block: bool = False
+    ) -> int:
         """Write all of it, or fail: of a page that it writes back, the kernel never asks how much was written.
 
         Inline is a fifth faster for a stream, but the host may hold a large write back while others wait for the loop.
+
+        Args:
+            fh: A handle.
+            offset: First byte.
+            data: What to write.
+            kill_privileges: Setuid, setgid and capabilities of the file end with it (FUSE_WRITE_KILL_SUIDGID): never
+                later than the data, also if these then find no room.
+            may_block: See the class.
         """
         ino, length = self._handles[fh].ino, len(data)
         if length >= LARGE_WRITE and not may_block:
             self.fairness.streams(ino)
             if self.fairness.is_on:
                 raise WouldBlock("somebody waits for an fsync of another file")
+        if kill_privileges:
+            self._names.kill_privileges(ino)
         done = self._files.write(ino, offset, data, may_block=may_block, stamps=False)
         while done < length:  # the host became full on the way: now it says so
             rest = memoryview(data)[done:]

@@ -29,6 +29,9 @@ from blockfs.runtime.output import shown
 from blockfs.service.counters import Counters
 
 CACHE_S: Final = 86400.0
+
+INEXPRESSIBLE: Final = frozenset({"tmpfile"})
+"""Requests for which pyfuse3 has no handler: the kernel is told that they are not supported."""
 """How long the kernel trusts entries and attributes. This process is the only writer, and tells what it changes."""
 
 P = ParamSpec("P")
@@ -158,7 +161,7 @@ class Operations(pyfuse3.Operations):
         self._calls = calls
         answering = Answering(filesystem, calls, counters, FUSEError)
         self._patiently = answering.patiently
-        for kind in REQUESTS:
+        for kind in REQUESTS.keys() - INEXPRESSIBLE:
             setattr(self, kind, answering.owned(kind, getattr(self, kind)))
 
     # --- names ---
@@ -218,7 +221,8 @@ class Operations(pyfuse3.Operations):
         ctx: RequestContext,
     ) -> None:
         """Move or exchange."""
-        await self._patiently(self._calls.rename, parent_inode_old, name_old, parent_inode_new, name_new, flags)
+        paths = parent_inode_old, name_old, parent_inode_new, name_new
+        await self._patiently(self._calls.rename, *paths, flags, _caller(ctx))
 
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         """Target of a symlink."""

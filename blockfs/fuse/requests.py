@@ -65,6 +65,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request(call=Calls.symlink, repeat=Repeat.DISK),
             Request(call=Calls.link, repeat=Repeat.DISK),
             Request(call=Calls.create, repeat=Repeat.DISK),
+            Request(call=Calls.tmpfile, repeat=Repeat.DISK),
             Request(call=Calls.unlink),
             Request(call=Calls.rmdir),
             Request(call=Calls.rename, repeat=Repeat.DISK),

@@ -85,6 +85,9 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     gid: int
 
 
+SUPERUSER: Final = Caller(uid=0, gid=0)
+
+
 class FilesystemNumbers(msgspec.Struct, frozen=True, kw_only=True):
     """What statvfs(3) tells.
 
@@ -113,6 +116,7 @@ class RenameFlags(IntFlag):
     NONE = 0
     NOREPLACE = 1
     EXCHANGE = 2
+    WHITEOUT = 4
 
 
 class XattrFlags(IntFlag):

@@ -51,6 +51,7 @@ class Inodes:
         self.now_ns = now_ns
         self._block_size = block_size
         self._references: dict[int, int] = {}
+        self._linkable: set[int] = set()  # never had a name, and may get one
         self._atimes: dict[int, int] = {}
 
     # --- finding ---
@@ -174,6 +175,7 @@ class Inodes:
     def remove(self, ino: int) -> None:
         """Remove an inode without names, and its staged data."""
         self._atimes.pop(ino, None)
+        self._linkable.discard(ino)
         self.files.discard(ino)
         self.tree.remove_inode(ino)
 
@@ -194,6 +196,30 @@ class Inodes:
         inode = self.tree.inode(ino)
         if inode is not None and inode.nlink == 0:
             self.remove(ino)
+
+    def add_nameless(self, inode: Inode, *, may_get_name: bool) -> Inode:
+        """Store a new inode that no name leads to. It goes with the last reference to it, and never outlives the mount.
+
+        Args:
+            inode: Its link count is 0.
+            may_get_name: Whether `take_nameless` will do.
+        """
+        stored = self.put(inode, content_changed=True)
+        self.tree.add_orphan(inode.ino)
+        if may_get_name:
+            self._linkable.add(inode.ino)
+        return stored
+
+    def take_nameless(self, ino: int) -> None:
+        """A nameless inode gets its first name: under the same hold of the lock.
+
+        Raises:
+            FsError: ENOENT: it must not, or had one and has lost it.
+        """
+        if ino not in self._linkable:
+            raise FsError(errno.ENOENT, f"inode {ino} has no name, and must not get one")
+        self._linkable.discard(ino)
+        self.tree.remove_orphan(ino)
 
     def references(self, ino: int) -> int:
         """How many `remember`s an inode has."""

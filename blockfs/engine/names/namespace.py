@@ -21,6 +21,7 @@ from blockfs.engine.names.attributes import (
     S_ISGID,
     S_ISUID,
     S_IXGRP,
+    SUPERUSER,
     AttributeChanges,
     Attributes,
     Caller,
@@ -39,6 +40,8 @@ from blockfs.errors import FsError, WouldBlock
 from blockfs.runtime.output import shown
 from blockfs.tree.schema import NAME_MAX, ROOT_INO, SYMLINK_TARGET_MAX, Inode, Kind
 from blockfs.tree.store import Tree
+
+CAPABILITY: Final = b"security.capability"
 
 _INODES_FREE: Final = 1 << 32  # inos are 64-bit and rows cost bytes, not slots: there is no real limit to report
 
@@ -187,6 +190,25 @@ class Namespace:
             inode = replace(self._new_inode(directory, kind, mode, caller), rdev=device)
             return self._add(directory, name, inode)
 
+    def tmpfile(self, parent: int, *, mode: int, caller: Caller, may_get_name: bool) -> Attributes:
+        """Make an empty regular file without a name: O_TMPFILE. It goes with its last reference, unless `link`ed.
+
+        Args:
+            parent: The directory that it inherits from, as if it were in it.
+            mode: Permission bits.
+            caller: Whose it is.
+            may_get_name: Whether it can be `link`ed, once: not with O_EXCL.
+
+        Raises:
+            FsError: ENOENT, ENOTDIR; EROFS: in a snapshot.
+        """
+        with self._lock:
+            directory = self.inodes.writable_directory(parent)
+            self.new_names.ask()
+            inode = replace(self._new_inode(directory, Kind.FILE, mode, caller), nlink=0)
+            inode = xattrs.inherit_acl(self.inodes, directory, inode)
+            return self.inodes.attributes(self.inodes.add_nameless(inode, may_get_name=may_get_name))
+
     def mkdir(self, parent: int, name: bytes, *, mode: int, caller: Caller) -> Attributes:
         """Make a directory. In a setgid directory it becomes one too.
 
@@ -223,7 +245,8 @@ class Namespace:
         """Give a file one more name.
 
         Raises:
-            FsError: EPERM for a directory; EEXIST; ENOENT (also when it has lost all its names); ENOTDIR; EMLINK;
+            FsError: EPERM for a directory; EEXIST; ENOENT (also when it has lost all its names, and for a file that was
+                made without one to stay so); ENOTDIR; EMLINK;
                 ENAMETOOLONG.
         """
         with self._lock:
@@ -233,10 +256,10 @@ class Namespace:
                 raise FsError(errno.EPERM, f"inode {ino} is a directory")
             if inode.is_frozen:
                 raise FsError(errno.EXDEV, f"inode {ino} is in a snapshot")
-            if inode.nlink == 0:
-                raise FsError(errno.ENOENT, f"inode {ino} was removed")
             if inode.nlink >= LINKS_MAX:
                 raise FsError(errno.EMLINK, f"inode {ino}")
+            if inode.nlink == 0:
+                self.inodes.take_nameless(ino)
             now_ns = self.inodes.now_ns()
             self._tree.link(new_parent, new_name, ino)
             self.inodes.touch_directory(directory, now_ns)
@@ -316,6 +339,7 @@ class Namespace:
         new_name: bytes,
         *,
         flags: RenameFlags = RenameFlags.NONE,
+        caller: Caller = SUPERUSER,
         may_block: bool = False,
     ) -> None:
         """Move or exchange names.
@@ -328,13 +352,15 @@ class Namespace:
             name: Its name there.
             new_parent: Directory of the destination.
             new_name: Name there.
-            flags: NOREPLACE or EXCHANGE.
+            flags: NOREPLACE, EXCHANGE, WHITEOUT. The last one leaves a character device 0:0 under the old name.
+            caller: Whose that device is.
             may_block: Flush if need be: call from a thread, without the engine's lock.
 
         Raises:
             WouldBlock: Data must be flushed first, and `may_block` is False. Nothing has happened.
             FsError: EINVAL unknown flags, or a directory into itself; ENOENT; ENOTDIR; EISDIR; EEXIST; ENOTEMPTY;
                 EMLINK; ENAMETOOLONG.
+            NoSpaceError: For the device, the host is nearly full.
         """
         request = Rename(parent=parent, name=name, new_parent=new_parent, new_name=new_name, flags=flags)
         flushed: int | None = None
@@ -347,7 +373,11 @@ class Namespace:
                     # A write that came after the flush came after the rename was asked for: no second one.
                     if _replaces_content(request, moved) and moved.source.ino != flushed:
                         self._files.publish_before_replace(moved.source.ino, may_block=False)
+                    if RenameFlags.WHITEOUT in flags:
+                        self.new_names.ask()
                     apply_rename(self.inodes, request, moved)
+                    if RenameFlags.WHITEOUT in flags:
+                        self._leave_whiteout(parent, name, caller)
                     return
                 except WouldBlock:
                     if not may_block:
@@ -355,6 +385,11 @@ class Namespace:
             # The lock is free while the disk works, so everything is looked up again afterwards.
             flushed = moved.source.ino
             self._files.publish_before_replace(flushed, may_block=True)
+
+    def _leave_whiteout(self, parent: int, name: bytes, caller: Caller) -> None:
+        """What overlayfs takes for "there is nothing here, whatever is below": in the hold that took the name away."""
+        directory = self.inodes.directory(parent)
+        self._add(directory, name, self._new_inode(directory, Kind.CHARACTER, 0, caller))
 
     # --- attributes ---
 
@@ -388,18 +423,24 @@ class Namespace:
                 xattrs.follow_chmod(self.inodes, stored)
             return self.inodes.attributes(stored)
 
-    def clear_set_id(self, ino: int) -> None:
-        """A write or truncate by an unprivileged process: clear setuid, and setgid if the group may execute.
+    def kill_privileges(self, ino: int) -> None:
+        """An unprivileged process is about to change the content: end what the file grants whoever runs it.
 
-        For front-ends that negotiated FUSE_HANDLE_KILLPRIV_V2; otherwise the kernel sends a chmod.
+        That is setuid, setgid if the group may execute, and security.capability: in one change set, and that is no
+        later than the one with the new content if this is called first. For front-ends that negotiated
+        FUSE_HANDLE_KILLPRIV_V2; otherwise the kernel sends a chmod and a removexattr.
 
         Raises:
-            FsError: ENOENT.
+            FsError: ENOENT; EROFS: it is in a snapshot.
         """
         with self._lock:
             inode = self.inodes.inode(ino)
+            self.inodes.check_changeable(inode)
             mode = _without_set_id(inode)
-            if mode != inode.mode:
+            has_capabilities = self._tree.xattr(ino, CAPABILITY) is not None
+            if has_capabilities:
+                self._tree.remove_xattr(ino, CAPABILITY)
+            if has_capabilities or mode != inode.mode:
                 self.inodes.put(replace(inode, mode=mode, ctime_ns=self.inodes.now_ns()))
 
     def accessed(self, ino: int) -> None:

@@ -26,7 +26,7 @@ class Rename(msgspec.Struct, frozen=True, kw_only=True):
         name: Its name there.
         new_parent: Directory of the destination.
         new_name: Name there.
-        flags: NOREPLACE or EXCHANGE.
+        flags: EXCHANGE, or any of NOREPLACE and WHITEOUT.
     """
 
     parent: int
@@ -60,14 +60,17 @@ def check_rename(inodes: Inodes, request: Rename) -> Moved:
         FsError: EINVAL unknown flags, or a directory into itself; ENOENT; ENOTDIR; EISDIR; EEXIST; ENOTEMPTY; EMLINK;
             ENAMETOOLONG; EROFS: in a snapshot; EBUSY: the directory of snapshots.
     """
-    if request.flags not in {RenameFlags.NONE, RenameFlags.NOREPLACE, RenameFlags.EXCHANGE}:
+    known = (
+        RenameFlags.EXCHANGE if RenameFlags.EXCHANGE in request.flags else RenameFlags.NOREPLACE | RenameFlags.WHITEOUT
+    )
+    if int(request.flags) & ~int(known):
         raise FsError(errno.EINVAL, f"rename flags {int(request.flags)}")
     inodes.writable_directory(request.new_parent)
     source = inodes.child(request.parent, request.name)
     inodes.check_movable(source)
     check_name(request.new_name)
     target = inodes.find(request.new_parent, request.new_name)
-    if target is not None and request.flags is RenameFlags.NOREPLACE:
+    if target is not None and RenameFlags.NOREPLACE in request.flags:
         raise FsError(errno.EEXIST, f"{shown(request.new_name)} in directory {request.new_parent}")
     if target is None and request.flags is RenameFlags.EXCHANGE:
         raise FsError(errno.ENOENT, f"{shown(request.new_name)} in directory {request.new_parent}")

@@ -32,13 +32,20 @@ AT_FDCWD = -100
 CALLER = Caller(uid=os.geteuid(), gid=os.getegid())
 NAMES = [b"a", b"b", b"c"]
 ODD_NAMES = [b"\xff\xfe", b"d" * 255, b"e" * 256]
+RENAMES = [RenameFlags.NONE, *RenameFlags, *(RenameFlags.WHITEOUT | one for one in RenameFlags)]
 ANY_PATH = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(b"/".join) | st.sampled_from(ODD_NAMES)
 
 
 def renameat2(old: bytes, new: bytes, flags: RenameFlags) -> None:
+    """A whiteout is made by hand: not every filesystem that tests run on can."""
+    is_wanted = RenameFlags.WHITEOUT in flags and RenameFlags.EXCHANGE not in flags
+    if is_wanted:
+        flags &= ~RenameFlags.WHITEOUT
     if LIBC.renameat2(AT_FDCWD, old, AT_FDCWD, new, int(flags)):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+    if is_wanted and not os.path.lexists(old):
+        os.mknod(old, stat.S_IFCHR, 0)
 
 
 class NamespaceMachine(RuleBasedStateMachine):
@@ -133,6 +140,22 @@ class NamespaceMachine(RuleBasedStateMachine):
 
         self.both(on_host, lambda: self.namespace.create(*self.place(path), mode=mode, caller=CALLER))
 
+    @rule(data=st.data(), linked=st.booleans(), mode=st.integers(0, 0o777))
+    def tmpfile(self, data: st.DataObject, linked: bool, mode: int) -> None:
+        """Open one, which may get a name at once, or stays without."""
+        path = self.draw_path(data)
+        ino = self.namespace.tmpfile(ROOT_INO, mode=mode, caller=CALLER, may_get_name=linked).ino
+        self.namespace.remember(ino)
+        descriptor = os.open(self.folder, os.O_TMPFILE | os.O_RDWR)
+        os.fchmod(descriptor, mode)
+        self.handles.append((descriptor, ino))
+
+        def on_host() -> None:
+            os.link(f"/proc/self/fd/{descriptor}", self.at(path), src_dir_fd=descriptor)  # or it would not follow
+
+        if linked:
+            self.both(on_host, lambda: self.namespace.link(ino, *self.place(path)))
+
     @rule(data=st.data())
     def mkdir(self, data: st.DataObject) -> None:
         path = self.draw_path(data)
@@ -177,7 +200,7 @@ class NamespaceMachine(RuleBasedStateMachine):
         path = self.draw_entry(data)
         self.both(lambda: os.rmdir(self.at(path)), lambda: self.namespace.rmdir(*self.place(path)))
 
-    @rule(data=st.data(), flags=st.sampled_from([RenameFlags.NONE, *RenameFlags]))
+    @rule(data=st.data(), flags=st.sampled_from(RENAMES))
     def rename_onto_something(self, data: st.DataObject, flags: RenameFlags) -> None:
         old, new = self.draw_entry(data), self.draw_entry(data)
         self.both(
@@ -185,7 +208,7 @@ class NamespaceMachine(RuleBasedStateMachine):
             lambda: self.namespace.rename(*self.place(old), *self.place(new), flags=flags),
         )
 
-    @rule(data=st.data(), flags=st.sampled_from([RenameFlags.NONE, *RenameFlags]))
+    @rule(data=st.data(), flags=st.sampled_from(RENAMES))
     def rename(self, data: st.DataObject, flags: RenameFlags) -> None:
         old, new = self.draw_entry(data), self.draw_path(data)
         self.both(

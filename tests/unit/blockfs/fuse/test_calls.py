@@ -8,6 +8,7 @@ import os
 import stat
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,14 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names import listing
 from blockfs.engine.names.acl import ACCESS
-from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller
+from blockfs.engine.names.attributes import AttributeChanges, Attributes, Caller, RenameFlags
 from blockfs.errors import CorruptBlockError, FsError, NoSpaceError, WouldBlock
 from blockfs.fuse import calls as module
 from blockfs.fuse.calls import LARGE_WRITE, Calls
 from blockfs.fuse.requests import REQUESTS
 from blockfs.service.counters import Counters
+from blockfs.tree.schema import Kind
+from tests.kit.committed import check
 
 ROOT = 1
 OWNER, SUPERUSER = Caller(uid=1000, gid=1001), Caller(uid=0, gid=0)
@@ -162,11 +165,117 @@ def test_who_seeks_far_ahead_in_a_directory_lets_others_go_first(calls: Calls, m
     assert (turns, found) == (2, [b"8"])
 
 
-def test_rename_knows_two_flags(calls: Calls) -> None:
+def test_rename_knows_three_flags(calls: Calls) -> None:
     created(calls)
-    fails_with(errno.EINVAL, calls.rename, ROOT, b"f", ROOT, b"g", 4)
+    for flags in (8, 2 | 4, 1 | 2):
+        fails_with(errno.EINVAL, calls.rename, ROOT, b"f", ROOT, b"g", flags)
     calls.rename(ROOT, b"f", ROOT, b"g", 1)
     assert calls.lookup(ROOT, b"g") is not None
+
+
+def test_a_whiteout_is_left_in_the_step_that_takes_the_name_away(calls: Calls, filesystem: Filesystem) -> None:
+    """Overlayfs would show the file below in between."""
+    _, ino = created(calls)
+    moves = filesystem.commits
+    calls.rename(ROOT, b"f", ROOT, b"g", RenameFlags.WHITEOUT, OWNER)
+    left, moved = calls.lookup(ROOT, b"f"), calls.lookup(ROOT, b"g")
+    assert left is not None
+    assert moved is not None
+    assert moved.ino == ino
+    assert (left.kind, left.rdev, left.mode, left.nlink, left.uid) == (Kind.CHARACTER, 0, 0, 1, OWNER.uid)
+    assert filesystem.commits == moves
+    calls.rename(ROOT, b"g", ROOT, b"f", RenameFlags.WHITEOUT, OWNER)  # over a whiteout, leaving another
+    calls.forget([(left.ino, 1)])
+    fails_with(errno.ENOENT, calls.getattr, left.ino)
+    assert calls.getattr(ino).nlink == 1
+
+
+def test_a_whiteout_that_finds_no_room_moves_nothing(
+    calls: Calls, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created(calls)
+
+    def full(_length: int) -> None:
+        raise NoSpaceError("full")
+
+    monkeypatch.setattr(filesystem.namespace._room, "check", full)
+    with pytest.raises(WouldBlock):
+        calls.rename(ROOT, b"f", ROOT, b"g", RenameFlags.WHITEOUT)
+    with pytest.raises(NoSpaceError):
+        calls.rename(ROOT, b"f", ROOT, b"g", RenameFlags.WHITEOUT, may_block=True)
+    assert calls.lookup(ROOT, b"g") is None
+    calls.rename(ROOT, b"f", ROOT, b"g", 0)  # other renames ask for no room
+
+
+# --- files without a name ---
+
+
+def nameless(calls: Calls, flags: int = os.O_RDWR) -> tuple[int, int]:
+    fh, made = calls.tmpfile(ROOT, 0o600, flags, OWNER)
+    assert (made.nlink, made.mode, made.uid, made.size_bytes) == (0, 0o600, OWNER.uid, 0)
+    return fh, made.ino
+
+
+def test_a_nameless_file_can_be_used_and_goes_when_it_is_closed_and_forgotten(
+    calls: Calls, filesystem: Filesystem
+) -> None:
+    fh, ino = nameless(calls)
+    assert calls.write(fh, 0, b"content") == 7
+    assert calls.read(fh, 0, 10) == b"content"
+    calls.fsync(fh, False, may_block=True)
+    assert list(filesystem.tree.orphans()) == [ino]
+    calls.release(fh)
+    calls.forget([(ino, 1)])
+    fails_with(errno.ENOENT, calls.getattr, ino)
+    assert (list(filesystem.tree.orphans()), filesystem.staged_bytes) == ([], 0)
+
+
+def test_a_nameless_file_gets_one_name_once(calls: Calls, filesystem: Filesystem) -> None:
+    fh, ino = nameless(calls)
+    calls.write(fh, 0, b"content")
+    assert calls.link(ino, ROOT, b"f").nlink == 1
+    assert list(filesystem.tree.orphans()) == []
+    calls.unlink(ROOT, b"f")
+    fails_with(errno.ENOENT, calls.link, ino, ROOT, b"again")  # as linkat(2): it had its name
+
+
+def test_a_nameless_file_that_was_opened_exclusively_stays_without(calls: Calls) -> None:
+    _, ino = nameless(calls, os.O_RDWR | os.O_EXCL)
+    fails_with(errno.ENOENT, calls.link, ino, ROOT, b"f")
+
+
+@pytest.mark.parametrize("has_name", [False, True], ids=["without a name", "linked"])
+def test_after_a_crash_a_nameless_file_is_gone_and_a_linked_one_is_there(tmp_path: Path, has_name: bool) -> None:
+    path = os.fsencode(tmp_path / "v")
+    volumes.init(path)
+    filesystem = Filesystem.open(path, EngineConfig(background=False))
+    calls = Calls(filesystem, Counters())
+    fh, ino = nameless(calls)
+    calls.write(fh, 0, os.urandom(100_000))
+    filesystem.files.flush(ino)
+    if has_name:
+        calls.link(ino, ROOT, b"f")
+    calls.fsync(fh, False, may_block=True)
+    filesystem.abandon()
+    again = Filesystem.open(path, EngineConfig(background=False))
+    try:
+        assert (again.tree.inode(ino) is not None) is has_name
+        assert list(again.tree.orphans()) == []
+        with again.tree.committed() as view:
+            assert check(view, again.blocks.block_size, again.blocks.missing) == []
+            leaves = list(view.leaf_keys(ino))
+        assert bool(leaves) is has_name  # what nothing refers to is collected
+    finally:
+        again.close()
+
+
+def test_a_nameless_file_is_its_directorys_child_in_all_but_name(calls: Calls) -> None:
+    folder = calls.mkdir(ROOT, b"d", 0o2775, Caller(uid=5, gid=77))
+    _, made = calls.tmpfile(folder.ino, 0o640, os.O_RDWR, OWNER)
+    assert made.gid == 77  # of a setgid directory
+    assert calls.getattr(folder.ino).mtime_ns == folder.mtime_ns
+    _, ino = created(calls)
+    fails_with(errno.ENOTDIR, calls.tmpfile, ino, 0o600, os.O_RDWR, OWNER)
 
 
 # --- attributes ---
@@ -210,6 +319,75 @@ def test_an_acl_set_by_a_stranger_to_the_group_ends_setgid(
 
 def _gone() -> set[int]:
     raise ProcessLookupError
+
+
+def test_an_attribute_is_made_or_replaced_as_asked(calls: Calls) -> None:
+    _, ino = created(calls)
+    put = partial(calls.setxattr, ino, b"user.x", caller=OWNER, pid=NOBODY)
+    fails_with(errno.ENODATA, put, value=b"1", flags=os.XATTR_REPLACE)
+    put(value=b"1", flags=os.XATTR_CREATE)
+    fails_with(errno.EEXIST, put, value=b"2", flags=os.XATTR_CREATE)
+    assert calls.getxattr(ino, b"user.x") == b"1"
+    put(value=b"2", flags=os.XATTR_REPLACE)
+    put(value=b"3")
+    assert calls.getxattr(ino, b"user.x") == b"3"
+    for flags in (os.XATTR_CREATE | os.XATTR_REPLACE, 4):
+        fails_with(errno.EINVAL, put, value=b"4", flags=flags)
+
+
+# --- privileges of a file end with a change by somebody without ---
+
+PRIVILEGED = {
+    0o6755: 0o755,
+    0o6745: 0o2745,  # setgid without group execution is no privilege
+    0o755: 0o755,
+}
+
+
+def changes(calls: Calls, fh: int, ino: int) -> dict[str, Callable[..., object]]:
+    """What an unprivileged process may do to a file."""
+    return {
+        "write": partial(calls.write, fh, 0, b"x"),
+        "truncate": partial(calls.setattr, ino, 5, AttributeChanges()),
+        "open": partial(calls.open, ino, os.O_RDWR | os.O_TRUNC, SUPERUSER),
+    }
+
+
+@pytest.mark.parametrize("kind", ["write", "truncate", "open"])
+@pytest.mark.parametrize(("before", "after"), PRIVILEGED.items(), ids=oct)
+def test_a_change_that_kills_privileges_kills_them_all_in_one_change_set(
+    calls: Calls, filesystem: Filesystem, kind: str, before: int, after: int
+) -> None:
+    fh, ino = created(calls, mode=before)
+    calls.setxattr(ino, b"security.capability", b"any", SUPERUSER, NOBODY)
+    calls.setxattr(ino, b"user.x", b"stays", SUPERUSER, NOBODY)
+    change = changes(calls, fh, ino)[kind]
+    change(**({"kill_privileges": False} if kind == "open" else {}))
+    assert (calls.getattr(ino).mode, len(calls.listxattr(ino, SUPERUSER))) == (before, 2)
+    change(kill_privileges=True)
+    assert (calls.getattr(ino).mode, calls.listxattr(ino, SUPERUSER)) == (after, [b"user.x"])
+    change(kill_privileges=True)  # once more is nothing more
+    filesystem.commit()
+    with filesystem.tree.committed() as view:
+        row = view.inode(ino)
+        assert row is not None
+        assert (row.mode, view.xattr(ino, b"security.capability")) == (after, None)
+
+
+def test_no_content_is_durable_with_privileges_that_it_should_have_ended(calls: Calls, filesystem: Filesystem) -> None:
+    """A write that finds no room has ended them already, as on any Linux filesystem."""
+    fh, ino = created(calls, mode=0o4755)
+    modes: list[int] = []
+    write = filesystem.files.write
+
+    def watched(*arguments: Any, **keywords: Any) -> int:
+        modes.append(calls.getattr(ino).mode)
+        return write(*arguments, **keywords)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(filesystem.files, "write", watched)
+        calls.write(fh, 0, b"x", kill_privileges=True)
+    assert modes == [0o755]
 
 
 def test_a_size_and_attributes_are_set_in_one_request(calls: Calls) -> None:
@@ -342,6 +520,7 @@ MAKERS: dict[str, Callable[[Calls, int, bool], object]] = {
     "symlink": lambda calls, _, wait: calls.symlink(ROOT, b"n", b"to", OWNER, may_block=wait),
     "link": lambda calls, ino, wait: calls.link(ino, ROOT, b"n", may_block=wait),
     "create": lambda calls, _, wait: calls.create(ROOT, b"n", stat.S_IFREG | 0o600, os.O_RDWR, OWNER, may_block=wait),
+    "tmpfile": lambda calls, _, wait: calls.tmpfile(ROOT, 0o600, os.O_RDWR, OWNER, may_block=wait),
     "setxattr": lambda calls, ino, wait: calls.setxattr(ino, b"user.x", b"value", OWNER, NOBODY, may_block=wait),
 }
 
