@@ -71,8 +71,8 @@ def is_hidden(path: RelPath) -> bool:
 
 
 def is_reserved(path: RelPath) -> bool:
-    """Whether no request may name an object so: hidden ones, but for the share's key."""
-    return is_hidden(path) and path != LAN_KEY
+    """Whether no request may name an object so: hidden ones, but for the share's key and the directory it is in."""
+    return is_hidden(path) and path not in {PRIVATE, LAN_KEY}
 
 
 def local_objection(name: bytes) -> str | None:

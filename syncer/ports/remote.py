@@ -7,8 +7,9 @@ Rules that every implementation keeps (the contract suite in tests/contract chec
   unknowingly. Where a server can't promise that (plain Pithos), a version that slipped in between is found afterwards
   and reported as `ForeignVersion`: the engine keeps it as a conflict copy.
 - After a lost reply the client looks, compares and adopts; it never repeats blindly.
-- Names below `.blocksync/` are reserved: never listed, except those of parked nodes below `.blocksync/park/`. One more
-  may be named by requests: `.blocksync/lan-key`, the key of the share, which listings and changes tell beside.
+- `.blocksync` and names below are reserved: never listed, except those of parked nodes below `.blocksync/park/`. Two
+  more may be named by requests: `.blocksync/lan-key`, the key of the share, which listings and changes tell beside, and
+  the directory `.blocksync` that it is in.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import trio
 
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
-from syncer.core.paths import LAN_KEY
+from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.engine.share.lankey import LanKeyKeeper
 from syncer.errors import ForbiddenError, FormatTooNewError, UnsafeNameError
 from syncer.peer import sharekey
@@ -30,6 +30,7 @@ from tests.kit.rows import MemoryRows
 
 DAY = 24 * 3600
 NAME = RelPath(LAN_KEY)
+FOLDER = RelPath(PRIVATE)
 
 
 class Device:
@@ -85,6 +86,45 @@ def test_the_first_makes_a_key_and_the_second_reads_it(remote: Subject, tmp_path
     run(remote, scenario)
 
 
+def test_the_first_key_has_a_directory_object_above_it_which_nobody_is_told_of(remote: Subject, tmp_path: Path) -> None:
+    """Without it `kamaki file download -r` has nowhere to put the key."""
+
+    async def scenario(client: Remote) -> None:
+        one, listing = Device(tmp_path), await client.list_objects()
+        written = await one.keeper.attend(client, sign_of(listing))
+        folder, key = await client.head(FOLDER), await client.head(NAME)
+        assert folder is not None
+        assert key is not None
+        assert folder.kind is Kind.DIRECTORY
+        assert folder.meta is not None
+        assert folder.meta.mode == 0o700
+        assert written == [folder.tag, key.tag]
+        assert (await client.list_objects()).objects == []
+        found = await client.changes(listing.position, Known(rows=lambda: nullcontext(MemoryRows({}))))
+        assert found is not None
+        assert (found.objects, found.deleted, found.refused) == ([], [], [])
+        await one.keeper.rotate(client)
+        assert await client.head(FOLDER) == folder
+
+    run(remote, scenario)
+
+
+def test_a_rotation_makes_the_directory_object_of_a_key_that_has_none(remote: Subject, tmp_path: Path) -> None:
+    """Keys of releases before this one."""
+
+    async def scenario(client: Remote) -> None:
+        one = Device(tmp_path)
+        await attend(one, client)
+        folder = await client.head(FOLDER)
+        assert folder is not None
+        await delete(client, FOLDER, folder.tag)
+        await one.keeper.rotate(client)
+        assert await client.head(FOLDER) is not None
+        assert len(one.keys()) == 2
+
+    run(remote, scenario)
+
+
 def test_two_that_make_one_at_once_have_the_same(remote: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
@@ -96,6 +136,7 @@ def test_two_that_make_one_at_once_have_the_same(remote: Subject, tmp_path: Path
             await attend(device, client)
         assert len(one.keys()) == 1
         assert one.keys() == two.keys()
+        assert await client.head(FOLDER) is not None
 
     run(remote, scenario)
 
@@ -240,7 +281,7 @@ class Refusing(MemoryClient):
 
     def __init__(self, container: MemoryContainer, *operations: str) -> None:
         async def refuse(operation: str, where: RelPath) -> None:
-            if where == NAME and operation in operations:
+            if where in {FOLDER, NAME} and operation in operations:
                 raise ForbiddenError("403")
 
         super().__init__(container, before=refuse)
@@ -256,6 +297,7 @@ def test_a_token_that_may_only_read_makes_no_key_and_asks_once_a_day(tmp_path: P
         tried = client.counters.mutating_requests
         await attend(one, client)
         assert client.counters.mutating_requests == tried
+        assert container.objects == {}
         one.now_s += DAY
         await attend(one, client)
         assert client.counters.mutating_requests == tried + 1

@@ -87,7 +87,7 @@ def test_changes_beside_the_folder_are_none(remote: Subject) -> None:
     run(remote, scenario)
 
 
-@pytest.mark.parametrize("name", [b"../x", b"/x", b"a/../../x", b".blocksync/x", b".blocksync"])
+@pytest.mark.parametrize("name", [b"../x", b"/x", b"a/../../x", b".blocksync/x", b".blocksync/park"])
 def test_no_name_leads_out_of_the_folder(remote: Subject, name: bytes) -> None:
     async def scenario(client: Remote) -> None:
         inside = view(remote, client)

@@ -10,6 +10,8 @@ from tests.interop.clients import Program
 from tests.interop.kamaki_checks import Kamaki
 from tests.interop.session import BLOCK, BLOCKSYNC, CommandError, Session, data, same, tree
 
+KEY: Final = (".blocksync", ".blocksync/lan-key")  # of the share: its directory, and the key
+
 
 class Both:
     """A folder that is linked to a container by kamaki's configuration."""
@@ -54,10 +56,12 @@ def what_is_pushed_kamaki_downloads(both: Both) -> None:
     (both.root / "d" / "large").write_bytes(content)
     (both.root / "small").write_bytes(b"small")
     both.reconcile()
-    same(both.kamaki.names(both.container), [".blocksync/lan-key", "d", "d/large", "small"], "names")
+    same(both.kamaki.names(both.container), [*KEY, "d", "d/large", "small"], "names")
     same(both.kamaki.read(f"/{both.container}/d/large"), content, "large")
     same(both.kamaki.read(f"/{both.container}/small"), b"small", "small")
-    same(tree_of_download(both), {"d/large": content, "small": b"small"}, "download -r")
+    downloaded = tree_of_download(both)
+    same(sorted(downloaded), [KEY[1], "d/large", "small"], "files of download -r")
+    same((downloaded["d/large"], downloaded["small"]), (content, b"small"), "download -r")
 
 
 def tree_of_download(both: Both) -> dict[str, bytes]:
@@ -94,7 +98,7 @@ def moves_and_deletions_go_both_ways(both: Both) -> None:
     (both.root / "c").rename(both.root / "renamed")
     (both.root / "moved").unlink()
     both.reconcile()
-    same(both.kamaki.names(both.container), [".blocksync/lan-key", "renamed"], "after ours")
+    same(both.kamaki.names(both.container), [*KEY, "renamed"], "after ours")
 
 
 def both_edit_and_nothing_is_lost(both: Both) -> None:

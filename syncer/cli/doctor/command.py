@@ -284,9 +284,9 @@ async def _ask(linked: LinkedRoot, token: str) -> tuple[RemoteInfo, Check]:
 
 async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> None:
     """Read the description of one object, if there is one: a server may be reachable and yet not one we understand."""
-    page = make.list_page("", whole=False, limit=2)  # the first one may be the share's key
+    page = make.list_page("", whole=False, limit=3)  # the first ones may be the share's key
     rows = judge.rows(judge.demand(page, await transport.send(page), 200, 204))
-    for row in [row for row in rows if row.name.encode() != LAN_KEY][:1]:
+    for row in [row for row in rows if row.name.encode() not in {PRIVATE, LAN_KEY}][:1]:
         look = make.head(row.name)
         reply = judge.demand(look, await transport.send(look), 200, 404)
         if reply.status == 200:

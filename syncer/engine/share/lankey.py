@@ -19,7 +19,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.errors import BlockfsError
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag, meta_of
-from syncer.core.paths import LAN_KEY
+from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.errors import (
     ConflictOnRemoteError,
     CorruptionError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # see peer/sharekey.py
 
 _PATH: Final = RelPath(LAN_KEY)
 _META: Final = meta_of(0o600)  # a root of the whole container sees the key of a folder's share as a file
+_FOLDER: Final = Store(path=RelPath(PRIVATE), kind=Kind.DIRECTORY, meta=meta_of(0o700))
 _TRIES: Final = 3  # somebody else may make or rotate it at the same moment, who then is done
 
 
@@ -129,7 +130,7 @@ class LanKeyKeeper:
             sign: What this cycle's look told.
 
         Returns:
-            Serials of the object's versions that were written.
+            Versions that were written: of the object, and of the directory that it is in.
         """
         try:
             raw = await trio.to_thread.run_sync(self._file.read)
@@ -267,11 +268,15 @@ class LanKeyKeeper:
     async def _put(
         self, remote: Remote, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[RemoteTag]
     ) -> Kept:
+        new = []
+        with suppress(ConflictOnRemoteError):  # there is one
+            # Before the key: kamaki's `download -r` makes a directory only of an object, and fails where it has none.
+            new.append(await write_one(remote, _FOLDER))
         grid = (await remote.open()).grid
         raw = InMemory.of(sharekey.encode(made), grid.block_size)
         order = Store(path=_PATH, kind=Kind.FILE, meta=_META, replaces=expect, content=raw.content)
-        tag = (await write_one(remote, order, raw)).tag
-        assert tag is not None
+        new.append(await write_one(remote, order, raw))
         await remote.commit()
-        written.append(tag)
-        return sharekey.accepted(kept, made, tag.name, self._clock())
+        tags = [stored.tag for stored in new if stored.tag is not None]
+        written += tags
+        return sharekey.accepted(kept, made, tags[-1].name, self._clock())
