@@ -22,8 +22,7 @@ from blockfs.errors import BlockfsError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.units import format_size
-from blockfs.service import maintenance as upkeep
-from blockfs.service import offline
+from blockfs.service import maintenance, offline
 
 FindDeliver = Callable[[str], Deliver]
 """Told a block directory's path, says who delivers its blocks; or raises why nobody does."""
@@ -74,7 +73,7 @@ def _scrub(path: bytes, step: Step) -> ScrubReply:
     alone = blocks_without_tree(path)
     if alone is not None:
         with BlockDirectory.open(alone) as blocks:
-            return upkeep.scrub_reply(scrub(blocks, step=step))
+            return maintenance.scrub_reply(scrub(blocks, step=step))
     place = place_of(path)
 
     def mounted(client: ControlClient) -> ScrubReply:

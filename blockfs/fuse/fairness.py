@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-_HURRY_S: Final = 1.0  # how long an fsync, or a large write, is remembered
+_REMEMBERED_S: Final = 1.0  # how long an fsync, or a large write, is remembered
 
 
 class Fairness:
@@ -49,6 +49,6 @@ class Fairness:
     def waits(self, ino: int) -> None:
         """Note an fsync."""
         now_s = self._now_s()
-        if self._stream != ino and now_s < self._streamed_at_s + _HURRY_S:
-            self._until_s = now_s + _HURRY_S
+        if self._stream != ino and now_s < self._streamed_at_s + _REMEMBERED_S:
+            self._until_s = now_s + _REMEMBERED_S
             self.tell()

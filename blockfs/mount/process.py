@@ -140,13 +140,13 @@ def _serve_mounted(
     counters = Counters()
     frontend = frontends.Pyfuse3Frontend(filesystem, counters)
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
-    queue = ConnectionLimits(options.mountpoint)
+    limits = ConnectionLimits(options.mountpoint)
 
     def cut_off() -> None:
         """If the kernel has not unmounted: nobody serves it any more, so who waits for an answer must not go on."""
         if frontend.is_unmounted:
             return
-        queue.cut()
+        limits.cut()
         mount = mountpoints.mount_at(options.mountpoint)
         if mount is not None and mount.source == options.volume:
             mountpoints.unmount(options.mountpoint, lazy=True)
@@ -158,7 +158,7 @@ def _serve_mounted(
         parts.callback(forget_pages.end)
         filesystem.files.call_on_failure(forget_pages)
         filesystem.fatal.listen(frontend.abandon)
-        queue.shorten()
+        limits.shorten()
         end = _Ending(options.mountpoint, filesystem, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))
@@ -170,7 +170,7 @@ def _serve_mounted(
         parts.callback(cut_off)  # first: a thread of ours may wait, in the kernel, for who waits for an answer
         parts.callback(end.announce)
         log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
-        trio.run(_run_loop, frontend, queue, end, noted, serving)
+        trio.run(_run_loop, frontend, limits, end, noted, serving)
 
 
 def _opened(options: MountOptions) -> Filesystem:
@@ -232,13 +232,13 @@ def _frontend_module() -> ModuleType:
 
 
 async def _run_loop(
-    frontend: Pyfuse3Frontend, queue: ConnectionLimits, end: _Ending, noted: list[int], ready: Callable[[], None]
+    frontend: Pyfuse3Frontend, limits: ConnectionLimits, end: _Ending, noted: list[int], ready: Callable[[], None]
 ) -> None:
     """Serve requests until the kernel has unmounted."""
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, end, noted)
-            nursery.start_soon(frontend.keep_dirty_low, queue)
+            nursery.start_soon(frontend.keep_dirty_low, limits)
             ready()
             await frontend.serve()
             nursery.cancel_scope.cancel()

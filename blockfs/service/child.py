@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             raise ChildError(self.exit_code, self.message)
 
 
-def apart(path: bytes, work: Callable[[], Result], kind: type[Result]) -> Result:
+def in_child(path: bytes, work: Callable[[], Result], kind: type[Result]) -> Result:
     """Do some work in a child process, which dies with this one.
 
     Args:

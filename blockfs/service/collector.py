@@ -12,7 +12,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from blockfs.runtime.space import host_space
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from blockfs.service.counters import Counters
 
 LOOK_S: Final = 10.0  # between two looks whether a collection is due …
@@ -79,7 +79,7 @@ class Collector:
             return
         started_s = time.monotonic()
         try:
-            done = upkeep.gc(
+            done = maintenance.gc(
                 filesystem.blocks,
                 filesystem.tree,
                 filesystem.ballast,

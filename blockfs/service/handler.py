@@ -16,7 +16,7 @@ from blockfs.control.protocol import Reply
 from blockfs.engine.fatal import Doing
 from blockfs.errors import EXPECTED, BlockfsError, ReadOnlyError
 from blockfs.runtime.output import shown
-from blockfs.service.answers import applying, changed, copies, saving, state, upkeep
+from blockfs.service.answers import applying, changed, copies, maintenance, saving, state
 from blockfs.service.conversation import Conversation, Mount
 
 Answer = Callable[[Conversation, Any], Reply]
@@ -39,9 +39,9 @@ ANSWERS: Final[Mapping[type[protocol.Request], tuple[Answer, Effect]]] = Mapping
         protocol.Changes: (changed.changes, Effect.LOOKS),
         protocol.Hashes: (changed.hashes, Effect.KEEPS),  # it remembers what it worked out
         protocol.BlockListPage: (changed.block_list_page, Effect.LOOKS),
-        protocol.Fsck: (upkeep.fsck, Effect.LOOKS),
-        protocol.Scrub: (upkeep.scrub, Effect.KEEPS),  # it quarantines blocks
-        protocol.Gc: (upkeep.gc, Effect.CHANGES),
+        protocol.Fsck: (maintenance.fsck, Effect.LOOKS),
+        protocol.Scrub: (maintenance.scrub, Effect.KEEPS),  # it quarantines blocks
+        protocol.Gc: (maintenance.gc, Effect.CHANGES),
         protocol.Commit: (saving.commit, Effect.CHANGES),
         protocol.Flush: (saving.flush, Effect.CHANGES),
         protocol.Shutdown: (saving.shutdown, Effect.KEEPS),  # one that would seal is refused: see `MountSession`

@@ -14,8 +14,8 @@ from blockfs.engine.copies.snapshots import snapshots_of
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.space.ballast import Ballast
 from blockfs.engine.volume import Volume, VolumeLock
-from blockfs.service import maintenance as upkeep
-from blockfs.service.child import apart
+from blockfs.service import maintenance
+from blockfs.service.child import in_child
 from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
 from blockfs.service.snapshots import errors_of_create, errors_of_lookup, snapshots_reply
 from blockfs.tree.schema import ROOT_INO
@@ -52,14 +52,14 @@ def gc(path: bytes) -> GcReply:
     """Remove blocks that nothing refers to. The pages of the index are not walked before, only if they kill.
 
     Raises:
-        BlockfsError: As `_opened` and `upkeep.gc`.
+        BlockfsError: As `_opened` and `maintenance.gc`.
     """
 
     def collect() -> GcReply:
         with _opened(path) as (blocks, tree, ballast):
-            return upkeep.gc(blocks, tree, ballast)
+            return maintenance.gc(blocks, tree, ballast)
 
-    return apart(path, collect, GcReply)
+    return in_child(path, collect, GcReply)
 
 
 def scrub(path: bytes, *, step: Step) -> ScrubReply:
@@ -71,7 +71,7 @@ def scrub(path: bytes, *, step: Step) -> ScrubReply:
         BlockfsError: As `_opened`.
     """
     with _opened(path, walk_index=True) as (blocks, tree, _):
-        return upkeep.scrub(blocks, tree, step=step)
+        return maintenance.scrub(blocks, tree, step=step)
 
 
 def create_snapshot(path: bytes, name: bytes) -> SnapshotMsg:

@@ -20,7 +20,7 @@ from syncer.blocks.pools import Draw
 from syncer.blocks.server import REMOTE, ServerHandle
 from syncer.blocks.wanting import MAX_WANTS
 from syncer.errors import SyncerError
-from syncer.ports.blocks import BlockSource, Receive, SourceStats, Urgency, Want
+from syncer.ports.blocks import BlockSource, Priority, Receive, SourceStats, Want
 
 BUDGET_BYTES: Final = 64 << 20
 
@@ -72,14 +72,14 @@ class Blocks:
             handle.has_news()
 
     async def fetch(
-        self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency
+        self, wants: Sequence[Want], receive: Receive, *, priority: Priority
     ) -> Mapping[BlockId, SyncerError]:
         """Have blocks delivered.
 
         Args:
             wants: At most 65,536; of those with one id the first counts.
             receive: Is given each block once, in this task; see Receive.
-            urgency: Of all of them.
+            priority: Of all of them.
 
         Returns:
             What can't be had and why, when everything else is delivered.
@@ -89,7 +89,7 @@ class Blocks:
         try:
             for want in wants:
                 if want.id not in caller.left and want.id not in caller.failed:
-                    table.put(caller, want, urgency)
+                    table.put(caller, want, priority)
             await trio.lowlevel.checkpoint()
             while caller.left:
                 if caller.inbox:

@@ -7,7 +7,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.pools import Pool
 from syncer.errors import SyncerError
-from syncer.ports.blocks import Urgency, Want
+from syncer.ports.blocks import Priority, Want
 
 
 class Caller:
@@ -49,7 +49,7 @@ class Entry:
 
     Attributes:
         want: As the sources see it: what one of the callers wants.
-        urgency: The most urgent of its callers'.
+        priority: The most urgent of its callers'.
         callers: Who waits for it, with what each of them wants.
         claims: Sources that have claimed it.
         lacks: Sources that do not have it.
@@ -77,17 +77,17 @@ class Entry:
         "offers",
         "pending",
         "pools",
+        "priority",
         "seen",
         "stage",
         "unseen",
-        "urgency",
         "want",
         "why",
     )
 
-    def __init__(self, want: Want, urgency: Urgency, sources: int) -> None:
+    def __init__(self, want: Want, priority: Priority, sources: int) -> None:
         self.want = want
-        self.urgency = urgency
+        self.priority = priority
         self.callers: dict[Caller, Want] = {}
         self.claims = self.lacks = self.offers = self.seen = self.unseen = 0
         self.stage = 0

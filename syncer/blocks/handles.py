@@ -19,7 +19,7 @@ from syncer.blocks.meter import Meter
 from syncer.blocks.policy import ServerPolicy
 from syncer.blocks.pools import Pool
 from syncer.errors import NotFoundError, SyncerError
-from syncer.ports.blocks import BlockSource, Given, Urgency, Want
+from syncer.ports.blocks import BlockSource, Given, Priority, Want
 
 _HASHED_HERE: Final = 128 << 10  # bytes; hashing them takes no longer than the way to a thread and back
 
@@ -49,12 +49,12 @@ class Table:
         self._retired = 0
         self._why: SyncerError | None = None  # the last error of a source that has retired
 
-    def put(self, caller: Caller, want: Want, urgency: Urgency) -> None:
+    def put(self, caller: Caller, want: Want, priority: Priority) -> None:
         """Somebody wants a block; not what it wants already."""
         caller.left[want.id] = None
         entry = self.open.get(want.id)
         if entry is None:
-            entry = self.open[want.id] = Entry(want, urgency, len(self.handles))
+            entry = self.open[want.id] = Entry(want, priority, len(self.handles))
             entry.callers[caller] = want
             entry.lacks, entry.why = self._retired, self._why
             self._opened(entry)
@@ -64,9 +64,9 @@ class Table:
             # Who joins while it is delivered gets it, too.
             entry.pending += 1
             caller.inbox.append((want.id, entry.data))
-        elif urgency < entry.urgency:
+        elif priority < entry.priority:
             self._leave_pools(entry)
-            entry.urgency = urgency
+            entry.priority = priority
             self.file(entry)
 
     def withdraw(self, caller: Caller, block: BlockId) -> None:
@@ -472,7 +472,7 @@ class Handle:
         best: Entry | None = None
         for pool in allowed:
             entry = None if pool is self.claimed and best is not None else pool.first()
-            if entry is not None and (best is None or entry.urgency < best.urgency):
+            if entry is not None and (best is None or entry.priority < best.priority):
                 best = entry
         return best
 

@@ -1,4 +1,4 @@
-"""Wants in the order in which a source gets them: by urgency, then as they came, or drawn by chance. Pure.
+"""Wants in the order in which a source gets them: by priority, then as they came, or drawn by chance. Pure.
 
 Adding, removing and looking are O(1) each, whatever the pool holds.
 """
@@ -9,18 +9,18 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from syncer.ports.blocks import Urgency
+from syncer.ports.blocks import Priority
 
 Draw = Callable[[int], int]
 """A number from 0 to below the argument, by chance."""
 
 
 class Urgent(Protocol):
-    """What a pool holds. Hashed by identity; its urgency does not change while it is in a pool."""
+    """What a pool holds. Hashed by identity; its priority does not change while it is in a pool."""
 
     @property
-    def urgency(self) -> Urgency:
-        """See Urgency."""
+    def priority(self) -> Priority:
+        """See Priority."""
         ...
 
 
@@ -31,18 +31,18 @@ class Pool(Generic[T]):
     """In order."""
 
     def __init__(self) -> None:
-        self._lines: tuple[OrderedDict[T, None], ...] = tuple(OrderedDict() for _ in Urgency)
+        self._lines: tuple[OrderedDict[T, None], ...] = tuple(OrderedDict() for _ in Priority)
 
     def __bool__(self) -> bool:
         return any(self._lines)
 
     def add(self, item: T) -> None:
-        """Put it behind those of its urgency."""
-        self._lines[item.urgency][item] = None
+        """Put it behind those of its priority."""
+        self._lines[item.priority][item] = None
 
     def discard(self, item: T) -> None:
         """Take it out; it is in."""
-        del self._lines[item.urgency][item]
+        del self._lines[item.priority][item]
 
     def first(self) -> T | None:
         """The most urgent one, of these the one that came first; None: the pool is empty. It stays."""
@@ -64,7 +64,7 @@ class Lottery(Pool[T]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._rows: tuple[list[T], ...] = tuple([] for _ in Urgency)
+        self._rows: tuple[list[T], ...] = tuple([] for _ in Priority)
         self._places: dict[T, int] = {}
 
     def __len__(self) -> int:
@@ -72,15 +72,15 @@ class Lottery(Pool[T]):
 
     def add(self, item: T) -> None:
         """Put it in."""
-        self._lines[item.urgency][item] = None
-        row = self._rows[item.urgency]
+        self._lines[item.priority][item] = None
+        row = self._rows[item.priority]
         self._places[item] = len(row)
         row.append(item)
 
     def discard(self, item: T) -> None:
         """Take it out; it is in."""
-        del self._lines[item.urgency][item]
-        row = self._rows[item.urgency]
+        del self._lines[item.priority][item]
+        row = self._rows[item.priority]
         at, last = self._places.pop(item), row.pop()
         if last is not item:
             row[at] = last

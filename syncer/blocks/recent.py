@@ -21,7 +21,7 @@ Find = Callable[[BlockId], bytes | None]
 """Reads a block from where a cycle put it; None: it is no longer there. Any thread."""
 
 
-class Recent:
+class RecentBlocks:
     """The ids of one share, oldest first. Any thread."""
 
     def __init__(self, most: int = MOST, held_bytes: int = HELD_BYTES) -> None:

@@ -9,7 +9,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.ids import BlockId
 from syncer.errors import SyncerError
-from syncer.ports.blocks import Fetcher, Place, Receive, Urgency, VersionRef, Want
+from syncer.ports.blocks import Fetcher, Place, Priority, Receive, VersionRef, Want
 
 MAX_WANTS: Final = 65_536  # of one `fetch`: about 60 MB of books
 
@@ -36,12 +36,12 @@ async def fetch_files(
         ids = files[at][1]
         for index in indexes:
             places.setdefault(ids[index], []).append((at, index))
-    urgency = Urgency.SMALL if all(len(files[at][1]) == 1 for at in lacking) else Urgency.LARGE
+    priority = Priority.SMALL if all(len(files[at][1]) == 1 for at in lacking) else Priority.LARGE
     failed: dict[int, SyncerError] = {}
     every = list(places)
     for first in range(0, len(every), MAX_WANTS):
         wants = [_want(block, files, places[block]) for block in every[first : first + MAX_WANTS]]
-        for block, error in (await blocks.fetch(wants, receive, urgency=urgency)).items():
+        for block, error in (await blocks.fetch(wants, receive, priority=priority)).items():
             for at, _ in places[block]:
                 failed.setdefault(at, error)
         if len(failed) == len(lacking):

@@ -446,7 +446,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deletions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the mass-delete guard judges, per side.
+    """What the safety stop judges, per side.
 
     Attributes:
         side: Where nodes would go to the trash.
@@ -495,7 +495,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         untrack: Base rows that must go before anything is done: the nodes are made anew on one side, and a crash
             half-way must not look like their deletion there.
         notes: Remarks, sorted by path.
-        deletions: For the guard: local, remote.
+        deletions: For the safety stop: local, remote.
         digest: Names the deletions of this plan: hex, no times in it. The same state gives the same digest.
         local_state: The local side as the actions presuppose it: `Identified`, with relabelled nodes.
         remote_state: The remote side, likewise. `Outcome` starts from both.

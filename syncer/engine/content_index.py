@@ -24,7 +24,7 @@ class LocalFiles:
     """The local files as the outcome has them now, findable by content."""
 
     def __init__(self, outcome: Outcome, plan: Plan, beside: Mapping[Content, Sequence[Origin]] | None = None) -> None:
-        """Take the books of a cycle.
+        """Take the outcome of a cycle.
 
         Args:
             outcome: What is where.

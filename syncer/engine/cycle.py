@@ -1,4 +1,4 @@
-"""One cycle: observe both sides, plan, ask the guard, apply, record.
+"""One cycle: observe both sides, plan, stop for safety, apply, record.
 
 Any error that ends a cycle leaves both sides and the StateDB consistent: what was applied and not yet recorded is
 recorded before the error goes on, and what is not even that is found again by the next observation.
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from blockfs.exitcodes import ExitCode
 from syncer.blocks.board import Blocks
-from syncer.blocks.recent import Recent
+from syncer.blocks.recent import RecentBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.model import (
     Action,
@@ -44,17 +44,17 @@ from syncer.core.planner.merge import Policy
 from syncer.core.planner.outcome import Forgotten, Outcome
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
-from syncer.core.planner.safety import ContainerIdentity, check_age, check_container, guard
+from syncer.core.planner.safety import ContainerIdentity, check_age, check_container, check_deletions
 from syncer.core.rows import Origin
 from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
-from syncer.engine.fetch import Telling, serving
+from syncer.engine.fetch import PullFetcher, serving
 from syncer.engine.foreign import Unseen, keep_beside
 from syncer.engine.isolation import Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
 from syncer.engine.partial.partial_look import PartialLook, look_at_part
-from syncer.engine.partial.subtree_moves import Whole
+from syncer.engine.partial.subtree_moves import MovedSubtrees
 from syncer.engine.pull import LocalWorker
 from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder
@@ -96,7 +96,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         select: Makes of the plan what is to be done of it; raises if it is not what it should be.
         step: Fault points of the crash tests.
         hints: Where to look, if a part of the tree is enough; None: always at all of it.
-        root: How a command names the root, for the guard's message.
+        root: How a command names the root, for the safety stop's message.
         attend_key: Looks after the key of the share. Not called where nothing may be written.
         sources: Where blocks may come from beside the server, near ones first; they may outlive the cycle.
         recent: Is told what a pull got, so that other devices have it before a file is complete.
@@ -111,7 +111,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     root: str = "ROOT"
     attend_key: AttendKey = msgspec.field(default=no_key)
     sources: Sequence[BlockSource] = ()
-    recent: Recent | None = None
+    recent: RecentBlocks | None = None
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         beside: Nodes that were not looked at, because they are as the base says.
         directories: Local directories that were looked at; None: all.
         untracked: Base rows of what is ignored now.
-        whole: Directories that moved as a whole: what is below them is beside, too.
+        moved: Directories that moved as a whole: what is below them is beside, too.
         lan_key: What was told of the share's key.
     """
 
@@ -142,7 +142,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     beside: int = 0
     directories: Sequence[RelPath] | None = None
     untracked: tuple[Nid, ...] = ()
-    whole: Whole = msgspec.field(default_factory=lambda: Whole(subtrees={}))
+    moved: MovedSubtrees = msgspec.field(default_factory=lambda: MovedSubtrees(subtrees={}))
     lan_key: KeySign = KeySign()
 
     def newest(self, ages: Ages) -> RemoteTag | None:
@@ -226,7 +226,7 @@ class Cycle:
         # What was planned and is left out is not done: later cycles must not take it for done.
         self.report.undone = plan is not found
         self._tell(plan, look)
-        guard(plan, self._options.consent, self._options.root)
+        check_deletions(plan, self._options.consent, self._options.root)
         # Only now: nothing of a look that is refused is kept. One lie about the version would block all later cycles.
         await self._keep_container(look.container)
         self._listener.planned(plan)
@@ -279,7 +279,7 @@ class Cycle:
             container=container_identity(found.changes.info, found.changes.position),
             beside=found.affected.beside,
             directories=found.directories,
-            whole=found.whole,
+            moved=found.moved,
             lan_key=KeySign(stat=found.changes.lan_key, gone=found.changes.lan_key_gone),
         )
 
@@ -362,19 +362,19 @@ class Cycle:
         files = LocalFiles(outcome, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, self._remote.commit, look.seen.clock_ns, step)
         unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
-        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, look.whole.subtrees)
+        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, look.moved.subtrees)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
         server = RemoteSource(self._remote)
         blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, server])
         recent = self._options.recent
-        puller = LocalWorker(self._remote, self._local, outcome, files, step, unseen, Telling(blocks, recent, step))
+        puller = LocalWorker(self._remote, self._local, outcome, files, step, unseen, PullFetcher(blocks, recent, step))
         if recent is not None:
             recent.use(self._local.keep_received())
         try:
             await self._look_for_left(unseen)
             # Another version of the same content, in the same place of its directory: true before that is moved here.
-            await recorder.add(look.whole.retagged)
+            await recorder.add(look.moved.retagged)
             if plan.untrack:
                 # Rows of what was below have no path until it is here again. Who looks at a part may never find them.
                 await self._distrust_parts()

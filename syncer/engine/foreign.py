@@ -36,20 +36,20 @@ class Unseen:
     """
 
     def __init__(
-        self, book: State, step: Callable[[str], None], newest: Callable[[], RemoteTag | None] = _nothing
+        self, state: State, step: Callable[[str], None], newest: Callable[[], RemoteTag | None] = _nothing
     ) -> None:
         """Take the book of a cycle.
 
         Args:
-            book: Where bookings are kept.
+            state: Where bookings are kept.
             step: Fault points.
             newest: Tells the latest version that the cycle saw: what a free name had before is no later one. Asked only
                 where writes are booked.
         """
-        self._book = book
+        self._state = state
         self._step = step
         self._newest = cache(newest)
-        self.left = list(book.overwrites())
+        self.left = list(state.overwrites())
         self.found: list[tuple[Overwrite, ForeignVersion]] = []
         self._last = max((write.number for write in self.left), default=0)
         self._waiting: list[Overwrite] = []
@@ -96,7 +96,7 @@ class Unseen:
 
     async def _write(self) -> None:
         new, settled = list(self._waiting), list(self._settled)
-        await trio.to_thread.run_sync(self._book.book_overwrites, new, settled)
+        await trio.to_thread.run_sync(self._state.book_overwrites, new, settled)
         # Only now: should that fail, nobody who waits for his booking may take it for done.
         del self._waiting[: len(new)]
         del self._settled[: len(settled)]

@@ -31,7 +31,7 @@ class Isolation:
         listener: Listener,
         failed: Callable[[Action, str, int], None],
     ) -> None:
-        """Take the books of a cycle, and who is told of failures: action, reason, exit code."""
+        """Take the outcome of a cycle, and who is told of failures: action, reason, exit code."""
         self._outcome = outcome
         self._recorder = recorder
         self._report = report

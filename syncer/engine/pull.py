@@ -64,12 +64,12 @@ from syncer.ports.localvalues import (
 )
 from syncer.ports.orders import InMemory, Store, write_one
 from syncer.ports.remote import KnownList, Remote
-from syncer.remote.parallel import PORTIONS_AT_ONCE, for_each, portions
+from syncer.remote.parallel import LISTS_AT_ONCE, cut_into_lists, for_each
 
 ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of the time
 _SMALL_AT_ONCE: Final = 128  # an open temp file each
-_TOGETHER_BYTES: Final = 8 << 20  # contents of one portion, in memory
-_PORTION: Final = 128  # new files made at once, an open temp file each
+_TOGETHER_BYTES: Final = 8 << 20  # contents of one list, in memory
+_MOST_FILES: Final = 128  # new files made at once, an open temp file each
 
 
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,7 +117,7 @@ class LocalWorker:
         self._unseen = unseen
         self._going: dict[Content, trio.Event] = {}
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
-        self._many = trio.CapacityLimiter(PORTIONS_AT_ONCE)
+        self._many = trio.CapacityLimiter(LISTS_AT_ONCE)
         self.workers = ALONE_AT_ONCE
         self.copies: list[RelPath] = []
         self.lacking: list[tuple[RelPath, str]] = []
@@ -134,7 +134,7 @@ class LocalWorker:
             SyncerError: What ends the cycle, once the others of its list are booked.
         """
         small = [action for action in actions if self._is_small(action)]
-        lists = portions(small, _PORTION, _TOGETHER_BYTES, _size_bytes)
+        lists = cut_into_lists(small, _MOST_FILES, _TOGETHER_BYTES, _size_bytes)
         lists += [[action] for action in actions if not self._is_small(action)]
 
         async def work(some: Sequence[Action]) -> None:

@@ -186,7 +186,7 @@ class Listener(Protocol):
     """Hears what a cycle does, as it does it. Called in the event loop: must not wait."""
 
     def planned(self, plan: Plan) -> None:
-        """The plan passed the guard; now it is carried out (or, in a dry run, not)."""
+        """The plan passed the safety stop; now it is carried out (or, in a dry run, not)."""
         ...
 
     def done(self, action: Action, path: RelPath) -> None:

@@ -65,8 +65,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     places: tuple[Place, ...] = ()
 
 
-class Urgency(IntEnum):
-    """Which wants are shown and claimed first. Of one urgency: in the order in which they were wanted."""
+class Priority(IntEnum):
+    """Which wants are shown and claimed first. Of one priority: in the order in which they were wanted."""
 
     READ = 0  # somebody waits in a read
     SMALL = 1  # the whole of a file of one block
@@ -253,14 +253,14 @@ class Fetcher(Protocol):
     """Has blocks delivered: `syncer.blocks.board.Blocks`."""
 
     async def fetch(
-        self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency
+        self, wants: Sequence[Want], receive: Receive, *, priority: Priority
     ) -> Mapping[BlockId, SyncerError]:
         """Have blocks delivered.
 
         Args:
             wants: At most 65,536; of those with one id the first counts.
             receive: Is given each block once, in this task; see Receive.
-            urgency: Of all of them.
+            priority: Of all of them.
 
         Returns:
             What can't be had and why, when everything else is delivered.

@@ -14,12 +14,12 @@ T = TypeVar("T")
 J = TypeVar("J")
 R = TypeVar("R")
 
-PORTIONS_AT_ONCE: Final = 4  # one is read while others are on their way
+LISTS_AT_ONCE: Final = 4  # one is read while others are on their way
 _LEAST_SHARE: Final = 4  # so that the last ones come back together, and little is to be done when they are back
 _FIRST_SHARES: Final = (8, 4, 2, 2)  # so that the first is soon on its way, and they don't all come back together
 
 
-def portions(jobs: Sequence[T], size: int, most_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
+def cut_into_lists(jobs: Sequence[T], size: int, most_bytes: int, bytes_of: Callable[[T], int]) -> list[list[T]]:
     """Cut small jobs into lists; the first ones only shares of a full one, the last ones only of what is left.
 
     Args:
@@ -34,7 +34,7 @@ def portions(jobs: Sequence[T], size: int, most_bytes: int, bytes_of: Callable[[
         cost = bytes_of(job)
         if not found or len(found[-1]) == most or cost > room:
             share = _FIRST_SHARES[len(found)] if len(found) < len(_FIRST_SHARES) else 1
-            left = max(size // _LEAST_SHARE, (len(jobs) - at) // PORTIONS_AT_ONCE)
+            left = max(size // _LEAST_SHARE, (len(jobs) - at) // LISTS_AT_ONCE)
             most = max(1, min(size // share, left))
             found.append([])
             room = most_bytes

@@ -306,7 +306,7 @@ def follow(
         stamp = reader.stamp
     writer, written = index.writing(), 0
     try:
-        for nids in _gone_and_all(index, rows) if changed is None else _portions(changed):
+        for nids in _gone_and_all(index, rows) if changed is None else _lists(changed):
             writer.commit()
             yield written
             with rows() as reader:
@@ -327,7 +327,7 @@ def follow(
     yield written
 
 
-def _portions(nids: Iterable[Nid]) -> Iterator[list[Nid]]:
+def _lists(nids: Iterable[Nid]) -> Iterator[list[Nid]]:
     numbers = sorted(set(nids))
     return (numbers[at : at + _AT_ONCE] for at in range(0, len(numbers), _AT_ONCE))
 

@@ -69,7 +69,7 @@ class Mailbox:
     """Dirt on its way from a source's thread to the root's task."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._directories: set[RelPath] = set()
         self._entries: set[RelPath] = set()
         self._everything = False
@@ -85,7 +85,7 @@ class Mailbox:
     def put(self, directories: set[RelPath], entries: set[RelPath] | None = None) -> None:
         """Deliver. From any thread."""
         if directories or entries:
-            with self._guard:
+            with self._lock:
                 self._directories |= directories
                 self._entries |= entries or set()
                 if len(self._entries) > MAX_ENTRIES:
@@ -95,13 +95,13 @@ class Mailbox:
 
     def put_everything(self) -> None:
         """Something was missed. From any thread."""
-        with self._guard:
+        with self._lock:
             self._everything = True
             self._signal()
 
     def lose(self, reason: str) -> None:
         """There won't be any more. From any thread."""
-        with self._guard:
+        with self._lock:
             self._lost = reason
             self._signal()
 
@@ -123,7 +123,7 @@ class Mailbox:
             SourceLostError: The source is gone.
         """
         while True:
-            with self._guard:
+            with self._lock:
                 if self._lost is not None:
                     raise SourceLostError(self._lost)
                 if self._directories or self._entries or self._everything:
@@ -134,7 +134,7 @@ class Mailbox:
 
     def take(self) -> Dirt:
         """Everything delivered so far."""
-        with self._guard:
+        with self._lock:
             directories, self._directories = self._directories, set()
             entries, self._entries = self._entries, set()
             everything, self._everything = self._everything, False

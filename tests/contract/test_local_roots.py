@@ -18,7 +18,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, SyncerError
-from syncer.ports.blocks import Receive, Urgency, Want
+from syncer.ports.blocks import Priority, Receive, Want
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import (
     Applied,
@@ -123,7 +123,7 @@ class Server:
         blocks = BlockList(block_size=size, size_bytes=len(data), ids=b"".join(map(block_id, pieces)))
         return StageOrder(path=path, content=content_of(blocks), blocks=blocks, meta=_META, origins=origins, new=True)
 
-    async def fetch(self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency) -> dict[BlockId, SyncerError]:
+    async def fetch(self, wants: Sequence[Want], receive: Receive, *, priority: Priority) -> dict[BlockId, SyncerError]:
         for want in wants:
             if want.id not in self.gone:
                 self.served.append(want.id)

@@ -14,7 +14,7 @@ from syncer.blocks.board import Blocks
 from syncer.core.model import Kind, RemoteStat
 from syncer.engine.fetch import serving
 from syncer.errors import ConflictOnRemoteError, NotFoundError, SyncerError
-from syncer.ports.blocks import Place, Urgency, VersionRef, Want
+from syncer.ports.blocks import Place, Priority, VersionRef, Want
 from syncer.ports.localvalues import content_of
 from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import PithosClient
@@ -58,7 +58,7 @@ async def fetched(client: Remote, wants: Sequence[Want]) -> tuple[dict[BlockId, 
 
     board = Blocks([RemoteSource(client)])
     async with serving(board):
-        return found, await board.fetch(wants, receive, urgency=Urgency.SMALL)
+        return found, await board.fetch(wants, receive, priority=Priority.SMALL)
 
 
 async def small_wants(client: Remote) -> list[Want]:

@@ -138,7 +138,7 @@ def test_a_conflict_in_a_saved_plan_gets_the_name_that_was_shown(
     assert (first / "kept").read_bytes() == b"second"
 
 
-def test_the_guard_asks_also_for_saved_plans(sync: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
+def test_the_safety_stop_asks_also_for_saved_plans(sync: Sync, roots: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = roots
     for number in range(20):
         (first / f"file{number}").write_bytes(b"%d" % number)

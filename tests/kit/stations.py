@@ -16,7 +16,7 @@ from syncer.peer.links.address import Address
 from syncer.peer.links.link import Came, Received
 from syncer.peer.settings import Peers
 from syncer.peer.wire.frames import Carrier
-from syncer.ports.blocks import BlockSource, Urgency, Want
+from syncer.ports.blocks import BlockSource, Priority, Want
 from tests.kit.peering import Inline, name
 
 
@@ -117,7 +117,7 @@ class Station:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(board.run)
             wants = [Want(id=name(data), length=len(data)) for data in blocks]
-            await board.fetch(wants, receive, urgency=Urgency.LARGE)
+            await board.fetch(wants, receive, priority=Priority.LARGE)
             nursery.cancel_scope.cancel()
         return got
 

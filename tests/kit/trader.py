@@ -30,7 +30,7 @@ from syncer.peer.links.links import Links
 from syncer.peer.links.opening import Opened, opened
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Peers, parse
-from syncer.ports.blocks import Urgency, Want
+from syncer.ports.blocks import Priority, Want
 from tests.kit.netns import Node
 from tests.kit.peering import Shelf, block, name
 
@@ -164,7 +164,7 @@ async def _fetch(exchange: Exchange, numbers: range, size: int, shelf: _Made | N
     began, busy = time.perf_counter(), time.process_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(board.run)
-        failed = await board.fetch(wants, receive, urgency=Urgency.LARGE)
+        failed = await board.fetch(wants, receive, priority=Priority.LARGE)
         took, used = time.perf_counter() - began, time.process_time() - busy
         nursery.cancel_scope.cancel()
     _say(fetched={"blocks": count, "failed": len(failed), "seconds": took, "cpu": used})

@@ -18,7 +18,7 @@ import msgspec
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FsError
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from tests.power.disk import SIZE_BYTES, MountedImage, RecordedDisk
 from tests.power.load import Log, run_load
 from tests.power.promises import BrokenPromiseError
@@ -125,10 +125,10 @@ def look_with_engine(volume: Path, log: Log, cut: int) -> None:
         filesystem.files.flush()
         filesystem.snapshots.remove_unfinished()
         check_content(files, log, cut)
-        findings = upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings
+        findings = maintenance.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings
         if findings:
             raise BrokenPromiseError(f"fsck: {findings}")
-        scrubbed = upkeep.scrub(filesystem.blocks, filesystem.tree)
+        scrubbed = maintenance.scrub(filesystem.blocks, filesystem.tree)
         if not scrubbed.clean:
             raise BrokenPromiseError(f"scrub: {scrubbed}")
         left = filesystem.staged_bytes

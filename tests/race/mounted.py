@@ -36,7 +36,7 @@ from syncer.local.verbs.trash import ITEM, new_folder
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.local.volume.tree import ROOT_INO, volume_tag
-from syncer.ports.blocks import Receive, Urgency, Want
+from syncer.ports.blocks import Priority, Receive, Want
 from syncer.ports.localvalues import Install, Staged, StageOrder, content_of
 from tests.kit.state import MemoryState
 from tests.race.outcome import Outcome
@@ -123,7 +123,7 @@ class _Sync:
         assert not isinstance(staged, Exception), staged
         return staged
 
-    async def fetch(self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency) -> dict[BlockId, SyncerError]:
+    async def fetch(self, wants: Sequence[Want], receive: Receive, *, priority: Priority) -> dict[BlockId, SyncerError]:
         """See Fetcher."""
         await receive([(want.id, self.page) for want in wants])
         return {}

@@ -72,7 +72,7 @@ def check_plan(
     check_frozen(plan)
     check_holding(plan)
     if plan.local or plan.remote:
-        check_guard(plan)
+        check_safety_stop(plan)
         check_travelling(plan)
         check_united(base, local, remote, plan)
     check_identity(base, local, remote)
@@ -317,7 +317,7 @@ def check_ignored(before: Iterable[tuple[int, object]], after: Iterable[tuple[in
     require(not lost, f"I5 ignored: {lost} was touched")
 
 
-def check_guard(plan: Plan) -> None:
+def check_safety_stop(plan: Plan) -> None:
     """I11: the guard is told of every deletion, and stops whatever leaves a side empty."""
     for actions, state, told in zip(
         (plan.local, plan.remote), (plan.local_state, plan.remote_state), plan.deletions, strict=True

@@ -397,7 +397,7 @@ MUTANTS = (
     Mutant(
         "what-leaves-a-moved-directory-moves-as-a-whole",
         "affected",
-        "        whole -= self._whole.keys()\n",
+        "        moved -= self._complete.keys()\n",
         "",
         first=101_500,
     ),

@@ -20,7 +20,7 @@ from syncer.peer.exchange.lazily import LazySource
 from syncer.ports.blocks import BlockSource
 
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
-    from syncer.blocks.recent import Recent
+    from syncer.blocks.recent import RecentBlocks
     from syncer.engine.share.sharing import SharedRoot
     from syncer.peer.exchange.exchange import Exchange
     from syncer.peer.links.opening import Opened
@@ -93,7 +93,7 @@ class Attendance:
         self.attend(root)
         yield await self.lan.source(root.record.uuid)
 
-    def recent(self, root: LinkedRoot) -> Recent | None:
+    def recent(self, root: LinkedRoot) -> RecentBlocks | None:
         """Where a cycle notes what it got, for peers to have at once; None: nobody is served."""
         known = self._indexes.get(root.record.uuid)
         return None if known is None else known[1].recent_blocks

@@ -25,7 +25,7 @@ from syncer.errors import SyncerError, UsageError
 from syncer.local.blocklists import BlockLists
 from syncer.local.volume.reblock import Pair
 from syncer.local.volume.repair import BlockRepair
-from syncer.ports.blocks import Urgency, Want
+from syncer.ports.blocks import Priority, Want
 from syncer.state.statedb import StateDB
 
 _AT_ONCE: Final = 1024  # damaged blocks, so that what waits for its other parts stays small
@@ -100,7 +100,7 @@ async def _fetch(root: LinkedRoot, block_size: int, wanted: Sequence[BlockId], s
 
             length = root.record.block_size
             wants = [Want(id=name, length=length) for name in repair.wanted]
-            await board.fetch(wants, receive, urgency=Urgency.LARGE)  # what nobody has is told by who asked us
+            await board.fetch(wants, receive, priority=Priority.LARGE)  # what nobody has is told by who asked us
 
 
 def _repair_of(root: LinkedRoot, block_size: int, lacking: Sequence[BlockId]) -> BlockRepair:

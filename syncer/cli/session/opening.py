@@ -147,11 +147,11 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
         return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
 
 
-def share_keeper(root: LinkedRoot, books: RootState, local: SharedLists) -> ShareKeeper:
+def share_keeper(root: LinkedRoot, state: RootState, local: SharedLists) -> ShareKeeper:
     """What keeps a root's index for other devices beside its cycles."""
     from syncer.engine.share.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
 
-    return ShareKeeper(root.share_index, books, local, root.record.block_size)
+    return ShareKeeper(root.share_index, state, local, root.record.block_size)
 
 
 def key_keeper(root: LinkedRoot) -> LanKeyKeeper:

@@ -10,7 +10,7 @@ import trio
 
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
-from syncer.cli.session.looking import looking
+from syncer.cli.session.readonly import read_only
 from syncer.cli.verbs.status import holder_of
 from syncer.core.ignore import ignore_file_in
 from syncer.core.model import Kind, Plan, RelPath
@@ -55,9 +55,9 @@ def command(path: bytes, as_json: bool) -> None:
 
 def _look(linked: LinkedRoot) -> tuple[Plan, Look, list[Problem]]:
     async def look() -> tuple[Plan, Look, list[Problem]]:
-        async with looking(linked) as sight:
-            plan, seen = await sight.plan()
-            return plan, seen, sight.books.problems()
+        async with read_only(linked) as session:
+            plan, seen = await session.plan()
+            return plan, seen, session.state.problems()
 
     with one_error():
         return trio.run(look)

@@ -12,8 +12,8 @@ import trio
 from blockfs.runtime.output import JSON_VERSION, note, shown, tell
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
-from syncer.cli.session.looking import looking
 from syncer.cli.session.many_roots import for_each
+from syncer.cli.session.readonly import read_only
 from syncer.cli.session.savedplan import PlanNote, SavedPlan
 from syncer.core.model import Move, Plan
 from syncer.core.paths import path_in
@@ -45,11 +45,11 @@ def command(root: bytes | None, as_json: bool) -> int:
 
 def _look(linked: LinkedRoot) -> tuple[Plan, Policy, Report]:
     async def look() -> tuple[Plan, Policy, Report]:
-        async with looking(linked) as sight:
-            plan, look = await sight.plan()
+        async with read_only(linked) as session:
+            plan, look = await session.plan()
             report = Report(dry_run=True)
             report.take_notes(plan, look.seen.problems)
-            return plan, sight.policy, report
+            return plan, session.policy, report
 
     with one_error():
         return trio.run(look)

@@ -96,8 +96,8 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         off: By whom the LAN was switched off for it; empty: it was not.
     """
     with StateDB.open(linked.state, read_only=True) as database:
-        books = RootState(database)
-        last, shared, raw_rules = books.last_cycle(), books.last_shared(), books.rules()
+        state = RootState(database)
+        last, shared, raw_rules = state.last_cycle(), state.last_shared(), state.rules()
         problems = database.problems()
         paths = database.load_base().paths.values()
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])

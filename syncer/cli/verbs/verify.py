@@ -23,8 +23,8 @@ from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import format_size
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
-from syncer.cli.session.looking import looking
 from syncer.cli.session.many_roots import for_each
+from syncer.cli.session.readonly import read_only
 from syncer.core.model import RelPath
 from syncer.engine.audit.verify import Deep, Finding, Verdict, Verified, compare
 from syncer.remote.parallel import one_error
@@ -54,14 +54,14 @@ def command(root: bytes | None, deep: bool, as_json: bool) -> int:
 
 def _verify(linked: LinkedRoot, deep: bool) -> Verified:
     async def work() -> Verified:
-        async with looking(linked) as sight:
-            plan, look = await sight.plan()
-            found = compare(plan, look, sight.remote.ages)
+        async with read_only(linked) as session:
+            plan, look = await session.plan()
+            found = compare(plan, look, session.remote.ages)
             if not deep:
                 return Verified(findings=found, files=len(look.base))
-            info = await sight.remote.open()
+            info = await session.remote.open()
             with _progress(linked) as watcher:
-                check = Deep(linked.path, info.grid.block_size, sight.remote, watcher)
+                check = Deep(linked.path, info.grid.block_size, session.remote, watcher)
                 await check.run(plan)
             check.result.findings += found
             return check.result

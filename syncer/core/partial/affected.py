@@ -60,14 +60,14 @@ class AffectedPart(msgspec.Struct, frozen=True, kw_only=True):
         local: What is in the part on the local side: seen there, or unchanged by what the base says.
         remote: The same of the remote side.
         beside: Base rows that are not in the part. Both sides have all of them.
-        whole: Directories in the part of which nothing below is, though they moved.
+        moved: Directories in the part of which nothing below is, though they moved.
     """
 
     base: BaseIndex
     local: list[FileStat]
     remote: list[RemoteStat]
     beside: int
-    whole: frozenset[Nid] = frozenset()
+    moved: frozenset[Nid] = frozenset()
 
 
 class Affected:
@@ -92,7 +92,7 @@ class Affected:
         self._moved_there: set[Nid] = set()  # on the remote side
         self._rows: dict[Nid, BaseRow] = {}
         self._found: dict[RelPath, Nid | None] = {RelPath(b""): ROOT}
-        self._whole: dict[Nid, Sequence[BaseRow]] = {}  # all children of these are in the part
+        self._complete: dict[Nid, Sequence[BaseRow]] = {}  # all children of these are in the part
         self._listed: set[Nid] = set()  # their entries were seen: who is not among them is not there
         self._opened: set[Nid] = set()  # what was below them is not there any more: it was seen elsewhere, or is gone
         self._seen: dict[RelPath, FileStat] = {}
@@ -341,12 +341,12 @@ class Affected:
         for row in self._left:
             if row.nid not in self._moved_here:
                 self._open(row)
-        whole = self._moved_here | self._moved_there
-        if any(row.node.parent in whole for row in self._rows.values()):
+        moved = self._moved_here | self._moved_there
+        if any(row.node.parent in moved for row in self._rows.values()):
             raise UnboundedError
         # What came out of a directory that moved as well goes along with it first, which gives it another version on
         # the server: it is not what was seen then. All below the upper one is in the part, so this one is empty.
-        whole -= self._whole.keys()
+        moved -= self._complete.keys()
         base = BaseIndex(self._rows.values())
         if len(base.paths) != len(base):
             raise UnboundedError
@@ -376,7 +376,7 @@ class Affected:
                     )
                 )
         return AffectedPart(
-            base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows), whole=frozenset(whole)
+            base=base, local=local, remote=remote, beside=len(self._all) - len(self._rows), moved=frozenset(moved)
         )
 
     def _is_outdated(self, tag: RemoteTag) -> bool:
@@ -414,9 +414,9 @@ class Affected:
 
     def _children(self, nid: Nid) -> Sequence[BaseRow]:
         """All of a directory's rows, which are in the part from now on. Read once: whole folders change together."""
-        rows = self._whole.get(nid)
+        rows = self._complete.get(nid)
         if rows is None:
-            rows = self._whole[nid] = self._all.children(nid)
+            rows = self._complete[nid] = self._all.children(nid)
             if nid != ROOT:
                 row = self._rows.get(nid) or self._all.row(nid)
                 if row is None:

@@ -1,4 +1,4 @@
-"""The whole decision of one cycle: merge, freeze, diff, and what the guard must know. Pure."""
+"""The whole decision of one cycle: merge, freeze, diff, and what the safety stop must know. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def make_plan(
         remote: `identify_remote` of a complete listing.
         policy: Host, time, names.
         fresh: The same source of numbers that `identify` used.
-        beside: Nodes that both sides have and that are left out here (`affected.AffectedPart`): the guard counts them.
+        beside: Nodes that both sides have and that are left out here (`affected.AffectedPart`): the safety stop counts
+            them.
     """
     if _at_rest(base, local, remote):
         return _nothing_to_do(base, local, remote, beside)

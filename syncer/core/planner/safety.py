@@ -126,7 +126,7 @@ def check_age(
             raise RootIdentityError("the container", expected, f"{ages.name(stat.tag)}: {_OLDER}")
 
 
-def guard(plan: Plan, consent: str | None = None, root: str = "ROOT") -> None:
+def check_deletions(plan: Plan, consent: str | None = None, root: str = "ROOT") -> None:
     """Stop a plan that deletes suspiciously much, unless a person agreed to exactly these deletions.
 
     Args:

@@ -20,7 +20,7 @@ from syncer.core.model import Ages, Kind, Position, RelPath
 from syncer.core.partial.affected import Affected, AffectedPart, UnboundedError
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import split
-from syncer.engine.partial.subtree_moves import Arrivals, Calm, Whole, subtrees_of
+from syncer.engine.partial.subtree_moves import Arrivals, Calm, MovedSubtrees, subtrees_of
 from syncer.errors import LocalChangedError
 from syncer.ports.local import LocalRoot, PartLook
 from syncer.ports.localvalues import Hints, Observation
@@ -50,14 +50,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         seen: Its local side, with contents.
         changes: The server's changes.
         directories: Local directories that were looked at.
-        whole: Directories that moved as a whole.
+        moved: Directories that moved as a whole.
     """
 
     affected: AffectedPart
     seen: Observation
     changes: Changes
     directories: tuple[RelPath, ...]
-    whole: Whole
+    moved: MovedSubtrees
 
 
 class _Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     affected: AffectedPart
     directories: tuple[RelPath, ...]
     look: PartLook
-    whole: Whole
+    moved: MovedSubtrees
 
 
 async def look_at_part(partial: PartialLook, remote: Remote, *, check: Callable[[Changes], None]) -> Part | None:
@@ -102,7 +102,7 @@ async def look_at_part(partial: PartialLook, remote: Remote, *, check: Callable[
         return None
     seen = await partial.local.complete(found.look, affected.local, affected.base)
     affected = replace(affected, local=[])
-    return Part(affected=affected, seen=seen, changes=changes, directories=found.directories, whole=found.whole)
+    return Part(affected=affected, seen=seen, changes=changes, directories=found.directories, moved=found.moved)
 
 
 async def _told(partial: PartialLook, remote: Remote, since: Position) -> Changes | None:
@@ -161,12 +161,12 @@ def _affected_or_raise(partial: PartialLook, changes: Changes, since: Position, 
         told = since if changes.complete and not changes.refused else None
         affected.changed(rules.tracked(changes.objects), deleted, since=told)
         part = affected.finish()
-        subtrees = subtrees_of(known, part.whole, arrivals.subtrees, changes.info.can.moves_trees)
+        subtrees = subtrees_of(known, part.moved, arrivals.subtrees, changes.info.can.moves_trees)
         return _Found(
             affected=part,
             directories=(*looked, *calm.looked, *arrivals.looked),
             look=look,
-            whole=Whole(subtrees=subtrees, retagged=tuple(arrivals.retagged)),
+            moved=MovedSubtrees(subtrees=subtrees, retagged=tuple(arrivals.retagged)),
         )
 
 

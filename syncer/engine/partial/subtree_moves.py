@@ -21,7 +21,7 @@ from syncer.protocol.extensions.subtree import disjoint
 from syncer.protocol.pithos.names import path_from_name
 
 
-class Whole(msgspec.Struct, frozen=True, kw_only=True):
+class MovedSubtrees(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle goes on with.
 
     Attributes:
@@ -38,8 +38,8 @@ class Arrivals:
     """Takes the moves on the server into what is affected.
 
     Attributes:
-        subtrees: See `Whole`.
-        retagged: See `Whole`.
+        subtrees: See `MovedSubtrees`.
+        retagged: See `MovedSubtrees`.
         looked: Directories that are as the base says, by where they will be after the moves.
     """
 

@@ -16,7 +16,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.logs import Log
-from syncer.blocks.recent import Recent
+from syncer.blocks.recent import RecentBlocks
 from syncer.core.model import Content, Nid, RelPath
 from syncer.engine.root_state import RootState
 from syncer.errors import EXPECTED, CorruptionError, NotFoundError
@@ -120,7 +120,7 @@ class SharedRoot:
             paused: Whether the root is paused now: then it has nothing.
         """
         self.share = share
-        self.recent_blocks = Recent()
+        self.recent_blocks = RecentBlocks()
         self._state_path = state
         self._folder = folder
         self._reader = reader

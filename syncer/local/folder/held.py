@@ -35,14 +35,14 @@ class HeldBlocks:
 
     def __init__(self) -> None:
         self.spill: Spill | None = None
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._staying: dict[BlockId, HeldBlock] = {}
         self._spillable: dict[BlockId, HeldBlock] = {}
         self._room = held_bytes()
 
     def take(self, name: BlockId) -> bytes | None:
         """A block that was read a while ago, canonical; None if it must be read again."""
-        with self._guard:
+        with self._lock:
             block = self._staying.pop(name, None) or self._spillable.pop(name, None)
             if block is None:
                 return None
@@ -57,7 +57,7 @@ class HeldBlocks:
         block = HeldBlock(data=canonical(data), is_file=len(data) == file_bytes)
         blocks = self._staying if file_bytes <= STAY_BYTES else self._spillable
         while True:
-            with self._guard:
+            with self._lock:
                 if name in self._staying or name in self._spillable:
                     return
                 if len(block.data) <= self._room:
@@ -85,11 +85,11 @@ class HeldBlocks:
 
     async def _send(self, some: Mapping[BlockId, HeldBlock]) -> None:
         if self.spill is not None and await self.spill(some):
-            with self._guard:
+            with self._lock:
                 self._room += sum(len(block.data) for block in some.values())
             return
         self.spill = None
-        with self._guard:
+        with self._lock:
             for name, block in some.items():  # back, for the push
                 if name in self._staying or name in self._spillable:
                     self._room += len(block.data)

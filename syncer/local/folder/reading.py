@@ -29,8 +29,8 @@ from syncer.local.syscalls import status
 from syncer.ports.localvalues import MAX_BLOCKS, LocalCounters, Problem, content_of
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
-_PORTION_BYTES: Final = 4 << 20  # of small files hashed in one thread call
-_PORTION_FILES: Final = 64
+_LIST_BYTES: Final = 4 << 20  # of small files hashed in one thread call
+_LIST_FILES: Final = 64
 _SMALL_BYTES: Final = 64 << 10
 _REMEMBERED_BYTES: Final = 16 << 20  # hashing this takes longer than the durable write that remembers it
 
@@ -53,7 +53,7 @@ class Reading:
         self._block_size = options.block_size
         self._state = options.state
         self._hashers = trio.CapacityLimiter(_HASHERS)
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self.held = HeldBlocks()
 
     async def hash_all(
@@ -69,10 +69,10 @@ class Reading:
         """
         hashed: list[FileStat] = []
         self._counters.total_bytes, self._counters.done_bytes = sum(stat.tag.size_bytes for stat in stats), 0
-        waiting = _portions(stats)
+        waiting = _lists(stats)
         working = 0
 
-        def contents(portion: Sequence[FileStat]) -> tuple[list[tuple[Content | None, str | None]], bool]:
+        def contents(some: Sequence[FileStat]) -> tuple[list[tuple[Content | None, str | None]], bool]:
             """What is in the files, and whether a second thread is of use.
 
             Hashing large blocks and waiting for a disk leave Python's lock to others. Small files in memory don't: two
@@ -80,15 +80,15 @@ class Reading:
             """
             began_s, began_cpu_s = time.monotonic(), time.thread_time()
             with Opener(self._root) as opener:
-                found = [self._content(stat, clock_ns, opener, is_new) for stat in portion]
+                found = [self._content(stat, clock_ns, opener, is_new) for stat in some]
             waited = time.monotonic() - began_s > 2 * (time.thread_time() - began_cpu_s)
-            return found, waited or sum(stat.tag.size_bytes for stat in portion) > len(portion) * _SMALL_BYTES
+            return found, waited or sum(stat.tag.size_bytes for stat in some) > len(some) * _SMALL_BYTES
 
         async def work() -> None:
             nonlocal working
-            for portion in waiting:
-                found, is_apart = await trio.to_thread.run_sync(contents, portion, limiter=self._hashers)
-                for stat, (content, reason) in zip(portion, found, strict=True):
+            for some in waiting:
+                found, is_apart = await trio.to_thread.run_sync(contents, some, limiter=self._hashers)
+                for stat, (content, reason) in zip(some, found, strict=True):
                     hashed.append(replace(stat, content=content))
                     if reason is not None:
                         problems.append(Problem(path=stat.path, reason=reason))
@@ -156,7 +156,7 @@ class Reading:
 
     def saw(self, size_bytes: int) -> None:
         """So many bytes more are done."""
-        with self._guard:
+        with self._lock:
             self._counters.done_bytes += size_bytes
 
 
@@ -182,15 +182,15 @@ def _require(descriptor: int, stat: FileStat) -> None:
         raise LocalChangedError(stat.path, "it was written to")
 
 
-def _portions(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:
-    """Cut files into portions for one thread call each: a call costs as much as hashing several small files."""
-    portion: list[FileStat] = []
+def _lists(stats: Sequence[FileStat]) -> Iterator[list[FileStat]]:
+    """Cut files into lists for one thread call each: a call costs as much as hashing several small files."""
+    some: list[FileStat] = []
     size = 0
     for stat in stats:
-        portion.append(stat)
+        some.append(stat)
         size += stat.tag.size_bytes
-        if size >= _PORTION_BYTES or len(portion) == _PORTION_FILES:
-            yield portion
-            portion, size = [], 0
-    if portion:
-        yield portion
+        if size >= _LIST_BYTES or len(some) == _LIST_FILES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

@@ -75,7 +75,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _WORKERS: Final = 8  # concurrent file operations; they wait for fsync most of the time
-_WRITERS: Final = 2  # portions of new files written at once, each with a descriptor per file: one waits, one writes
+_WRITERS: Final = 2  # lists of new files written at once, each with a descriptor per file: one waits, one writes
 _STALE_TEMP_S: Final = 24 * 3600.0  # a temp file that no run resumed for a day is of no use
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 

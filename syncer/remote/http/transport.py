@@ -119,7 +119,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         concurrency: Requests at once, at most.
-        adaptive: How many there are follows what they bring (`adapt.Concurrency`); False: always the most.
+        adaptive: How many there are follows what they bring (`concurrency.Concurrency`); False: always the most.
         connect_timeout_s: Until the TCP (and TLS) connection stands.
         read_timeout_s: Longest silence while waiting for or within a reply.
         ca_file: PEM file of certificate authorities to trust instead of the system's; for https only.

@@ -24,7 +24,7 @@ from syncer.remote.http.transport import Reply, Request
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.plain import PlainServer
 from syncer.remote.pithos.replies import Written, same_payload, tag_of
-from syncer.remote.pithos.requests import Guard, etag_guard, object_name, version_guard
+from syncer.remote.pithos.requests import Condition, etag_condition, object_name, version_condition
 from syncer.remote.pithos.session import Session
 
 T = TypeVar("T")
@@ -117,8 +117,8 @@ class Alone:
         name, make = object_name(order.path), self._session.make
         payload = Payload(kind=order.kind, size_bytes=order.size_bytes, etag=order.hash_hex, meta=order.meta)
 
-        async def send(guard: Guard) -> Written:
-            request = make.put_body(name, order.kind, data, order.meta, guard)
+        async def send(condition: Condition) -> Written:
+            request = make.put_body(name, order.kind, data, order.meta, condition)
             return self.written(request, await self._session.send(request), order.path, order.replaces)
 
         return await self.guarded(order.path, name, payload, order.replaces, send, doubt=doubt)
@@ -127,8 +127,8 @@ class Alone:
         name, expect = object_name(order.path), order.expect
         payload = Payload(kind=None, size_bytes=expect.size_bytes, etag=expect.etag, meta=order.meta)
 
-        async def send(guard: Guard) -> Written:
-            request = self._session.make.set_meta(name, order.meta, guard)
+        async def send(condition: Condition) -> Written:
+            request = self._session.make.set_meta(name, order.meta, condition)
             return self.written(request, await self._session.send(request), order.path, expect)
 
         return await self.guarded(order.path, name, payload, expect, send, doubt=doubt)
@@ -212,7 +212,7 @@ class Alone:
         name: str,
         payload: Payload,
         expect: RemoteTag | None,
-        send: Callable[[Guard], Awaitable[Written | T]],
+        send: Callable[[Condition], Awaitable[Written | T]],
         *,
         doubt: bool = False,
     ) -> Stored | T:
@@ -230,9 +230,9 @@ class Alone:
 
         async def attempt() -> Written | RemoteTag | T:
             if atomic:
-                return await send(version_guard(expect))
+                return await send(version_condition(expect))
             return await send(
-                etag_guard(None) if expect is None else await self._look_before(path, name, expect, payload.meta)
+                etag_condition(None) if expect is None else await self._look_before(path, name, expect, payload.meta)
             )
 
         async def look() -> RemoteTag | None:
@@ -262,20 +262,20 @@ class Alone:
         )
         return Stored(tag=done, foreign=tuple(await self.plain.foreign(name, write, done)))
 
-    async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None, meta: Meta) -> Guard:
+    async def _look_before(self, path: RelPath, name: str, expect: RemoteTag | None, meta: Meta) -> Condition:
         """Plain Pithos: compare everything first, then send the condition that it knows.
 
         Not for what must not exist: of that, a condition says all that a look would.
         """
         current = await self._session.current(name)
         require(path, expect, None if current is None else tag_of(current.state))
-        guard = etag_guard(None if current is None else current.etag)
+        condition = etag_condition(None if current is None else current.etag)
         if current is None:
-            return guard
+            return condition
         # A PUT drops what it does not name (protocol note 0.9): what others keep there is sent again, if it fits.
         room = wire.MAX_META_ITEMS - len(wire.encode_meta(meta))
         foreign = sorted(wire.foreign_meta(current.state.meta).items())[:room]
-        return {**guard, **wire.meta_headers(dict(foreign))}
+        return {**condition, **wire.meta_headers(dict(foreign))}
 
     async def tag(  # the reply and what it should say
         self,

@@ -25,7 +25,7 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.alone import Alone
 from syncer.remote.pithos.replies import Written, tag_of
-from syncer.remote.pithos.requests import etag_guard, object_name
+from syncer.remote.pithos.requests import etag_condition, object_name
 from syncer.remote.pithos.session import Session
 
 _MOST_KNOWN: Final = 1 << 16  # serials in memory; half of them are forgotten then
@@ -105,7 +105,7 @@ class Creator:
 
             try:
                 name = object_name(order.path)
-                made = self._session.make.put_body(name, order.kind, data, order.meta, etag_guard(None))
+                made = self._session.make.put_body(name, order.kind, data, order.meta, etag_condition(None))
                 request = replace(made, leaving=leaving)
                 written = self._alone.written(request, await self._session.send(request), order.path, None)
             except (*ONE_NODE, XattrError) as error:

@@ -21,7 +21,7 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow
 from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.replies import tag_of
-from syncer.remote.pithos.requests import etag_guard, object_name, parse_trash_name, trash_name
+from syncer.remote.pithos.requests import etag_condition, object_name, parse_trash_name, trash_name
 from syncer.remote.pithos.session import Current, Session
 
 _DROPPED: Final = {wire.OBJECT_SHARING: "sharing", wire.OBJECT_PUBLIC: "public link"}
@@ -82,12 +82,12 @@ class PlainServer:
             require(source, expect, None if current is None else tag_of(current.state))
             taken = await self._session.current(to_name)
             require(target, None, None if taken is None else tag_of(taken.state))
-            guard = etag_guard(current.etag if current else None)
+            condition = etag_condition(current.etag if current else None)
             # A MOVE drops sharing and publication that it does not name. Named, they move in the same transaction.
-            request = self._session.make.move(from_name, to_name, guard, shared)
+            request = self._session.make.move(from_name, to_name, condition, shared)
             reply = await self._session.send(request)
             if shared and reply.status in {400, 403}:  # who may rename an object may not share it, perhaps
-                request = self._session.make.move(from_name, to_name, guard)
+                request = self._session.make.move(from_name, to_name, condition)
                 reply = await self._session.send(request)
             if reply.status in {404, 412}:
                 raise self._session.judge.conflict(source, expect, reply)
@@ -145,7 +145,7 @@ class PlainServer:
             current = await self._session.current(name)
             if current is not None:
                 require(path, expect, tag_of(current.state))
-                request = self._session.make.move(name, hidden, etag_guard(current.etag))
+                request = self._session.make.move(name, hidden, etag_condition(current.etag))
                 reply = await self._session.send(request)
                 if reply.status == 412:
                     raise self._session.judge.conflict(path, expect, reply)

@@ -14,8 +14,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
 from syncer.core.paths import LAN_KEY, is_hidden, rel_path
-from syncer.core.subtrees import Guard as SubtreeGuard
-from syncer.core.subtrees import SubtreeMove
+from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import (
     AuthError,
     CorruptionError,
@@ -375,7 +374,7 @@ class Judge:
         except BulkReadError as error:
             self.bad(f"{self.container}: {error}")
 
-    def moved_subtree(self, reply: Reply, source: str, target: str, guard: SubtreeGuard) -> SubtreeMove:
+    def moved_subtree(self, reply: Reply, source: str, target: str, guard: Guard) -> SubtreeMove:
         """Read the reply to a move of a subtree."""
         try:
             first = wire.parse_decimal(wire.SUBTREE_FIRST, reply.headers.get(wire.SUBTREE_FIRST.lower(), ""))

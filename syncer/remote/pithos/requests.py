@@ -15,7 +15,7 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.core.paths import is_reserved, rel_path
-from syncer.core.subtrees import Guard as SubtreeGuard
+from syncer.core.subtrees import Guard
 from syncer.errors import UnsafeNameError
 from syncer.ports.orders import Delete, Move, SetMeta, Store
 from syncer.protocol.extensions import blocklists, bulk
@@ -45,7 +45,7 @@ _BULK_TYPE: Final = "application/vnd.blocksync.bulk"
 TRASH_FOLDER: Final = ".blocksync/trash"
 """Where plain Pithos objects go before they are deleted: their name here says what they must be."""
 
-Guard = Mapping[str, str]
+Condition = Mapping[str, str]
 """Condition headers; and metadata of others that a write would drop, if they are not sent again."""
 
 
@@ -90,15 +90,15 @@ class Requests:
             XattrError: As above.
         """
         if isinstance(order, Store):
-            guard = version_guard(order.replaces)
-            return self.put_body(object_name(order.path), order.kind, data, order.meta, guard)
-        guard = version_guard(order.expect)
+            condition = version_condition(order.replaces)
+            return self.put_body(object_name(order.path), order.kind, data, order.meta, condition)
+        condition = version_condition(order.expect)
         if isinstance(order, Delete):
-            return self.delete(object_name(order.path), guard)
+            return self.delete(object_name(order.path), condition)
         if isinstance(order, SetMeta):
-            return self.set_meta(object_name(order.path), order.meta, guard)
+            return self.set_meta(object_name(order.path), order.meta, condition)
         source, target = object_name(order.source), object_name(order.target)
-        return self.move(source, target, {**guard, wire.IF_DESTINATION_VERSION: "0"})
+        return self.move(source, target, {**condition, wire.IF_DESTINATION_VERSION: "0"})
 
     def head_container(self) -> Request:
         """Block size, identity, extensions."""
@@ -205,44 +205,46 @@ class Requests:
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * len(blocks),
         )
 
-    def put_hashmap(self, name: str, blocks: BlockList, meta: Meta, guard: Guard) -> Request:
+    def put_hashmap(self, name: str, blocks: BlockList, meta: Meta, condition: Condition) -> Request:
         """Write an object by its hashmap. The reply may list every block as missing."""
         return Request(
             method="PUT",
             target=self._object(name, {"hashmap": "", "format": "json"}),
-            headers={**_object_headers(Kind.FILE, meta), **guard},
+            headers={**_object_headers(Kind.FILE, meta), **condition},
             body=encode_hashmap(blocks),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * max(1, len(blocks)),
         )
 
     def put_block_list(
-        self, name: str, block_size: int, delta: Delta, base: int | None, meta: Meta, guard: Guard
+        self, name: str, block_size: int, delta: Delta, base: int | None, meta: Meta, condition: Condition
     ) -> Request:
         """Write an object by its block list in binary: what differs from its current version, or is no hole."""
         return Request(
             method="PUT",
             target=self._object(name, {"hashmap": "", "format": blocklists.FORMAT}),
-            headers={**_object_headers(Kind.FILE, meta), **guard},
+            headers={**_object_headers(Kind.FILE, meta), **condition},
             body=blocklists.encode(delta, block_size, base),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + ID_SIZE * max(1, len(delta)) * LEAF_IDS,
         )
 
-    def put_delta(self, name: str, block_size: int, delta: Delta, base: int, meta: Meta, guard: Guard) -> Request:
+    def put_delta(
+        self, name: str, block_size: int, delta: Delta, base: int, meta: Meta, condition: Condition
+    ) -> Request:
         """Write an object by what differs from its current version."""
         return Request(
             method="PUT",
             target=self._object(name, {"hashmap": "", "format": "json", "base_version": str(base)}),
-            headers={**_object_headers(Kind.FILE, meta), **guard},
+            headers={**_object_headers(Kind.FILE, meta), **condition},
             body=encode_delta(delta, block_size),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * max(1, len(delta)) * LEAF_IDS,
         )
 
-    def put_body(self, name: str, kind: Kind, data: bytes, meta: Meta, guard: Guard) -> Request:
+    def put_body(self, name: str, kind: Kind, data: bytes, meta: Meta, condition: Condition) -> Request:
         """Write an object by its content."""
         return Request(
             method="PUT",
             target=self._object(name, {}),
-            headers={**_object_headers(kind, meta), **guard},
+            headers={**_object_headers(kind, meta), **condition},
             body=data,
         )
 
@@ -267,27 +269,27 @@ class Requests:
             only_reads=True,
         )
 
-    def set_meta(self, name: str, meta: Meta, guard: Guard) -> Request:
+    def set_meta(self, name: str, meta: Meta, condition: Condition) -> Request:
         """Set the metadata we know, leave others alone (`update`). No content type: that would mean content."""
         return Request(
             method="POST",
             target=self._object(name, {"update": ""}),
-            headers={**wire.meta_headers(wire.encode_meta(meta)), **guard},
+            headers={**wire.meta_headers(wire.encode_meta(meta)), **condition},
         )
 
-    def move(self, source: str, target: str, guard: Guard, shared: Mapping[str, str] = NO_HEADERS) -> Request:
-        """Rename; conditions of `guard` are on the source unless they say otherwise. `shared`: see `Current`."""
+    def move(self, source: str, target: str, condition: Condition, shared: Mapping[str, str] = NO_HEADERS) -> Request:
+        """Rename; `condition` is on the source unless they say otherwise. `shared`: see `Current`."""
         return Request(
             method="MOVE",
             target=self._object(source, {}),
-            headers={wire.DESTINATION: self.url.object_reference(target), **guard, **shared},
+            headers={wire.DESTINATION: self.url.object_reference(target), **condition, **shared},
         )
 
     def share(self, name: str, shared: Mapping[str, str]) -> Request:
         """Give an object the sharing, and a public link, that it lost; `shared`: see `Current`."""
         return Request(method="POST", target=self._object(name, {"update": ""}), headers=dict(shared))
 
-    def move_subtree(self, source: str, target: str, guard: SubtreeGuard) -> Request:
+    def move_subtree(self, source: str, target: str, guard: Guard) -> Request:
         """Rename an object and all below it, if that is exactly what we think it is."""
         return Request(
             method="MOVE",
@@ -312,9 +314,9 @@ class Requests:
             },
         )
 
-    def delete(self, name: str, guard: Guard) -> Request:
+    def delete(self, name: str, condition: Condition) -> Request:
         """Delete. Plain Pithos ignores every condition."""
-        return Request(method="DELETE", target=self._object(name, {}), headers=dict(guard))
+        return Request(method="DELETE", target=self._object(name, {}), headers=dict(condition))
 
     def _object(self, name: str, query: Mapping[str, str]) -> str:
         path = f"{self._container}/{quote_name(name)}"
@@ -380,12 +382,12 @@ def gathered(jobs: Sequence[Run], max_bytes: int) -> list[list[Run]]:
     return found
 
 
-def version_guard(expect: RemoteTag | None) -> dict[str, str]:
+def version_condition(expect: RemoteTag | None) -> dict[str, str]:
     """Condition of our own server: exactly this version, or no object."""
     return {wire.IF_OBJECT_VERSION: str(expect.version if expect else 0)}
 
 
-def etag_guard(etag: str | None) -> dict[str, str]:
+def etag_condition(etag: str | None) -> dict[str, str]:
     """Condition of plain Pithos, not atomic with the write: this ETag, or no object."""
     return {"If-None-Match": "*"} if etag is None else {"If-Match": f'"{etag}"'}
 

@@ -27,7 +27,7 @@ from syncer.remote.http.transport import BadReplyError
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.alone import Alone, Payload
 from syncer.remote.pithos.replies import Written
-from syncer.remote.pithos.requests import NO_HEADERS, Guard, object_name
+from syncer.remote.pithos.requests import NO_HEADERS, Condition, object_name
 from syncer.remote.pithos.session import Session
 
 BATCH_BYTES: Final = 4 << 20
@@ -191,11 +191,11 @@ class Uploads:
                 return done
         delta = await trio.to_thread.run_sync(delta_of, blocks) if binary else None
 
-        async def send(guard: Guard) -> Written | Missing:
+        async def send(condition: Condition) -> Written | Missing:
             if delta is None:
-                request = self._session.make.put_hashmap(name, blocks, order.meta, guard)
+                request = self._session.make.put_hashmap(name, blocks, order.meta, condition)
             else:
-                request = self._session.make.put_block_list(name, blocks.block_size, delta, None, order.meta, guard)
+                request = self._session.make.put_block_list(name, blocks.block_size, delta, None, order.meta, condition)
             reply = await self._session.send(request)
             if reply.status == 409:
                 return self._session.judge.missing(request, reply)
@@ -218,9 +218,9 @@ class Uploads:
         if 2 * len(delta) > len(blocks) or len(delta) > MAX_DELTA_IDS:
             return None
 
-        async def send(guard: Guard) -> Written | Missing | _RefusedDelta:
+        async def send(condition: Condition) -> Written | Missing | _RefusedDelta:
             put = self._session.make.put_block_list if binary else self._session.make.put_delta
-            request = put(name, blocks.block_size, delta, replaces.version, order.meta, guard)
+            request = put(name, blocks.block_size, delta, replaces.version, order.meta, condition)
             reply = await self._session.send(request)
             if reply.status == 409:
                 return self._session.judge.missing(request, reply)

@@ -23,7 +23,7 @@ from syncer.protocol.extensions import bulk
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import Fault, encode_fault
 from syncer.remote.http.transport import Reply, ReplyLostError
-from syncer.remote.parallel import PORTIONS_AT_ONCE, for_each, portions
+from syncer.remote.parallel import LISTS_AT_ONCE, cut_into_lists, for_each
 from syncer.remote.pithos.alone import Alone
 from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.creates import Creator, OwnSerials
@@ -103,9 +103,9 @@ class _Writing:
         if len(self._orders) == 1:  # the daily case: nothing to do at once
             await (self._together if groups else self._one if single else self._large)([0])
             return
-        cut = portions(groups, bulk.MAX_OPERATIONS, bulk.MAX_CONTENT_BYTES, lambda at: _cost(self._orders[at]))
+        cut = cut_into_lists(groups, bulk.MAX_OPERATIONS, bulk.MAX_CONTENT_BYTES, lambda at: _cost(self._orders[at]))
         pools: list[tuple[Iterator[list[int]], Callable[[list[int]], Awaitable[None]], int]] = [
-            (iter(cut), self._together, min(PORTIONS_AT_ONCE, len(cut))),
+            (iter(cut), self._together, min(LISTS_AT_ONCE, len(cut))),
             (([at] for at in single), self._one, min(_ALONE_AT_ONCE, len(single))),
             (([at] for at in large), self._large, min(_LARGE_AT_ONCE, len(large))),
         ]

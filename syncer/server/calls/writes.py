@@ -33,7 +33,7 @@ async def transfer(call: Call, order: Transfer) -> Response:
     """A move or a copy; with a guard, of a subtree that must be what the client thinks it is."""
     if order.guard is None:
         return _written(call, 201, await call.run(call.store.transfer, order))
-    moved = await call.run(call.store.move_whole, order.source, order.destination, order.guard)
+    moved = await call.run(call.store.move_subtree, order.source, order.destination, order.guard)
     written = _written(call, 201, moved.state)
     written.headers[headers.SUBTREE_FIRST] = str(moved.move.first)
     return written

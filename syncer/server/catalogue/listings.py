@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow, SubdirectoryRow
 from syncer.protocol.pithos.sharing import sharing_value
-from syncer.server.catalogue import grants, objects
+from syncer.server.catalogue import objects, sharing
 from syncer.server.catalogue.catalogue import Reading
 from syncer.server.catalogue.orders import Selection
 from syncer.server.catalogue.purge import version_at
@@ -42,7 +42,7 @@ def select(
         Heavy: They take more than `most_bytes`.
     """
     if wanted.only_shared and wanted.visible is None:
-        wanted = replace(wanted, visible=lambda name: any(grants.granted_by(view, container.container_id, name)))
+        wanted = replace(wanted, visible=lambda name: any(sharing.granted_by(view, container.container_id, name)))
     found: list[ObjectRow | SubdirectoryRow] = []
     size_bytes = 0
     for row in islice(_rows(view, container, wanted), wanted.limit):
@@ -105,5 +105,5 @@ def _state(view: Reading, name: bytes, row: NameRecord, wanted: Selection) -> Ob
 
 
 def _object(view: Reading, name: bytes, row: NameRecord, state: ObjectState) -> ObjectRow:
-    readers = grants.readers(view, row.slot) if view.count("grants") else []
+    readers = sharing.readers(view, row.slot) if view.count("grants") else []
     return ObjectRow(name=name.decode("utf-8"), state=state, sharing=sharing_value(readers) if readers else "")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from blockfs.blocks.ids import ZERO_BLOCK, ObjectHash
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import VersionRow
-from syncer.server.catalogue import containers, contents, grants
+from syncer.server.catalogue import containers, contents, sharing
 from syncer.server.catalogue.catalogue import Change, Reading
 from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions, Verdict, judge_write
 from syncer.server.catalogue.orders import MetaOrder, Place, TransferOrder, WriteOrder, merged_meta
@@ -162,7 +162,7 @@ def require_readable(view: Reading, reader: str, place: Place, version: int | No
         found = look(view, place)
     except NotFound:
         raise Forbidden("This object is not shared with you") from None
-    if found.row is None or not grants.may_read(view, reader, found.container.container_id, place.name):
+    if found.row is None or not sharing.may_read(view, reader, found.container.container_id, place.name):
         raise Forbidden("This object is not shared with you")
     if version not in {None, found.row.newest}:
         raise Forbidden("Only the current version of this object is shared with you")
@@ -404,14 +404,14 @@ def share(change: Change, place: Place, readers: Sequence[str]) -> None:
     """
     found = look(change, place)
     row, _ = found.existing()
-    shown = grants.SharedName(owner=place.account, container=place.container, name=place.name)
-    grants.share(change, found.account_id, found.container.container_id, row.slot, readers, shown)
+    shown = sharing.SharedName(owner=place.account, container=place.container, name=place.name)
+    sharing.share(change, found.account_id, found.container.container_id, row.slot, readers, shown)
 
 
 def _bury(change: Change, place: Place, found: Found) -> int:
     """Append a deletion marker. Whoever it was shared with loses it."""
     row, current = found.existing()
-    grants.withdraw(change, found.account_id, found.container.container_id, row.slot)
+    sharing.withdraw(change, found.account_id, found.container.container_id, row.slot)
     marker = VersionRecord(
         slot=row.slot,
         previous=row.newest,

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from blockfs.blocks.ids import ID_SIZE
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
-from syncer.server.catalogue import containers, contents, grants, listings, objects
+from syncer.server.catalogue import containers, contents, listings, objects, sharing
 from syncer.server.catalogue.catalogue import Catalogue, Change
 from syncer.server.catalogue.commits import Commits
 from syncer.server.catalogue.orders import Place, Selection
@@ -43,7 +43,7 @@ class Shares:
         def act(change: Change) -> None:
             found = objects.look(change, place)
             if found.row is not None and found.version is not None:
-                now = grants.readers(change, found.row.slot)
+                now = sharing.readers(change, found.row.slot)
                 if not set(now) <= set(readers):
                     objects.share(change, place, [reader for reader in now if reader in readers])
 
@@ -54,7 +54,7 @@ class Shares:
         with self._catalogue.reading() as view:
             account = view.account(place.account)
             record = None if account is None else view.container(account, place.container)
-            return None if record is None else next(grants.granted_by(view, record.container_id, place.name), None)
+            return None if record is None else next(sharing.granted_by(view, record.container_id, place.name), None)
 
     def require_readable(self, reader: str, place: Place, version: int | None) -> None:
         """Go on for a reader, or refuse, without telling whether there is such an object.
@@ -71,7 +71,7 @@ class Shares:
         """Accounts that share something with another, by name, and the last change in those containers."""
         latest: dict[str, int] = {}
         with self._catalogue.reading() as view:
-            for one in grants.shared_with(view, reader):
+            for one in sharing.shared_with(view, reader):
                 _, record = containers.existing(view, one.owner, one.container)
                 if one.owner != reader:
                     latest[one.owner] = max(latest.get(one.owner, 0), record.modified_us)
@@ -84,7 +84,7 @@ class Shares:
             Forbidden: There is nothing.
         """
         with self._catalogue.reading() as view:
-            names = [one.container for one in grants.shared_with(view, reader, view.account(owner) or 0)]
+            names = [one.container for one in sharing.shared_with(view, reader, view.account(owner) or 0)]
             rows = [row for row in containers.all_of(view, owner) if row.name in names]
         if not rows:
             raise Forbidden("This account shares nothing with you")
@@ -101,7 +101,7 @@ class Shares:
         """
         with self._catalogue.reading() as view:
             account = view.account(owner)
-            shown = [one.name for one in grants.shared_with(view, reader, account or 0) if one.container == container]
+            shown = [one.name for one in sharing.shared_with(view, reader, account or 0) if one.container == container]
             record = None if account is None else view.container(account, container)
             if record is None or not shown:
                 raise Forbidden("Nothing in this container is shared with you")
@@ -109,7 +109,7 @@ class Shares:
             below = tuple(f"{name}/" for name in shown)
 
             def visible(name: str) -> bool:
-                return (name in shown or name.startswith(below)) and grants.may_read(view, reader, found, name)
+                return (name in shown or name.startswith(below)) and sharing.may_read(view, reader, found, name)
 
             rows = listings.select(view, record, replace(wanted, visible=visible), most_bytes)
         # Who else may read is the owner's business.

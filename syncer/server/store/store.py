@@ -281,7 +281,7 @@ class Store(PartWriter):
 
         return self._commits.run(act)
 
-    def move_whole(self, source: Place, destination: Place, guard: Guard) -> subtree_move.Moved:
+    def move_subtree(self, source: Place, destination: Place, guard: Guard) -> subtree_move.Moved:
         """Move a subtree that is exactly what a guard says; see `subtree_move.move`."""
         return self._commits.run(lambda change: subtree_move.move(change, source, destination, guard))
 

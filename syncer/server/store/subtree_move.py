@@ -17,7 +17,7 @@ from syncer.core.subtrees import Guard, SubtreeMove, guard_of, version_of
 from syncer.protocol.extensions.subtree import MAX_OBJECTS, inside
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.names import object_name_problem
-from syncer.server.catalogue import containers, grants, objects
+from syncer.server.catalogue import containers, objects, sharing
 from syncer.server.catalogue.catalogue import Change, Reading
 from syncer.server.catalogue.contents import NO_CONTENT
 from syncer.server.catalogue.orders import Place, TransferOrder
@@ -141,7 +141,7 @@ def _move_rows(
         versions, names, changes = [], [], []
         for (_, old_slot, newest), old, new, old_key, new_key in zip(part, olds, news, old_keys, new_keys, strict=True):
             if shares:
-                grants.withdraw(change, account_id, container_id, old_slot)
+                sharing.withdraw(change, account_id, container_id, old_slot)
             raw = raws.get(SERIAL.pack(newest)) or change.existing_row(newest)
             buried, stamp_us = change.next_serial(), change.stamp_us()
             gone = marker[:17] + raw[17:33] + marker[33:]  # the marker has the object's uuid

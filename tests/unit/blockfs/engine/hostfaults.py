@@ -30,7 +30,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import BlockfsError
 from blockfs.runtime.atomic import space_errors
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from blockfs.service.errnos import errno_of
 from blockfs.tree.findings import Problem
 from blockfs.tree.overlay import ChangeSet, OverlayStore
@@ -292,7 +292,7 @@ class Script:
 
     def collect(self) -> None:
         ballast = Ballast(self.path, 0)
-        self.do(lambda: upkeep.gc(self.fs.blocks, self.fs.tree, ballast, commit=self.fs.commit))
+        self.do(lambda: maintenance.gc(self.fs.blocks, self.fs.tree, ballast, commit=self.fs.commit))
 
     def snapshot(self) -> None:
         self.do(lambda: self.fs.snapshots.create(ROOT_INO, b"s"))

@@ -26,7 +26,7 @@ from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import Doing
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import AbandonedError, BlockfsError
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from blockfs.tree.schema import ROOT_INO
 from blockfs.tree.store import Tree
 from tests.unit.blockfs.engine.volumes import USER, make
@@ -144,7 +144,7 @@ class Load:
             fs.snapshots.create(ROOT_INO, name, stop=lambda: fs.fatal.has_struck)
             fs.snapshots.remove(fs.snapshots.take_away(name))
         else:
-            upkeep.gc(fs.blocks, fs.tree, fs.ballast, commit=fs.commit, stop=lambda: fs.fatal.has_struck)
+            maintenance.gc(fs.blocks, fs.tree, fs.ballast, commit=fs.commit, stop=lambda: fs.fatal.has_struck)
 
 
 def run_loads(filesystem: Filesystem, first: int) -> list[Load]:
@@ -181,12 +181,12 @@ def test_a_bug_anywhere_leaves_a_sound_volume_with_all_that_was_fsynced(
         filesystem.close()
     monkeypatch.undo()
     again = Filesystem.open(path, EngineConfig(background=False, reserve_bytes=0, ballast_bytes=0))
-    assert upkeep.fsck(again.blocks, again.tree, again.volume.staging_path).findings == []
+    assert maintenance.fsck(again.blocks, again.tree, again.volume.staging_path).findings == []
     for load in loads:
         for name, content in load.durable.items():
             ino = again.tree.lookup(ROOT_INO, name)
             assert ino is not None, name
             assert again.files.read(ino, 0, 1 << 20, may_block=True) == content
     again.files.flush()
-    assert upkeep.fsck(again.blocks, again.tree, again.volume.staging_path).findings == []
+    assert maintenance.fsck(again.blocks, again.tree, again.volume.staging_path).findings == []
     again.close()

@@ -15,7 +15,7 @@ from blockfs.engine.copies.apply import Apply, RefusedError
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FormatTooNewError, FsError
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from blockfs.service.changes import sealed_file
 from blockfs.tree import upgrade
 from blockfs.tree.findings import Problem
@@ -462,14 +462,14 @@ def test_the_sync_is_told_of_no_content(filesystem: Filesystem, failed: int) -> 
 
 
 def test_fsck_names_it(filesystem: Filesystem, failed: int) -> None:
-    reply = upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path)
+    reply = maintenance.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path)
     (found,) = reply.findings
     assert found.kind == Problem.FAILED_FLUSH.value
     (lost,) = reply.lost
     assert (lost.path, lost.start, lost.end) == (b"f", 4096, 8192)
     rewrite(filesystem, failed)
     filesystem.files.flush()
-    assert upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings == []
+    assert maintenance.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings == []
 
 
 def test_the_failure_goes_with_the_file(filesystem: Filesystem, failed: int) -> None:

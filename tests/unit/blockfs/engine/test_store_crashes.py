@@ -18,7 +18,7 @@ import pytest
 from blockfs.blocks import directory
 from blockfs.blocks.scrub import scrub
 from blockfs.engine.filesystem import Filesystem
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.blocks.disks import Died as DiskDied
 from tests.unit.blockfs.blocks.disks import PowerCutDisk, memory_folder
@@ -64,10 +64,10 @@ class Life:
         f = self.filesystem
         self.save(b"f", FIRST)
         self.save(b"f", SECOND)
-        upkeep.gc(f.blocks, f.tree, f.ballast, commit=f.commit)
+        maintenance.gc(f.blocks, f.tree, f.ballast, commit=f.commit)
         self.save(b"g", FIRST)
         self.change(b"f", None, lambda: f.namespace.unlink(ROOT_INO, b"f"))
-        upkeep.gc(f.blocks, f.tree, f.ballast, commit=f.commit)
+        maintenance.gc(f.blocks, f.tree, f.ballast, commit=f.commit)
 
     def save(self, name: bytes, data: bytes) -> None:
         """A new file over the old one, sealed."""
@@ -120,7 +120,7 @@ def check(path: bytes, life: Life) -> None:
     again.files.flush()
     assert findings(again) == []
     assert scrub(again.blocks).is_clean
-    upkeep.gc(again.blocks, again.tree, again.ballast, commit=again.commit)
+    maintenance.gc(again.blocks, again.tree, again.ballast, commit=again.commit)
     assert {name: content(again, name) for name in life.possible} == found
     ino = create(again, b"again")
     again.files.write(ino, 0, FIRST + SECOND)

@@ -12,7 +12,7 @@ import pytest
 from blockfs.control.protocol import GcReply
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, CorruptionError, NoSpaceError
-from blockfs.service.child import apart
+from blockfs.service.child import in_child
 from tests.unit.blockfs.engine.volumes import config, make
 
 DONE = GcReply(blocks_removed=1, bytes_freed=2)
@@ -38,7 +38,7 @@ def test_a_result_comes_back(volume: bytes) -> None:
         assert os.getpid() != parent
         return DONE
 
-    assert apart(volume, work, GcReply) == DONE
+    assert in_child(volume, work, GcReply) == DONE
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_an_error_comes_back_with_its_code(volume: bytes, error: Exception, code
         raise error
 
     with pytest.raises(BlockfsError, match=words) as raised:
-        apart(volume, work, GcReply)
+        in_child(volume, work, GcReply)
     assert raised.value.exit_code == code
 
 
 def test_a_death_is_told_by_its_signal(volume: bytes) -> None:
     with pytest.raises(BlockfsError, match="SIGBUS") as raised:
-        apart(volume, die, GcReply)
+        in_child(volume, die, GcReply)
     assert raised.value.exit_code == 1
 
 
@@ -65,4 +65,4 @@ def test_a_death_is_told_as_damage_if_pages_are_damaged(volume: bytes, store: st
     data = Path(os.fsdecode(volume), store, "data.mdb")
     os.truncate(data, data.stat().st_size - 4096)
     with pytest.raises(CorruptionError, match=f"{store}/data.mdb is damaged"):
-        apart(volume, die, GcReply)
+        in_child(volume, die, GcReply)

@@ -15,7 +15,7 @@ from blockfs.engine import volume as volumes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
 from blockfs.service import collector as collectors
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from blockfs.service.collector import Collector
 from blockfs.service.counters import Counters
 
@@ -79,8 +79,8 @@ def test_what_a_collection_keeps_is_no_reason_for_the_next_one(
     monkeypatch.setattr(gc, "_DEAD_BYTES", 65535)
     filesystem.blocks.pin(owner, list(filesystem.blocks.ids()))
     runs: list[object] = []
-    collect = upkeep.gc
-    monkeypatch.setattr(upkeep, "gc", lambda *args, **kwargs: runs.append(args) or collect(*args, **kwargs))
+    collect = maintenance.gc
+    monkeypatch.setattr(maintenance, "gc", lambda *args, **kwargs: runs.append(args) or collect(*args, **kwargs))
     collector.look()
     collector.look()
     assert len(runs) == 1
@@ -96,14 +96,14 @@ def test_it_looks_by_itself_and_ends_with_the_mount(filesystem: Filesystem, monk
     monkeypatch.setattr(collectors, "LOOK_S", 0.01)
     monkeypatch.setattr(gc, "_DEAD_BYTES", 65535)
     collected, ending = threading.Event(), threading.Event()
-    collect = upkeep.gc
+    collect = maintenance.gc
 
     def collect_and_tell(*args: Any, **kwargs: Any) -> Any:
         done = collect(*args, **kwargs)
         collected.set()
         return done
 
-    monkeypatch.setattr(upkeep, "gc", collect_and_tell)
+    monkeypatch.setattr(maintenance, "gc", collect_and_tell)
     made = Collector(filesystem, ending, Counters())
     assert collected.wait(60)
     assert filesystem.blocks.statistics().blocks == 0

@@ -10,7 +10,7 @@ import pytest
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.engine.filesystem import Filesystem
-from blockfs.service import maintenance as upkeep
+from blockfs.service import maintenance
 from tests.unit.blockfs.engine.volumes import config, create, make
 
 DATA = b"x" * 4096
@@ -38,7 +38,7 @@ def test_only_blocks_that_newer_states_still_refer_to_are_lost(
         return asked if asked and next(left, None) is not None else real(asked)
 
     monkeypatch.setattr(filesystem.blocks, "missing", missing)
-    reply = upkeep.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path)
+    reply = maintenance.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path)
     is_lost = times > 1
     assert [found.kind for found in reply.findings] == ["missing-block"] * is_lost
     assert len(reply.lost) == is_lost
@@ -47,10 +47,10 @@ def test_only_blocks_that_newer_states_still_refer_to_are_lost(
 def test_a_scrub_names_missing_blocks_only_if_newer_states_refer_to_them(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = upkeep.scrub(filesystem.blocks, filesystem.tree)
+    sound = maintenance.scrub(filesystem.blocks, filesystem.tree)
     assert sound.clean
     answers = iter([{block_id(DATA)}, set()])
-    monkeypatch.setattr(upkeep, "_missing", lambda *_: next(answers))
-    assert upkeep.scrub(filesystem.blocks, filesystem.tree).clean
-    monkeypatch.setattr(upkeep, "_missing", lambda *_: {block_id(DATA)})
-    assert upkeep.scrub(filesystem.blocks, filesystem.tree).missing == [block_id(DATA)]
+    monkeypatch.setattr(maintenance, "_missing", lambda *_: next(answers))
+    assert maintenance.scrub(filesystem.blocks, filesystem.tree).clean
+    monkeypatch.setattr(maintenance, "_missing", lambda *_: {block_id(DATA)})
+    assert maintenance.scrub(filesystem.blocks, filesystem.tree).missing == [block_id(DATA)]

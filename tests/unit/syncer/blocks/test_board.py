@@ -15,7 +15,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import ConflictOnRemoteError, CorruptionError, NotFoundError, RemoteUnavailableError
-from syncer.ports.blocks import BlockSource, Board, Given, Receive, Urgency, Want
+from syncer.ports.blocks import BlockSource, Board, Given, Priority, Receive, Want
 from tests.unit.syncer.blocks.scripted import MOST, Holding, Scripted, Seat, blocks_of, ids, place, want
 
 Got = list[tuple[BlockId, bytes]]
@@ -51,7 +51,7 @@ def fetching(board: Blocks, wants: Sequence[Want], got: Got) -> AbstractAsyncCon
         outcome: list[Any] = []
 
         async def fetch() -> None:
-            outcome.append(await board.fetch(wants, into(got), urgency=Urgency.LARGE))
+            outcome.append(await board.fetch(wants, into(got), priority=Priority.LARGE))
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fetch)
@@ -70,7 +70,7 @@ def test_a_block_that_two_want_is_taken_once_and_delivered_to_both() -> None:
         second: Got = []
         async with serving(source) as board, trio.open_nursery() as both:
             for got in (first, second):
-                both.start_soon(lambda got=got: board.fetch(list(map(want, blocks)), into(got), urgency=1))
+                both.start_soon(lambda got=got: board.fetch(list(map(want, blocks)), into(got), priority=1))
         assert dict(first) == dict(second) == blocks
         assert sum(map(len, source.asked)) == 3
 
@@ -85,9 +85,9 @@ def test_who_asks_while_a_block_is_delivered_gets_it_too() -> None:
         async with serving(source) as board:
 
             async def slow(_: Sequence[tuple[BlockId, bytes]]) -> None:
-                assert not await board.fetch([want(block)], into(late), urgency=Urgency.LARGE)
+                assert not await board.fetch([want(block)], into(late), priority=Priority.LARGE)
 
-            assert not await board.fetch([want(block)], slow, urgency=Urgency.LARGE)
+            assert not await board.fetch([want(block)], slow, priority=Priority.LARGE)
         assert late == [(block, data)]
         assert source.asked == [[block]]
 
@@ -152,7 +152,7 @@ def test_a_near_source_may_have_more_of_a_block_that_was_cut() -> None:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(board.run)
-            assert not await board.fetch([want(block, length=3)], receive, urgency=Urgency.LARGE)
+            assert not await board.fetch([want(block, length=3)], receive, priority=Priority.LARGE)
             nursery.cancel_scope.cancel()
         assert got == {block: data}
 
@@ -170,7 +170,7 @@ def test_far_sources_see_only_what_all_near_ones_lack() -> None:
         remote = Holding("remote", blocks)
         got: Got = []
         async with serving(own, roots, remote) as board:
-            assert not await board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE)
+            assert not await board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE)
             counts = {name: stats.blocks for name, stats in board.stats.items()}
         assert dict(got) == blocks
         assert {block for asked in remote.asked for block in asked} == set(blocks) - set(mine) - set(other)
@@ -259,12 +259,12 @@ def test_a_source_that_ends_lacks_everything_also_what_it_had_claimed(error: Rem
                 await self.serve(board)
 
         async with serving(Dying("own", die, near=True), Holding("remote", blocks)) as board:
-            assert not await board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE)
+            assert not await board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE)
             assert dict(got) == blocks
         async with serving(Dying("remote", die)) as board:
-            failed = await board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE)
+            failed = await board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE)
             assert set(failed) == set(blocks)
-            again = await board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE)
+            again = await board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE)
             assert set(again) == set(blocks)
             assert error is None or set(again.values()) == {error}
 
@@ -320,7 +320,7 @@ def test_a_slow_receiver_slows_the_source_and_its_blocks_count_until_it_has_them
             await go.wait()
 
         async with serving(seat) as board, trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: board.fetch(list(map(want, blocks)), slow, urgency=Urgency.LARGE))
+            nursery.start_soon(lambda: board.fetch(list(map(want, blocks)), slow, priority=Priority.LARGE))
             await wait_all_tasks_blocked()
             claimed = seat.board.take(1 << 20)
             given: list[list[Given]] = []
@@ -350,9 +350,9 @@ def test_a_receiver_that_fails_fails_its_own_fetch_only() -> None:
             raise OSError(28, "full")
 
         async with serving(Holding("remote", blocks, delay_s=1)) as board, trio.open_nursery() as nursery:
-            nursery.start_soon(lambda: board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE))
+            nursery.start_soon(lambda: board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE))
             with pytest.raises(OSError, match="full"):
-                await board.fetch(list(map(want, blocks)), full, urgency=Urgency.LARGE)
+                await board.fetch(list(map(want, blocks)), full, priority=Priority.LARGE)
         assert dict(got) == blocks
 
     run(test)
@@ -373,7 +373,7 @@ def test_a_cancelled_caller_frees_its_claims_and_loses_nobody_elses_block(while_
 
         async with serving(seat) as board, fetching(board, list(map(want, shared)), got):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(lambda: board.fetch(list(map(want, blocks)), never, urgency=Urgency.LARGE))
+                nursery.start_soon(lambda: board.fetch(list(map(want, blocks)), never, priority=Priority.LARGE))
                 await wait_all_tasks_blocked()
                 claimed = seat.board.take(1 << 20)
                 assert len(claimed) == 4
@@ -460,9 +460,9 @@ def test_peek_shows_each_want_once_claimed_or_not_the_urgent_ones_first() -> Non
         large, small, read, extra = blocks_of(4)
         peers, other = Seat("peers"), Seat("other")
         async with serving(peers, other) as board, trio.open_nursery() as nursery:
-            for block, urgency in ((large, Urgency.LARGE), (small, Urgency.SMALL), (read, Urgency.READ)):
+            for block, priority in ((large, Priority.LARGE), (small, Priority.SMALL), (read, Priority.READ)):
                 nursery.start_soon(
-                    lambda block=block, urgency=urgency: board.fetch([want(block)], into([]), urgency=urgency)
+                    lambda block=block, priority=priority: board.fetch([want(block)], into([]), priority=priority)
                 )
                 await wait_all_tasks_blocked()
             assert ids(other.board.take(1)) == [read]
@@ -471,7 +471,7 @@ def test_peek_shows_each_want_once_claimed_or_not_the_urgent_ones_first() -> Non
             assert not peers.board.peek(2)
             async with trio.open_nursery() as waiting:
                 waiting.start_soon(peers.board.more)
-                nursery.start_soon(lambda: board.fetch([want(extra)], into([]), urgency=Urgency.LARGE))
+                nursery.start_soon(lambda: board.fetch([want(extra)], into([]), priority=Priority.LARGE))
             assert ids(peers.board.peek(2)) == [extra]
             nursery.cancel_scope.cancel()
 
@@ -487,7 +487,7 @@ def test_a_want_that_becomes_urgent_comes_first() -> None:
             fetching(board, [want(first), want(second)], []),
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(lambda: board.fetch([want(second)], into([]), urgency=Urgency.READ))
+            nursery.start_soon(lambda: board.fetch([want(second)], into([]), priority=Priority.READ))
             await wait_all_tasks_blocked()
             assert ids(seat.board.take(1)) == [second]
             nursery.cancel_scope.cancel()
@@ -528,7 +528,7 @@ def test_the_figures_of_the_sources_add_up_to_what_was_received() -> None:
         remote = Holding("remote", blocks, delay_s=1.0, most_bytes=8000)
         got: Got = []
         async with serving(own, remote) as board:
-            await board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE)
+            await board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE)
             stats = board.stats
         assert sum(each.blocks for each in stats.values()) == len(got) == 50
         assert sum(each.bytes for each in stats.values()) == sum(len(data) for _, data in got)
@@ -601,7 +601,7 @@ def test_a_block_costs_the_same_however_many_are_wanted(with_peers: bool) -> Non
             peers = [Scripted("peers", offer)] if with_peers else []
             async with serving(own, *peers, Holding("remote", blocks, most_bytes=8000)) as board:
                 got: Got = []
-                await board.fetch(list(map(want, blocks)), into(got), urgency=Urgency.LARGE)
+                await board.fetch(list(map(want, blocks)), into(got), priority=Priority.LARGE)
                 assert len(got) == count
 
         return test

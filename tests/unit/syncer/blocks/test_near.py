@@ -10,7 +10,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.blocks.near import OwnBlocks
-from syncer.ports.blocks import Urgency
+from syncer.ports.blocks import Priority
 from tests.unit.syncer.blocks.scripted import Holding, blocks_of, want
 
 
@@ -40,7 +40,7 @@ async def fetched(board: Blocks, ids: Collection[BlockId]) -> dict[BlockId, byte
     async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None:
         got.update(batch)
 
-    assert not await board.fetch([want(block) for block in ids], receive, urgency=Urgency.LARGE)
+    assert not await board.fetch([want(block) for block in ids], receive, priority=Priority.LARGE)
     return got
 
 
@@ -101,7 +101,7 @@ def test_who_takes_its_blocks_slowly_keeps_nobody_from_asking_the_server() -> No
             await release.wait()
 
         async def slow() -> None:
-            await board.fetch([want(block) for block in names[:8]], slowly, urgency=Urgency.LARGE)
+            await board.fetch([want(block) for block in names[:8]], slowly, priority=Priority.LARGE)
 
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from syncer.blocks.recent import Recent
+from syncer.blocks.recent import RecentBlocks
 
 
 def small(number: int, size: int = 100) -> tuple[BlockId, bytes]:
@@ -13,7 +13,7 @@ def small(number: int, size: int = 100) -> tuple[BlockId, bytes]:
 
 
 def test_what_is_held_is_read_without_looking_elsewhere() -> None:
-    recent = Recent()
+    recent = RecentBlocks()
     got = [small(number) for number in range(3)]
     recent.use(lambda _: None)
     recent.hold(got)
@@ -22,7 +22,7 @@ def test_what_is_held_is_read_without_looking_elsewhere() -> None:
 
 
 def test_the_oldest_that_is_held_is_forgotten_and_told_no_more() -> None:
-    recent = Recent(held_bytes=250)
+    recent = RecentBlocks(held_bytes=250)
     got = [small(number) for number in range(3)]
     recent.hold(got)
     assert [recent.has(block[:8]) for block, _ in got] == [False, True, True]
@@ -31,14 +31,14 @@ def test_the_oldest_that_is_held_is_forgotten_and_told_no_more() -> None:
 
 
 def test_what_was_forgotten_makes_room() -> None:
-    recent = Recent(most=2, held_bytes=250)
+    recent = RecentBlocks(most=2, held_bytes=250)
     for number in range(10):
         recent.hold([small(number)])
     assert recent.since(0)[1] == [small(8)[0], small(9)[0]]
 
 
 def test_nothing_is_held_after_the_cycle() -> None:
-    recent = Recent(held_bytes=250)
+    recent = RecentBlocks(held_bytes=250)
     recent.use(lambda _: None)
     recent.hold([small(1), small(2)])
     recent.use(None)
@@ -48,6 +48,6 @@ def test_nothing_is_held_after_the_cycle() -> None:
 
 
 def test_a_block_of_zeros_is_nobodys() -> None:
-    recent = Recent()
+    recent = RecentBlocks()
     recent.hold([(ZERO_BLOCK, b"")])
     assert recent.since(0) == (0, [])

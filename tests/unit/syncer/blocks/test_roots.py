@@ -13,7 +13,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.blocks.roots import OtherRoots
-from syncer.ports.blocks import SourceStats, Urgency, Want
+from syncer.ports.blocks import Priority, SourceStats, Want
 from tests.unit.syncer.blocks.scripted import Holding
 
 SIZE = 4096
@@ -46,7 +46,7 @@ def fetched(
                 nursery.start_soon(board.run)
                 wants = [Want(id=block, length=SIZE) for block in blocks]
                 for half in (wants[::2], wants[1::2]):
-                    assert not await board.fetch(half, receive, urgency=Urgency.LARGE)
+                    assert not await board.fetch(half, receive, priority=Priority.LARGE)
                 board.end()
             return dict(board.stats)
 

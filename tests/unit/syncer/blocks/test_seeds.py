@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
-from syncer.ports.blocks import Urgency, Want
+from syncer.ports.blocks import Priority, Want
 from tests import effort
 from tests.unit.syncer.blocks.scripted import MOST, Unreliable, blocks_of, some
 
@@ -88,7 +88,7 @@ class History:
 
         wants = [Want(id=block, length=MOST + 1000) for block in wanted]
         with trio.move_on_after(0.02 if number == 5 else float("inf")) as scope:
-            failed = await self.board.fetch(wants, receive, urgency=chance.choice(list(Urgency)))
+            failed = await self.board.fetch(wants, receive, priority=chance.choice(list(Priority)))
         if not scope.cancelled_caught:  # B1, B4
             assert set(failed) == self.lost.intersection(wanted)
             assert got == Counter(set(wanted) - self.lost)

@@ -26,7 +26,7 @@ from syncer.blocks.policy import (
     ServerPolicy,
     Turn,
 )
-from syncer.ports.blocks import BlockSource, Board, Urgency, Want
+from syncer.ports.blocks import BlockSource, Board, Priority, Want
 from tests.unit.syncer.blocks.scripted import Seat, blocks_of, ids, want
 
 MIB = 1 << 20
@@ -50,7 +50,7 @@ async def wanted(wants: Sequence[Want], *sources: BlockSource, heard: bool = Fal
         await wait_all_tasks_blocked()
         if heard:
             sources[0].board.heard(trio.current_time())  # type: ignore[attr-defined]
-        nursery.start_soon(lambda: board.fetch(wants, ignore, urgency=Urgency.SMALL))
+        nursery.start_soon(lambda: board.fetch(wants, ignore, priority=Priority.SMALL))
         await wait_all_tasks_blocked()
         yield board
         nursery.cancel_scope.cancel()

@@ -136,13 +136,13 @@ def test_a_plan_with_directories_that_moved_as_a_whole_is_the_plan_of_the_whole(
         except UnboundedError:
             given_up += 1
             continue
-        if not part.whole:
+        if not part.moved:
             continue
         base = BaseIndex(scenario.rows.values())
         whole = plan_of(base, stats, scenario.remote.observe_remote(), 0)
         again = plan_of(part.base, part.local, part.remote, part.beside)
         assert essence(again) == essence(whole), (seed, scenario.story())
-        moved += sum(1 for nid in part.whole if base.children.get(nid))
+        moved += sum(1 for nid in part.moved if base.children.get(nid))
     assert moved > SEEDS // 1000
     assert given_up < SEEDS // 10
 

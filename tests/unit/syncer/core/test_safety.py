@@ -8,8 +8,8 @@ from syncer.core.planner.safety import (
     RootIdentity,
     check_age,
     check_container,
+    check_deletions,
     check_root,
-    guard,
     objection,
 )
 from syncer.errors import RootIdentityError, SafetyStopError
@@ -51,18 +51,18 @@ def many(count: int) -> Nodes:
 def test_a_plan_that_would_empty_a_side_needs_consent_to_exactly_that_plan() -> None:
     made = plan(many(30), many(30), {})
     with pytest.raises(SafetyStopError) as caught:
-        guard(made)
+        check_deletions(made)
     assert caught.value.digest == made.digest
     assert caught.value.deletions == 30
     assert f"--allow-deletes {made.digest}" in str(caught.value)
-    guard(made, made.digest)
+    check_deletions(made, made.digest)
     with pytest.raises(SafetyStopError):
-        guard(made, "0" * 16)
+        check_deletions(made, "0" * 16)
 
 
 def test_moves_are_no_deletions() -> None:
     base = many(60)
-    guard(plan(base, base, {**{n: node.placed(node.parent, b"x" + node.name) for n, node in base.items()}}))
+    check_deletions(plan(base, base, {**{n: node.placed(node.parent, b"x" + node.name) for n, node in base.items()}}))
 
 
 def test_the_digest_is_stable_and_names_the_deleted_nodes_only() -> None:

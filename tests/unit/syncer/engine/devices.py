@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 
-from syncer.blocks.recent import Recent
+from syncer.blocks.recent import RecentBlocks
 from syncer.core.model import Action, Plan, RelPath
 from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Options
@@ -82,7 +82,7 @@ class Device:
         step: Callable[[str], None] | None = None,
         client: Remote | None = None,
         entries: Collection[bytes] | None = None,
-        recent: Recent | None = None,
+        recent: RecentBlocks | None = None,
     ) -> Report:
         """One cycle in an event loop of its own; what it raises is raised. See `cycle`."""
         run = partial(
@@ -98,7 +98,7 @@ class Device:
         step: Callable[[str], None] | None = None,
         client: Remote | None = None,
         entries: Collection[bytes] | None = None,
-        recent: Recent | None = None,
+        recent: RecentBlocks | None = None,
         sources: Sequence[BlockSource] = (),
     ) -> Report:
         """One cycle in this event loop.

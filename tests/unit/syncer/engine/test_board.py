@@ -9,7 +9,7 @@ import trio
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
-from syncer.blocks.recent import Recent
+from syncer.blocks.recent import RecentBlocks
 from syncer.engine.report import Report
 from syncer.ports.blocks import Board
 from tests.unit.syncer.engine.devices import devices
@@ -22,7 +22,7 @@ def test_what_a_pull_got_is_told_and_readable_before_the_file_has_a_name(tmp_pat
     first.write("image", data)
     first.write("other", other)
     first.reconcile()
-    recent = Recent()
+    recent = RecentBlocks()
     names = [BlockId(block_id(data[at : at + BLOCK])) for at in range(0, len(data), BLOCK)]
     found: list[list[bytes | None]] = []
 
@@ -43,7 +43,7 @@ def test_of_small_files_too_what_is_told_is_readable(tmp_path: Path) -> None:
     for number, content in enumerate(contents):
         first.write(f"small{number}", content)
     first.reconcile()
-    recent, told = Recent(), set[bytes]()
+    recent, told = RecentBlocks(), set[bytes]()
 
     def step(_: str) -> None:
         for content in contents:

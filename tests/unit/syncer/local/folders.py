@@ -24,7 +24,7 @@ from syncer.local.folder.identity import Folder, look_at_folder, write_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.options import RootOptions
-from syncer.ports.blocks import Receive, Urgency, Want
+from syncer.ports.blocks import Priority, Receive, Want
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import OWN, Applied, Change, Install, Observation, Staged, StageOrder, content_of
 from syncer.ports.state import State
@@ -129,7 +129,7 @@ class Scripted:
 
     orders: Sequence[Ordered]
 
-    async def fetch(self, wants: Sequence[Want], receive: Receive, *, urgency: Urgency) -> dict[BlockId, SyncerError]:
+    async def fetch(self, wants: Sequence[Want], receive: Receive, *, priority: Priority) -> dict[BlockId, SyncerError]:
         if len(self.orders) == 1:
             (order,) = self.orders
             await order.fetch([order.index(want.id) for want in wants], receive)

@@ -18,7 +18,7 @@ from syncer.peer.exchange.relay import relayed, serve
 from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.messages import Cancel, Data, End, Get, Have, HaveQuery, Head, Message, Ping
 from syncer.peer.wire.plain import Plain
-from syncer.ports.blocks import BlockSource, SourceStats, Urgency, Want
+from syncer.ports.blocks import BlockSource, Priority, SourceStats, Want
 from tests.kit.peering import Serve, Yard, block, corrupts, name, on_a_clock, stalls
 
 A, B = PeerId(b"a" * 16), PeerId(b"b" * 16)
@@ -43,7 +43,7 @@ class Case:
             self.got.update(batch)
 
         wants = [Want(id=name(data), length=len(data)) for data in blocks]
-        return len(await self.board.fetch(wants, receive, urgency=Urgency.LARGE))
+        return len(await self.board.fetch(wants, receive, priority=Priority.LARGE))
 
     @property
     def stats(self) -> SourceStats:
@@ -215,10 +215,10 @@ def test_a_cycle_that_lacks_nothing_opens_nothing() -> None:
 
             async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None: ...
 
-            assert not await board.fetch([], receive, urgency=Urgency.LARGE)
+            assert not await board.fetch([], receive, priority=Priority.LARGE)
             assert opened == 0
             want = Want(id=name(b"x"), length=1)
-            assert await board.fetch([want], receive, urgency=Urgency.LARGE)  # there are no peers, so it fails
+            assert await board.fetch([want], receive, priority=Priority.LARGE)  # there are no peers, so it fails
             assert opened == 1
             nursery.cancel_scope.cancel()
 

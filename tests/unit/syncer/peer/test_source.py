@@ -16,7 +16,7 @@ from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.source import ANSWER_S, PeerSource
 from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound
-from syncer.ports.blocks import BlockSource, Board, SourceStats, Urgency, Want
+from syncer.ports.blocks import BlockSource, Board, Priority, SourceStats, Want
 from tests.kit.peering import Serve, Shelf, Yard, block, corrupts, name, on_a_clock, stalls
 
 A, B, C, D = (PeerId(letter * 16) for letter in (b"a", b"b", b"c", b"d"))
@@ -57,7 +57,7 @@ class Case:
             self.got.update(batch)
 
         wants = [Want(id=name(data), length=len(data)) for data in blocks]
-        return dict(await self.board.fetch(wants, receive, urgency=Urgency.LARGE))
+        return dict(await self.board.fetch(wants, receive, priority=Priority.LARGE))
 
     @property
     def stats(self) -> SourceStats:

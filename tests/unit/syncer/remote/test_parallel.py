@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from syncer.remote.parallel import for_each, portions
+from syncer.remote.parallel import cut_into_lists, for_each
 
 
 def test_at_most_so_many_jobs_run_at_once_and_none_is_taken_early() -> None:
@@ -59,10 +59,10 @@ def test_a_cancellation_passes_through() -> None:
 
 
 @given(st.integers(0, 300), st.sampled_from([1, 7, 16, 64]))
-def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
+def test_lists_begin_small_and_end_small(count: int, size: int) -> None:
     jobs = list(range(count))
 
-    cut = portions(jobs, size, 1, lambda _: 0)
+    cut = cut_into_lists(jobs, size, 1, lambda _: 0)
     assert [job for part in cut for job in part] == jobs
     sizes = [len(part) for part in cut]
     least, first = max(1, size // 4), max(1, size // 8)
@@ -73,4 +73,4 @@ def test_portions_begin_small_and_end_small(count: int, size: int) -> None:
 
 
 def test_a_list_is_full_when_its_contents_are_as_many_bytes_as_may_be_in_memory() -> None:
-    assert portions([9, 9, 0, 0], 16, 10, lambda size_bytes: size_bytes) == [[9], [9, 0, 0]]
+    assert cut_into_lists([9, 9, 0, 0], 16, 10, lambda size_bytes: size_bytes) == [[9], [9, 0, 0]]

@@ -19,12 +19,12 @@ from syncer.remote.pithos.creates import OwnSerials
 from syncer.remote.pithos.replies import Judge
 from syncer.remote.pithos.requests import (
     Requests,
-    etag_guard,
+    etag_condition,
     object_name,
     parse_trash_name,
     runs,
     trash_name,
-    version_guard,
+    version_condition,
 )
 from syncer.remote.pithos.upload import batches, first_places
 from syncer.remote.url import parse_url
@@ -67,16 +67,16 @@ def test_metadata_and_condition_go_with_every_put() -> None:
     blocks = BlockList(block_size=4, size_bytes=1, ids=block_id(b"x"))
     meta = Meta(mode=0o644, mtime_ns=12)
     for request in (
-        MAKE.put_hashmap("f", blocks, meta, version_guard(TAG)),
-        MAKE.put_body("f", Kind.FILE, b"x", meta, version_guard(TAG)),
+        MAKE.put_hashmap("f", blocks, meta, version_condition(TAG)),
+        MAKE.put_body("f", Kind.FILE, b"x", meta, version_condition(TAG)),
     ):
         assert request.headers["X-Object-Meta-Mode"] == "644"
         assert request.headers["X-Object-Meta-Mtime-Ns"] == "12"
         assert request.headers["X-If-Object-Version"] == "7"
         assert request.headers["Content-Type"] == "application/octet-stream"
-    assert version_guard(None) == {"X-If-Object-Version": "0"}
-    assert etag_guard(None) == {"If-None-Match": "*"}
-    assert etag_guard("e") == {"If-Match": '"e"'}
+    assert version_condition(None) == {"X-If-Object-Version": "0"}
+    assert etag_condition(None) == {"If-None-Match": "*"}
+    assert etag_condition("e") == {"If-Match": '"e"'}
 
 
 def test_reads_are_pinned_to_their_version() -> None:
@@ -94,7 +94,7 @@ def test_a_kind_travels_as_its_content_type() -> None:
     assert len(set(types.values())) == 3
 
 
-@pytest.mark.parametrize("name", [b".blocksync", b".blocksync/x", b".blocksync/park", b"..", b"a/../b", b"/x", b"\xff"])
+@pytest.mark.parametrize("name", [b".blocksync/x", b".blocksync/park", b"..", b"a/../b", b"/x", b"\xff"])
 def test_unsafe_and_reserved_paths_have_no_object_name(name: bytes) -> None:
     with pytest.raises(UnsafeNameError):
         object_name(RelPath(name))
@@ -102,6 +102,10 @@ def test_unsafe_and_reserved_paths_have_no_object_name(name: bytes) -> None:
 
 def test_parked_paths_have_an_object_name() -> None:
     assert object_name(RelPath(b".blocksync/park/3-x")) == ".blocksync/park/3-x"
+
+
+def test_the_directory_of_the_share_s_key_has_an_object_name() -> None:
+    assert object_name(RelPath(b".blocksync")) == ".blocksync"
 
 
 @given(st.text(st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=400))

@@ -80,7 +80,7 @@ def test_it_leaves_what_moving_one_by_one_would(
             clock.now_us += 5
             ranked = sorted((name for name in current(store) if name == "t" or name.startswith("t/")), key=str.encode)
             if way == "whole":
-                store.move_whole(at("t"), at("to"), guard(store, "t"))
+                store.move_subtree(at("t"), at("to"), guard(store, "t"))
             else:
                 store._commits.run(
                     lambda change, ranked=ranked: [  # type: ignore[misc]
@@ -125,7 +125,7 @@ def test_moves_and_the_rest_on_top_of_an_earlier_state_are_the_present_one(
                 store.delete(DeleteOrder(place=at(name)))
             elif what == "move" and name in current(store):
                 with contextlib.suppress(BadRequest, PreconditionFailed):
-                    store.move_whole(at(name), at(other), guard(store, name))
+                    store.move_subtree(at(name), at(other), guard(store, name))
             moments.append((store.container("alice", "c").record.version, current(store)))
         now = current(store)
         for since, then in moments:
@@ -160,7 +160,7 @@ def test_a_page_that_ends_before_a_move_does_not_tell_it(tmp_path: Path) -> None
         since = store.container("alice", "c").record.version
         for name in ("a", "b"):
             put(store, at(name), b"x")
-        move = store.move_whole(at("t"), at("to"), guard(store, "t")).move
+        move = store.move_subtree(at("t"), at("to"), guard(store, "t")).move
         put(store, at("z"), b"x")
         first = changes(store, since, 1)
         assert ([row.name for row in first.objects], list(first.moves), first.more) == (["a"], [], True)
@@ -181,15 +181,15 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         seen = guard(store, "t")
         for target in (at("t"), at("t/b"), at("x", "d")):
             with pytest.raises(BadRequest):
-                store.move_whole(at("t"), target, seen)
+                store.move_subtree(at("t"), target, seen)
         with pytest.raises(BadRequest):
-            store.move_whole(at("t/a"), at("t"), guard(store, "t/a"))
+            store.move_subtree(at("t/a"), at("t"), guard(store, "t/a"))
         with pytest.raises(PreconditionFailed):
-            store.move_whole(at("none"), at("x"), guard_of([]))
+            store.move_subtree(at("none"), at("x"), guard_of([]))
         with pytest.raises(NotFound):
-            store.move_whole(Place(account="alice", container="none", name="t"), at("x", "none"), seen)
+            store.move_subtree(Place(account="alice", container="none", name="t"), at("x", "none"), seen)
         with pytest.raises(BadRequest):
-            store.move_whole(at("t"), at("x" * 1023), seen)
+            store.move_subtree(at("t"), at("x" * 1023), seen)
         assert current(store).keys() == {"t", "t/a"}
 
 
@@ -197,7 +197,7 @@ def test_nothing_of_moves_is_left_of_a_deleted_container(tmp_path: Path) -> None
     with open_store(tmp_path / "s", Clock()) as store:
         store.create_container("alice", "c")
         put(store, at("t"), b"x")
-        store.move_whole(at("t"), at("to"), guard(store, "t"))
+        store.move_subtree(at("t"), at("to"), guard(store, "t"))
         store.delete(DeleteOrder(place=at("to")))
         store.delete_container("alice", "c")
         store.collect_garbage()

@@ -40,20 +40,20 @@ class _Silence:
         pass
 
 
-class Sight(msgspec.Struct, frozen=True, kw_only=True):
+class ReadOnlySession(msgspec.Struct, frozen=True, kw_only=True):
     """A root, its container and its state, open for looking.
 
     Attributes:
         local: The local side.
         remote: The remote side.
-        books: What is remembered; read-only.
+        state: What is remembered; read-only.
         policy: What conflict copies would be called after.
         path: The root's, for who watches.
     """
 
     local: LocalRoot
     remote: Remote
-    books: RootState
+    state: RootState
     policy: Policy
     path: bytes
 
@@ -66,11 +66,11 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
         """
         options = Options(policy=self.policy, dry_run=True)
         with Teller(self.path, as_json=False, dry_run=True).working(self.remote.counters, self.local.counters):
-            return await Cycle(self.local, self.remote, Unwritten(self.books), _Silence(), options).look()
+            return await Cycle(self.local, self.remote, Unwritten(self.state), _Silence(), options).look()
 
 
 @asynccontextmanager
-async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
+async def read_only(linked: LinkedRoot) -> AsyncIterator[ReadOnlySession]:
     """Open a root for looking.
 
     Raises:
@@ -79,12 +79,12 @@ async def looking(linked: LinkedRoot) -> AsyncIterator[Sight]:
     """
     policy = policy_now()
     with StateDB.open(linked.state, read_only=True) as database:
-        books = RootState(database, linked.record.parts)
-        local = open_local(linked, policy, Unwritten(books), only_looking=True)
+        state = RootState(database, linked.record.parts)
+        local = open_local(linked, policy, Unwritten(state), only_looking=True)
         try:
             remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
             try:
-                yield Sight(local=local, remote=remote, books=books, policy=policy, path=linked.path)
+                yield ReadOnlySession(local=local, remote=remote, state=state, policy=policy, path=linked.path)
             finally:
                 await remote.close()
         finally:
