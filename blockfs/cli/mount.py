@@ -12,6 +12,7 @@ from blockfs.cli import mountoptions
 from blockfs.cli.parameters import PATH, json_option
 from blockfs.engine.volume import lock_holder
 from blockfs.errors import NotFoundError
+from blockfs.mount.choice import Choice
 from blockfs.mount.daemon import run_daemon, run_foreground
 from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
@@ -32,6 +33,12 @@ from blockfs.runtime.volumes import is_volume
     show_default=True,
     help="The least that is logged.",
 )
+@click.option(
+    "--frontend",
+    type=click.Choice([each.value for each in Choice]),
+    help="What talks to the kernel: libfuse by pyfuse3, or our own protocol. auto: pyfuse3 if it is installed.",
+    envvar="BLOCKSYNC_FRONTEND",
+)
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")
 @json_option
 @click.pass_context
@@ -44,6 +51,7 @@ def command(
     read_only: bool,
     allow_other: bool,
     log_level: str,
+    frontend: str | None,
     options: str,
     as_json: bool,
 ) -> None:
@@ -58,6 +66,7 @@ def command(
         read_only=asked.read_only or read_only,
         allow_other=asked.allow_other or allow_other,
         debug=asked.debug or bool((context.obj or {}).get("debug")),
+        frontend=asked.frontend if frontend is None else Choice(frontend),
     )
     chosen = mount_options(volume, mountpoint, asked, log_level=logging.getLevelNamesMapping()[log_level.upper()])
     # Taken out of the environment: fusermount3 and others that we start have nothing to tell.
@@ -100,4 +109,5 @@ def mount_options(
         allow_other=asked.allow_other,
         kernel_flags=asked.kernel,
         log_level=logging.DEBUG if asked.debug else log_level,
+        frontend=asked.frontend,
     )

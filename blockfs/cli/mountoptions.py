@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from blockfs.errors import UsageError
+from blockfs.mount.choice import Choice
 
 OURS: Final = {
     "ro": "read-only: nothing of the volume is changed",
@@ -19,6 +20,7 @@ OURS: Final = {
     "allow_dev": "devices can be opened; root's to ask for",
     "debug": "log everything",
     "default_permissions": "the kernel checks permissions; it always does",
+    **{f"frontend={choice}": "what talks to the kernel; as `--frontend`" for choice in Choice},
 }
 """Options with a meaning of our own, each with what it does."""
 
@@ -37,6 +39,7 @@ KERNEL: Final = {
 """Options that the kernel enforces, each with its opposite: of the two, the last one counts. Without any of them a
 mount is nosuid and nodev, exec and async."""
 
+_FRONTEND: Final = "frontend="
 _MEANT: Final = {"allow_suid": "suid", "allow_dev": "dev"}
 """Names of ours for options of the kernel that mount(8) takes for defaults: it drops them before a helper sees them."""
 
@@ -64,12 +67,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a list of options asks for.
 
     Attributes:
+        frontend: What talks to the kernel.
         kernel: Members of `KERNEL`.
     """
 
     read_only: bool = False
     allow_other: bool = False
     debug: bool = False
+    frontend: Choice = Choice.AUTO
     kernel: frozenset[str] = frozenset()
 
 
@@ -93,6 +98,8 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
             chosen -= {"ro", "rw"}
             chosen.add(option)
         elif option in OURS:
+            if option.startswith(_FRONTEND):
+                chosen -= {each for each in chosen if each.startswith(_FRONTEND)}
             chosen.add(option)
         elif not (sloppy or option in OF_MOUNT or option.startswith(OF_MOUNT_PREFIXES)):
             raise UsageError(f"mount option {option!r}: {_ADVICE.get(option, 'no such option; see blocksync(1)')}")
@@ -100,5 +107,6 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
         read_only="ro" in chosen,
         allow_other="allow_other" in chosen,
         debug="debug" in chosen,
+        frontend=Choice(next((each.removeprefix(_FRONTEND) for each in chosen if each.startswith(_FRONTEND)), "auto")),
         kernel=frozenset(chosen & KERNEL.keys()),
     )

@@ -296,6 +296,7 @@ class StatsReply(_Message, frozen=True, kw_only=True):
         gc_runs: Collections.
         gc_removed_blocks: What they removed.
         gc_freed_bytes: What the host got back from them.
+        frontend: What talks to the kernel: "kernel", "pyfuse3", or "" if it is older than this key.
     """
 
     files: int
@@ -317,6 +318,7 @@ class StatsReply(_Message, frozen=True, kw_only=True):
     gc_runs: int = 0
     gc_removed_blocks: int = 0
     gc_freed_bytes: int = 0
+    frontend: str = ""
 
 
 class Done(_Message, frozen=True, kw_only=True):

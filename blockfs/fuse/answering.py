@@ -1,4 +1,4 @@
-"""How requests are answered on trio, whatever translates them: each in a task of its own, in one thread.
+"""How requests are answered on trio, whatever translates them: in one thread; those that wait have tasks of their own.
 
 A call is first made inline, in the event loop: a thread hop costs more than most requests (40-70 µs against 10). When a
 disk would have to be waited for, the call says `WouldBlock`, and is repeated where the table of requests says.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, ParamSpec, Protocol, TypeVar
 
 import trio
@@ -20,7 +21,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import EXPECTED, WouldBlock
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.fairness import Fairness
-from blockfs.fuse.requests import REQUESTS, Repeat
+from blockfs.fuse.requests import REQUESTS, Repeat, Request
 from blockfs.service.counters import Counters
 
 BLOCKING_CALLS: Final = 16  # threads that may wait for disks
@@ -38,15 +39,20 @@ class Answering:
         calls: Answer the requests.
         counters: Count them.
         refusal: Makes the front-end's exception of an errno.
+
+    Attributes:
+        calls: As given; so are `counters` and `refusal`.
+        fatal: Owns errors that nobody expected.
     """
 
     def __init__(
         self, filesystem: Filesystem, calls: Calls, counters: Counters, refusal: Callable[[int], Exception]
     ) -> None:
-        self._filesystem = filesystem
-        self._calls = calls
-        self._counters = counters
-        self._refusal = refusal
+        self.calls = calls
+        self.counters = counters
+        self.fatal = filesystem.fatal
+        self.refusal = refusal
+        self._priority = filesystem.priority
         self._threads = trio.CapacityLimiter(BLOCKING_CALLS)
         self._write_threads = trio.CapacityLimiter(BLOCKING_WRITES)
 
@@ -55,47 +61,98 @@ class Answering:
 
         `answer`: translates and calls. Its first argument is the file's handle, where the table says `by_handle`.
         """
-        counters, fatal, now = self._counters, self._filesystem.fatal, time.perf_counter
-        requests, seconds = counters.requests, counters.request_seconds
-        what, row = f"the request {kind}", REQUESTS[kind]
+        row = REQUESTS[kind]
 
         async def owned(*args: P.args, **kwargs: P.kwargs) -> R:
-            began_s = now()
-            doing = Doing(what, looks=not row.changes)
-            try:
-                with doing:
-                    try:
-                        return await answer(*args, **kwargs)
-                    except EXPECTED as error:
-                        handle: Any = args[0] if row.by_handle else None
-                        number = self._calls.failed(error, handle)
-            except Exception as error:  # noqa: BLE001 - what it costs, and its trace in the log, are its owner's business
-                fatal.met(error, doing)
-                number = errno.EIO
-            finally:
-                requests[kind] += 1
-                seconds[kind] += now() - began_s
-            counters.errors[number] += 1
-            raise self._refusal(number)
+            handle: Any = args[0] if row.by_handle else None
+            with self.owning(row, time.perf_counter(), handle):
+                return await answer(*args, **kwargs)
 
         return owned
 
+    def owning(self, row: Request, began_s: float, handle: int | None, *, may_repeat: bool = False) -> Owned:
+        """As `owned`, for what is done inside.
+
+        Args:
+            row: Of the request.
+            began_s: When it came, by `time.perf_counter`.
+            handle: Of the file whose content is concerned.
+            may_repeat: `WouldBlock` comes out as it is, and nothing is counted yet.
+        """
+        return Owned(self, row, began_s, handle, may_repeat=may_repeat)
+
     async def patiently(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one of the `Calls`: inline if nothing has to be waited for."""
-        again: Callable[..., R] = call
-        while True:
-            try:
-                return call(*args, **kwargs)
-            except WouldBlock:
-                repeat = REQUESTS[call.__name__].repeat
-            if repeat is not Repeat.LOOP:
-                break
+        try:
+            return call(*args, **kwargs)
+        except WouldBlock:
+            again: Callable[..., R] = call
+            waiting = partial(again, *args, **kwargs, may_block=True)
+            return await self.repeated(REQUESTS[call.__name__].repeat, partial(call, *args, **kwargs), waiting)
+
+    async def repeated(self, repeat: Repeat | None, inline: Callable[[], R], waiting: Callable[[], R]) -> R:
+        """Make a call again that has said `WouldBlock`.
+
+        Args:
+            repeat: Where, by the table.
+            inline: As before, in the loop.
+            waiting: With `may_block`.
+        """
+        while repeat is Repeat.LOOP:
             await trio.lowlevel.checkpoint()
-        with self._filesystem.priority.waiting() if repeat is Repeat.SYNC else nullcontext():
-            return await trio.to_thread.run_sync(
-                partial(again, *args, **kwargs, may_block=True),
-                limiter=self._write_threads if repeat is Repeat.WRITE else self._threads,
-            )
+            with suppress(WouldBlock):
+                return inline()
+        with self._priority.waiting() if repeat is Repeat.SYNC else nullcontext():
+            limiter = self._write_threads if repeat is Repeat.WRITE else self._threads
+            return await trio.to_thread.run_sync(waiting, limiter=limiter)
+
+
+class Owned:
+    """Owns what is done for one request, as a context manager for one use: it is counted, and its errors have an owner.
+
+    Errors come out of it as the front-end's refusals.
+    """
+
+    __slots__ = ("_answering", "_began_s", "_doing", "_handle", "_may_repeat", "_row")
+
+    def __init__(
+        self, answering: Answering, row: Request, began_s: float, handle: int | None, *, may_repeat: bool
+    ) -> None:
+        self._answering = answering
+        self._row = row
+        self._began_s = began_s
+        self._handle = handle
+        self._may_repeat = may_repeat
+        self._doing = Doing(row.what, looks=not row.changes)
+
+    def __enter__(self) -> None:
+        self._doing.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._may_repeat and kind is WouldBlock:
+            self._doing.__exit__()
+            return
+        number = self._number(error) if isinstance(error, Exception) else 0
+        self._doing.__exit__()
+        answering, name = self._answering, self._row.kind
+        counters = answering.counters
+        counters.requests[name] += 1
+        counters.request_seconds[name] += time.perf_counter() - self._began_s
+        if number:
+            counters.errors[number] += 1
+            raise answering.refusal(number) from None
+
+    def _number(self, error: Exception) -> int:
+        answering = self._answering
+        try:
+            if isinstance(error, EXPECTED):
+                return answering.calls.failed(error, self._handle)
+        except Exception as another:  # noqa: BLE001 - what it costs, and its trace in the log, are its owner's business
+            error = another
+        answering.fatal.met(error, self._doing)
+        return errno.EIO
 
 
 class Limit(Protocol):

@@ -327,7 +327,13 @@ class Calls:
         return data
 
     def write(
-        self, fh: int, offset: int, data: bytes, *, kill_privileges: bool = False, may_block: bool = False
+        self,
+        fh: int,
+        offset: int,
+        data: bytes | memoryview,
+        *,
+        kill_privileges: bool = False,
+        may_block: bool = False,
     ) -> int:
         """Write all of it, or fail: of a page that it writes back, the kernel never asks how much was written.
 

@@ -11,6 +11,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+MAX_BACKGROUND: Final = 32  # each holds up to 1 MiB of memory here
+CONGESTION_THRESHOLD: Final = 3  # an fsync beside a stream took 6.6 ms, with 1 7.6 ms, with the kernel's 12 and 9 11 ms
+"""How many requests that nobody waits for the kernel may send at once, and beyond how many it lets pages lie: see
+`blockfs.mount.connection_limits`."""
+
 _REMEMBERED_S: Final = 1.0  # how long an fsync, or a large write, is remembered
 
 

@@ -44,6 +44,8 @@ class Pyfuse3Frontend:
         is_unmounted: The kernel has let go of it: nobody waits for an answer any more.
     """
 
+    name: Final = "pyfuse3"
+
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self._filesystem = filesystem
         self._calls = Calls(filesystem, counters)

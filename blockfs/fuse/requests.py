@@ -42,10 +42,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     repeat: Repeat | None = None
     by_handle: bool = False
 
+    @property
+    def kind(self) -> str:
+        """Its name, as in `blocksync stats`."""
+        return self.call.__name__
+
+    @property
+    def what(self) -> str:
+        """To be told of an error that nobody expected."""
+        return f"the request {self.call.__name__}"
+
 
 REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
     {
-        request.call.__name__: request
+        request.kind: request
         for request in (
             Request(call=Calls.lookup, changes=False),
             Request(call=Calls.getattr, changes=False),

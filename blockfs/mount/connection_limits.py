@@ -3,7 +3,7 @@
 The kernel sends written pages back as background requests, and there are two limits, in the control filesystem for
 FUSE (Documentation/filesystems/fuse.rst in Linux). An fsync needs a place below the first for its pages; with the
 kernel's own 12 they stand in line behind those of whoever streams. From the second on, pages that nobody waits for stay
-in the page cache: that keeps the line short. libfuse could negotiate both, but pyfuse3 has no way to say so.
+in the page cache: that keeps the line short. INIT negotiates both, but pyfuse3 has no way to say so.
 
 How much may be dirty is the backing device's limit (Documentation/ABI/testing/sysfs-class-bdi in Linux): the kernel's
 own, about 48 MB on a host of 24 GB, is the line that a stream makes.
@@ -17,12 +17,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from blockfs.fuse.fairness import CONGESTION_THRESHOLD, MAX_BACKGROUND
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import read_mounts
 
-MAX_BACKGROUND: Final = 32  # each holds up to 1 MiB of memory here
-CONGESTION_THRESHOLD: Final = 3  # an fsync beside a stream took 6.6 ms, with 1 7.6 ms, with the kernel's 12 and 9 11 ms
 LOWERED_DIRTY_BYTES: Final = 2 << 20
 """An fsync beside a stream of 7 GB took 5.9 ms, with 4 MiB 7.2 ms, one run each. The stream lost a quarter of its speed
 from 4 to 2 MiB."""

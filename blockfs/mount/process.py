@@ -10,7 +10,6 @@ let go → control socket closed → lock released → process gone.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import select
@@ -19,8 +18,8 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Final
+from types import FrameType
+from typing import Final
 
 import msgspec
 import trio
@@ -33,8 +32,10 @@ from blockfs.errors import LockedError, MountError
 from blockfs.exitcodes import ExitCode
 from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.writeback import take_pages_below
-from blockfs.mount import mountpoints
+from blockfs.mount import frontends, mountpoints
+from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
+from blockfs.mount.frontends import Frontend
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
@@ -43,9 +44,6 @@ from blockfs.runtime.output import shown
 from blockfs.service.collector import Collector
 from blockfs.service.counters import Counters
 from blockfs.service.handler import MountHandler
-
-if TYPE_CHECKING:
-    from blockfs.fuse.pyfuse3_frontend import Pyfuse3Frontend
 
 LOG_NAME: Final = b"mount.log"
 ENDING_TIMEOUT_S: Final = 30.0  # for the process of an earlier mount that has unmounted and still commits
@@ -67,6 +65,7 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
         allow_other: Users other than the mount's own may come in.
         kernel_flags: Further options that the kernel enforces, such as "noexec".
         log_level: The least that is logged, `logging.DEBUG` to `logging.ERROR`.
+        frontend: What serves it.
     """
 
     volume: bytes
@@ -75,10 +74,11 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
     allow_other: bool = False
     kernel_flags: frozenset[str] = frozenset()
     log_level: int = logging.INFO
+    frontend: Choice = Choice.AUTO
 
     @property
     def fuse_flags(self) -> frozenset[str]:
-        """As libfuse wants them."""
+        """As front-ends want them."""
         ours = {"ro": self.read_only, "allow_other": self.allow_other}
         return self.kernel_flags | {flag for flag, wanted in ours.items() if wanted}
 
@@ -90,7 +90,7 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
         AbandonedError: A bug ended it.
         BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
     """
-    frontends = _frontend_module()
+    load = frontends.loaded(options.frontend)
     sys.setswitchinterval(_GIL_INTERVAL_S)
     filesystem = _opened(options)
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
@@ -98,7 +98,7 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
     with _noted_signals() as noted, _deadline(filesystem.fatal):
         try:
             with filesystem.fatal.owning("the event loop"):
-                _serve_mounted(options, manager, frontends, filesystem, noted, ready)
+                _serve_mounted(options, manager, load, filesystem, noted, ready)
         finally:
             filesystem.close()  # or abandon it
     log.info("mount.ended", volume=options.volume)
@@ -124,7 +124,7 @@ def _deadline(fatal: Fatal) -> Iterator[None]:
 def _serve_mounted(
     options: MountOptions,
     manager: ServiceManager,
-    frontends: ModuleType,
+    load: Callable[[Filesystem, Counters], Frontend],
     filesystem: Filesystem,
     noted: list[int],
     ready: Callable[[], None],
@@ -138,7 +138,7 @@ def _serve_mounted(
 
     mountpoints.take(options.mountpoint)
     counters = Counters()
-    frontend = frontends.Pyfuse3Frontend(filesystem, counters)
+    frontend = load(filesystem, counters)
     frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
     limits = ConnectionLimits(options.mountpoint)
 
@@ -217,22 +217,8 @@ def _noted_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _frontend_module() -> ModuleType:
-    """Load the FUSE library late: a host without it can use every other command.
-
-    Raises:
-        MountError: It is not installed.
-    """
-    try:
-        return importlib.import_module("blockfs.fuse.pyfuse3_frontend")
-    except ModuleNotFoundError as error:
-        raise MountError(
-            f"{error.name} is not installed: install blocksync with its `fuse` extra (needs libfuse3-dev, a compiler)"
-        ) from None
-
-
 async def _run_loop(
-    frontend: Pyfuse3Frontend, limits: ConnectionLimits, end: _Ending, noted: list[int], ready: Callable[[], None]
+    frontend: Frontend, limits: ConnectionLimits, end: _Ending, noted: list[int], ready: Callable[[], None]
 ) -> None:
     """Serve requests until the kernel has unmounted."""
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
@@ -262,7 +248,7 @@ class _Ending:
     """
 
     def __init__(
-        self, mountpoint: bytes, filesystem: Filesystem, frontend: Pyfuse3Frontend, announce: Callable[[], None]
+        self, mountpoint: bytes, filesystem: Filesystem, frontend: Frontend, announce: Callable[[], None]
     ) -> None:
         self._mountpoint = mountpoint
         self._filesystem = filesystem

@@ -128,6 +128,16 @@ def umount2(mountpoint: bytes, flags: int = 0) -> None:
         raise _last_error(mountpoint)
 
 
+def mount(source: bytes, target: bytes, filesystem_type: bytes, flags: int, options: bytes) -> None:
+    """Mount a filesystem, as the call of the same name in section 2.
+
+    Raises:
+        OSError: Refused; EPERM without CAP_SYS_ADMIN.
+    """
+    if _libc.mount(source, target, filesystem_type, ctypes.c_ulong(flags), options) != 0:
+        raise _last_error(target)
+
+
 def detached_mount(filesystem_type: bytes) -> int:
     """Mount a filesystem that needs no source, in no place: only the returned directory descriptor leads into it.
 

@@ -18,7 +18,16 @@ log = Log()
 
 
 class Kernel(Protocol):
-    """What a front-end can tell the kernel."""
+    """What a front-end can tell the kernel.
+
+    Attributes:
+        name: Which one it is.
+    """
+
+    @property
+    def name(self) -> str:
+        """See the class."""
+        ...
 
     def forget_entry(self, parent: int, name: bytes) -> None:
         """A directory entry has changed."""

@@ -58,6 +58,7 @@ def stats(session: Conversation, _request: Stats) -> Reply:
         gc_runs=counters.gc_runs,
         gc_removed_blocks=counters.gc_removed_blocks,
         gc_freed_bytes=counters.gc_freed_bytes,
+        frontend=session.mount.kernel.name,
     )
 
 

@@ -1,0 +1,105 @@
+"""The open /dev/fuse of one mount: whole messages in, whole answers out. Knows no request.
+
+Source: fs/fuse/dev.c in Linux.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+from typing import Final
+
+import trio
+
+from blockfs.fuse.kernel import encode, wire
+
+_TRY_AGAIN: Final = frozenset({errno.ENOENT, errno.EINTR})
+"""Of read: the request was taken back before it was here, or a signal came."""
+
+_NOBODY_WAITS: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.EPERM, errno.ECONNABORTED})
+"""Of write: the kernel has unmounted or was cut off, so whoever asked has its error already."""
+
+
+class Channel:
+    """One connection. `receive`, `ready` and the answers belong to the event loop; `notify` and `close` to any thread.
+
+    Args:
+        fd: Of /dev/fuse, mounted; from now on ours.
+    """
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd = fd
+        self._buffer = bytearray(wire.BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def receive(self) -> memoryview | None:
+        """The next message, if there is one. It is good until the next call.
+
+        Raises:
+            EOFError: The kernel has unmounted.
+            OSError: Reading failed otherwise.
+        """
+        while True:
+            try:
+                return self._view[: os.readv(self._fd, (self._buffer,))]
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                if error.errno == errno.ENODEV:
+                    raise EOFError from None
+                if error.errno not in _TRY_AGAIN:
+                    raise
+
+    def poll(self, timeout_s: float) -> bool:
+        """Wait without a loop; whether there may be a message."""
+        waiting = select.poll()
+        waiting.register(self._fd, select.POLLIN)
+        return bool(waiting.poll(timeout_s * 1000))
+
+    async def ready(self) -> None:
+        """Wait until there may be a message."""
+        await trio.lowlevel.wait_readable(self._fd)
+
+    def answer(self, unique: int, body: bytes) -> None:
+        """Answer a request."""
+        self._put(encode.header(unique, body), body)
+
+    def refuse(self, unique: int, number: int) -> None:
+        """Answer a request by an errno."""
+        self._put(encode.refusal(unique, number))
+
+    def _put(self, *parts: bytes) -> None:
+        try:
+            os.writev(self._fd, parts)
+        except OSError as error:
+            if error.errno not in _NOBODY_WAITS:
+                raise
+
+    def notify(self, message: bytes) -> None:
+        """Tell the kernel something. It may write pages back through the loop before it returns.
+
+        Raises:
+            OSError: ENOENT: it does not know what is meant. ENODEV, ENOTCONN: it has unmounted.
+        """
+        # Of a descriptor of its own: the number of the closed one may be somebody else's file by now. No lock over the
+        # write, which may take as long as the loop does.
+        with self._lock:
+            if self._is_closed:
+                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+            own = os.dup(self._fd)
+        try:
+            os.write(own, message)
+        finally:
+            os.close(own)
+
+    def close(self) -> None:
+        """Let go of it. The kernel fails whatever still waits."""
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                os.close(self._fd)

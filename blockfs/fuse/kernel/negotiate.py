@@ -1,0 +1,96 @@
+"""INIT: which version and which features both sides use. Pure.
+
+The oldest kernel is Linux 5.4 (protocol 7.31): a long-term release, older than any distribution with Python 3.11. From
+there on every structure has its present length, requests of 1 MiB can be had, and all `REQUIRED` are there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from blockfs.errors import MountError
+from blockfs.fuse.fairness import CONGESTION_THRESHOLD, MAX_BACKGROUND
+from blockfs.fuse.kernel import wire
+from blockfs.fuse.kernel.decode import Init
+from blockfs.fuse.kernel.wire import InitFlag
+
+OLDEST_MINOR: Final = 31
+
+REQUIRED: Final = (
+    InitFlag.ATOMIC_O_TRUNC  # Calls.open truncates
+    | InitFlag.DO_READDIRPLUS  # Calls.readdir counts each entry as a lookup
+    | InitFlag.WRITEBACK_CACHE  # Calls.write sets no times: the kernel does
+    | InitFlag.POSIX_ACL  # the kernel asks for ACLs and enforces them
+    | InitFlag.EXPORT_SUPPORT  # Calls.lookup finds "." and "..": open_by_handle_at(2), NFS
+    | InitFlag.BIG_WRITES
+    | InitFlag.MAX_PAGES
+)
+"""What the calls rely on, whatever the kernel would do without."""
+
+WANTED: Final = (
+    InitFlag.ASYNC_READ  # several read-aheads at once
+    | InitFlag.ASYNC_DIO  # several direct requests of one caller at once
+    | InitFlag.PARALLEL_DIROPS  # lookups of one directory need not wait for each other
+    | InitFlag.HANDLE_KILLPRIV_V2  # else the kernel asks for security.capability before every write; since Linux 5.11
+)
+
+
+class Agreed(msgspec.Struct, frozen=True, kw_only=True):
+    """What both sides use.
+
+    Attributes:
+        minor: Version of the protocol.
+        flags: Features.
+        body: Our answer to INIT.
+    """
+
+    minor: int
+    flags: InitFlag
+    body: bytes
+
+    @property
+    def tells_privileges(self) -> bool:
+        """Writes, truncations and opens say whether privileges must go; the kernel no longer sees to it."""
+        return InitFlag.HANDLE_KILLPRIV_V2 in self.flags
+
+
+def negotiate(asked: Init, kernel: str) -> Agreed | None:
+    """Answer INIT; None: the kernel must ask again, for our major version (`other_major`).
+
+    Args:
+        asked: What it offers.
+        kernel: Its release, to be told.
+
+    Raises:
+        MountError: It is too old.
+    """
+    if asked.major > wire.MAJOR:
+        return None
+    if asked.major < wire.MAJOR or asked.minor < OLDEST_MINOR or asked.flags & REQUIRED != REQUIRED:
+        raise MountError(
+            f"this kernel ({kernel}, FUSE {asked.major}.{asked.minor}) is too old for blocksync's own front-end, which "
+            f"needs FUSE {wire.MAJOR}.{OLDEST_MINOR} (Linux 5.4): mount with --frontend pyfuse3"
+        )
+    minor = min(asked.minor, wire.MINOR)
+    flags = (REQUIRED | WANTED) & InitFlag(asked.flags & (REQUIRED | WANTED))
+    body = wire.INIT_OUT.pack(
+        wire.MAJOR,
+        minor,
+        asked.max_readahead,
+        flags & 0xFFFF_FFFF,
+        MAX_BACKGROUND,
+        CONGESTION_THRESHOLD,
+        wire.MAX_REQUEST,
+        1,  # ns: the granularity of times
+        wire.MAX_PAGES,
+        0,
+        flags >> 32,
+    )
+    return Agreed(minor=minor, flags=flags, body=body)
+
+
+def other_major() -> bytes:
+    """The answer to an INIT of a later major version."""
+    return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, 0, 0, 0, 0, 0, 0, 0, 0, 0)

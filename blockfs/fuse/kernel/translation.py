@@ -1,0 +1,243 @@
+"""What each request of the kernel becomes: decode, one of the `Calls`, encode. Synchronous, and holds no rules.
+
+A function that raises `WouldBlock` has done nothing, as its call; it is called again with `may_block` where the table
+of requests says. Then its message must still be there: the front-end keeps a copy.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from blockfs.errors import FsError
+from blockfs.fuse.calls import Calls
+from blockfs.fuse.kernel import decode, encode
+from blockfs.fuse.kernel.decode import Header
+from blockfs.fuse.kernel.wire import Opcode
+from blockfs.fuse.requests import REQUESTS, Request
+
+Answer = Callable[[Header, memoryview, bool], bytes]
+"""(header, body, may_block) → body of the answer."""
+
+_DONE: Final = b""
+
+UNANSWERED: Final = frozenset({Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.NOTIFY_REPLY})
+"""The kernel waits for no answer."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """How one kind of request is answered.
+
+    Attributes:
+        request: Its call's.
+        answer: Translates.
+    """
+
+    request: Request
+    answer: Answer
+
+
+class Translation:
+    """The kernel's requests as calls.
+
+    Args:
+        calls: Answer them.
+        tells_privileges: The kernel says when setuid, setgid and capabilities must go (FUSE_HANDLE_KILLPRIV_V2).
+    """
+
+    def __init__(self, calls: Calls, *, tells_privileges: bool) -> None:
+        self._calls = calls
+        self._tells_privileges = tells_privileges
+        answers: dict[Opcode, tuple[str, Answer]] = {
+            Opcode.LOOKUP: ("lookup", self._lookup),
+            Opcode.FORGET: ("forget", self._forget),
+            Opcode.BATCH_FORGET: ("forget", self._batch_forget),
+            Opcode.GETATTR: ("getattr", self._getattr),
+            Opcode.STATX: ("getattr", self._statx),
+            Opcode.SETATTR: ("setattr", self._setattr),
+            Opcode.READLINK: ("readlink", self._readlink),
+            Opcode.SYMLINK: ("symlink", self._symlink),
+            Opcode.MKNOD: ("mknod", self._mknod),
+            Opcode.MKDIR: ("mkdir", self._mkdir),
+            Opcode.UNLINK: ("unlink", self._unlink),
+            Opcode.RMDIR: ("rmdir", self._rmdir),
+            Opcode.RENAME: ("rename", self._rename),
+            Opcode.RENAME2: ("rename", self._rename2),
+            Opcode.LINK: ("link", self._link),
+            Opcode.OPEN: ("open", self._open),
+            Opcode.CREATE: ("create", self._create),
+            Opcode.TMPFILE: ("tmpfile", self._tmpfile),
+            Opcode.READ: ("read", self._read),
+            Opcode.WRITE: ("write", self._write),
+            Opcode.RELEASE: ("release", self._release),
+            Opcode.FSYNC: ("fsync", self._fsync),
+            Opcode.SETXATTR: ("setxattr", self._setxattr),
+            Opcode.GETXATTR: ("getxattr", self._getxattr),
+            Opcode.LISTXATTR: ("listxattr", self._listxattr),
+            Opcode.REMOVEXATTR: ("removexattr", self._removexattr),
+            Opcode.STATFS: ("statfs", self._statfs),
+            Opcode.OPENDIR: ("opendir", self._opendir),
+            Opcode.READDIRPLUS: ("readdir", self._readdir),
+            Opcode.RELEASEDIR: ("releasedir", self._releasedir),
+            Opcode.FSYNCDIR: ("fsyncdir", self._fsyncdir),
+        }
+        rows: dict[int, Row] = {opcode: Row(REQUESTS[kind], answer) for opcode, (kind, answer) in answers.items()}
+        self.rows: Final[Mapping[int, Row]] = MappingProxyType(rows)
+
+    # --- names ---
+
+    def _lookup(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        found = self._calls.lookup(header.node, decode.name(body))
+        return encode.MISSING if found is None else encode.entry(found)
+
+    def _forget(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.forget(decode.forget(header.node, body))
+        return _DONE
+
+    def _batch_forget(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.forget(decode.batch_forget(body))
+        return _DONE
+
+    def _symlink(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.symlink(body)
+        made = self._calls.symlink(header.node, asked.name, asked.target, header.caller, may_block=may_block)
+        return encode.entry(made)
+
+    def _mknod(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.mknod(body)
+        made = self._calls.mknod(header.node, asked.name, asked.mode, asked.rdev, header.caller, may_block=may_block)
+        return encode.entry(made)
+
+    def _mkdir(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.mkdir(body)
+        return encode.entry(self._calls.mkdir(header.node, asked.name, asked.mode, header.caller, may_block=may_block))
+
+    def _unlink(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.unlink(header.node, decode.name(body))
+        return _DONE
+
+    def _rmdir(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.rmdir(header.node, decode.name(body))
+        return _DONE
+
+    def _rename(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        return self._renamed(header, decode.rename(body), may_block)
+
+    def _rename2(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        return self._renamed(header, decode.rename2(body), may_block)
+
+    def _renamed(self, header: Header, asked: decode.Rename, may_block: bool) -> bytes:
+        places = header.node, asked.name, asked.new_parent, asked.new_name
+        self._calls.rename(*places, asked.flags, header.caller, may_block=may_block)
+        return _DONE
+
+    def _link(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.link(body)
+        return encode.entry(self._calls.link(asked.ino, header.node, asked.name, may_block=may_block))
+
+    def _readlink(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
+        return self._calls.readlink(header.node)
+
+    # --- attributes ---
+
+    def _getattr(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
+        return encode.attr_out(self._calls.getattr(header.node))
+
+    def _statx(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
+        return encode.statx_out(self._calls.getattr(header.node))
+
+    def _setattr(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.setattr_(body)
+        changed = self._calls.setattr(
+            header.node, asked.size_bytes, asked.changes, kill_privileges=asked.kill_privileges, may_block=may_block
+        )
+        return encode.attr_out(changed)
+
+    def _setxattr(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.setxattr(body)
+        to = header.node, asked.name, asked.value
+        self._calls.setxattr(*to, header.caller, header.pid, asked.flags, may_block=may_block)
+        return _DONE
+
+    def _getxattr(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        asked = decode.getxattr(body)
+        return _fitting(self._calls.getxattr(header.node, asked.name), asked.room)
+
+    def _listxattr(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        room = decode.listxattr(body)
+        return _fitting(b"".join(name + b"\0" for name in self._calls.listxattr(header.node, header.caller)), room)
+
+    def _removexattr(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.removexattr(header.node, decode.name(body))
+        return _DONE
+
+    def _statfs(self, _header: Header, _body: memoryview, _may_block: bool) -> bytes:
+        return encode.statfs(self._calls.statfs())
+
+    # --- files ---
+
+    def _open(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.open_(body)
+        kill = asked.kill_privileges if self._tells_privileges else None
+        fh = self._calls.open(header.node, asked.flags, header.caller, kill_privileges=kill, may_block=may_block)
+        return encode.opened(fh)
+
+    def _create(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.create(body)
+        to = header.node, asked.name, asked.mode, asked.flags
+        fh, made = self._calls.create(*to, header.caller, may_block=may_block)
+        return encode.entry(made) + encode.opened(fh)
+
+    def _tmpfile(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.create(body)  # its name is the kernel's own, of no use to anybody
+        fh, made = self._calls.tmpfile(header.node, asked.mode, asked.flags, header.caller, may_block=may_block)
+        return encode.entry(made) + encode.opened(fh)
+
+    def _read(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.read(body)
+        return self._calls.read(asked.fh, asked.offset, asked.length, may_block=may_block)
+
+    def _write(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.write(body)
+        to = asked.fh, asked.offset, asked.data
+        written = self._calls.write(*to, kill_privileges=asked.kill_privileges, may_block=may_block)
+        return encode.written(written)
+
+    def _release(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.release(decode.handle(body))
+        return _DONE
+
+    def _fsync(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.sync(body)
+        self._calls.fsync(asked.fh, asked.datasync, may_block=may_block)
+        return _DONE
+
+    # --- directories ---
+
+    def _opendir(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
+        return encode.opened(self._calls.opendir(header.node), 0)
+
+    def _readdir(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
+        asked = decode.read(body)
+        entries = encode.Entries(asked.length)
+        self._calls.readdir(asked.fh, asked.offset, entries.add)
+        return entries.body
+
+    def _releasedir(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
+        self._calls.releasedir(decode.handle(body))
+        return _DONE
+
+    def _fsyncdir(self, _header: Header, _body: memoryview, may_block: bool) -> bytes:
+        self._calls.fsyncdir(may_block=may_block)
+        return _DONE
+
+
+def _fitting(value: bytes, room: int) -> bytes:
+    told = encode.xattr(value, room)
+    if told is None:
+        raise FsError(errno.ERANGE, f"{len(value)} bytes, with room for {room}")
+    return told
