@@ -20,7 +20,7 @@ STATS_KEYS = {
     *("type", "version", "files", "logical_bytes", "unique_bytes", "stored_bytes"),
     *("blocks", "staged_bytes", "dedup_ratio", "program_version", "read_only", "uptime_seconds", "open_files"),
     *("requests", "request_seconds", "errors", "commits", "sealed_files"),
-    *("gc_runs", "gc_removed_blocks", "gc_freed_bytes"),
+    *("gc_runs", "gc_removed_blocks", "gc_freed_bytes", "frontend"),
 }
 
 

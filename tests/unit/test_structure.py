@@ -146,6 +146,7 @@ VIOLATIONS = {
     "blockfs/engine/content/files.py": "blockfs.control.client",  # siblings don't meet
     "blockfs/engine/names/namespace.py": "pyfuse3",  # the engine is free of FUSE
     "blockfs/fuse/fairness.py": "trio",  # the rules of requests are free of it
+    "blockfs/fuse/kernel/decode.py": "os",  # the protocol is pure
     "syncer/core/planner/merge.py": "time",  # the planner is pure
     "syncer/local/folder/root.py": "blockfs.tree.store",  # syncer enters by the public doors
     "syncer/server/catalogue/objects.py": "syncer.server.calls.reads",  # a transaction knows no HTTP

@@ -41,3 +41,10 @@ def test_unknown_options_are_refused_by_name(text: str) -> None:
 
 def test_sloppy_ignores_unknown_ones_only() -> None:
     assert parse("umask=022,ro", sloppy=True) == Options(read_only=True)
+
+
+def test_the_last_front_end_counts() -> None:
+    assert parse("ro").frontend == "auto"
+    assert parse("frontend=pyfuse3,ro,frontend=kernel").frontend == "kernel"
+    with pytest.raises(UsageError, match="frontend=fuse2"):
+        parse("frontend=fuse2")

@@ -1,0 +1,147 @@
+"""Reads requests, and answers most of them at once: without a task, or a thread. Those that would wait get a task.
+
+A task per request, and waking it, costs more than what most requests need (docs/design/kernel-frontend.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, Protocol
+
+import trio
+
+from blockfs.errors import WouldBlock
+from blockfs.fuse.answering import Answering
+from blockfs.fuse.kernel import decode
+from blockfs.fuse.kernel.decode import Header, MalformedError
+from blockfs.fuse.kernel.translation import UNANSWERED, Row
+from blockfs.fuse.kernel.wire import HANDLE_IN, Opcode
+from blockfs.runtime.logs import Log
+
+MAX_WAITING: Final = 96  # requests that wait in tasks: each holds up to 1 MiB; pyfuse3 has 99 tasks
+_TURN: Final = 16  # requests that are answered before other tasks have their turn
+
+log = Log()
+
+
+class Refused(Exception):  # noqa: N818 - a control-flow signal, as pyfuse3 has one
+    """What the kernel is told instead of an answer."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Connection(Protocol):
+    """Where requests come from, and answers go: see `Channel`."""
+
+    def receive(self) -> memoryview | None:
+        """The next message, if there is one; good until the next call. EOFError: there will be none."""
+
+    async def ready(self) -> None:
+        """Wait until there may be a message."""
+
+    def answer(self, unique: int, body: bytes) -> None:
+        """Answer a request."""
+
+    def refuse(self, unique: int, number: int) -> None:
+        """Answer a request by an errno."""
+
+
+class Serving:
+    """Answers the requests of one mount. Belongs to the event loop.
+
+    Args:
+        connection: To the kernel.
+        rows: By opcode; what is missing is not supported.
+        answering: Owns requests; its refusals are `Refused`.
+    """
+
+    def __init__(self, connection: Connection, rows: Mapping[int, Row], answering: Answering) -> None:
+        self._connection = connection
+        self._rows = rows
+        self._answering = answering
+        self._room = trio.Semaphore(MAX_WAITING)
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Answer what comes, until the kernel has unmounted.
+
+        Args:
+            nursery: Owns the requests that wait. It ends when they are answered.
+        """
+        connection = self._connection
+        with contextlib.suppress(EOFError):
+            while True:
+                for _ in range(_TURN):
+                    message = connection.receive()
+                    if message is None:
+                        await connection.ready()
+                        continue
+                    left = self.answer(message)
+                    if left is not None:
+                        await self._room.acquire()
+                        nursery.start_soon(self._answer_later, *left)
+                await trio.lowlevel.checkpoint()
+
+    def answer(self, message: memoryview) -> tuple[Row, Header, bytes, float] | None:
+        """Answer a request; or what is needed to do so where it may wait."""
+        began_s = time.perf_counter()
+        try:
+            header, body = decode.split(message)
+        except MalformedError as error:  # not even whom to answer is certain
+            log.warning("request.malformed", reason=str(error))
+            return None
+        row = self._rows.get(header.opcode)
+        if row is None:
+            self._answer_simply(header)
+            return None
+        try:
+            with self._answering.owning(row.request, began_s, _handle(row, body), may_repeat=True):
+                answer = row.answer(header, body, False)
+        except WouldBlock:
+            return row, header, bytes(body), began_s
+        except Refused as refused:
+            self._refuse(header, refused.number)
+        else:
+            if header.opcode not in UNANSWERED:
+                self._connection.answer(header.unique, answer)
+        return None
+
+    def _answer_simply(self, header: Header) -> None:
+        """What needs no call.
+
+        INTERRUPT is among what is not supported, and then the kernel stops sending it: no program expects EINTR of a
+        disk, so whoever gets a signal has its answer when that is there, as on the host's filesystem.
+        """
+        if header.opcode == Opcode.DESTROY:
+            self._connection.answer(header.unique, b"")
+        else:
+            self._refuse(header, errno.ENOSYS)
+
+    async def _answer_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
+        """Answer a request for which a disk must be waited for, or others' turns."""
+        view = memoryview(body)
+        inline = partial(row.answer, header, view, False)
+        waiting = partial(row.answer, header, view, True)
+        try:
+            with self._answering.owning(row.request, began_s, _handle(row, view)):
+                answer = await self._answering.repeated(row.request.repeat, inline, waiting)
+        except Refused as refused:
+            self._connection.refuse(header.unique, refused.number)
+        else:
+            self._connection.answer(header.unique, answer)
+        finally:
+            self._room.release()
+
+    def _refuse(self, header: Header, number: int) -> None:
+        if header.opcode not in UNANSWERED:
+            self._connection.refuse(header.unique, number)
+
+
+def _handle(row: Row, body: memoryview) -> int | None:
+    """The file whose content a request is about, to be told if it is damaged."""
+    return int(HANDLE_IN.unpack_from(body)[0]) if row.request.by_handle and len(body) >= HANDLE_IN.size else None

@@ -1,0 +1,53 @@
+"""INIT: what is agreed, with which kernels, and how others are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockfs.errors import MountError
+from blockfs.fuse.kernel import wire
+from blockfs.fuse.kernel.decode import Init
+from blockfs.fuse.kernel.negotiate import REQUIRED, WANTED, negotiate
+from blockfs.fuse.kernel.wire import InitFlag
+
+
+def offer(major: int = 7, minor: int = 45, flags: int = (1 << 64) - 1) -> Init:
+    return Init(major=major, minor=minor, max_readahead=131072, flags=flags)
+
+
+def test_a_kernel_that_can_do_everything_gets_what_we_want_and_nothing_else() -> None:
+    agreed = negotiate(offer(), "6.18")
+    assert agreed is not None
+    assert agreed.flags == REQUIRED | WANTED
+    assert agreed.tells_privileges
+    major, minor, readahead, flags, _, _, max_write, granularity, pages, _, upper = wire.INIT_OUT.unpack(agreed.body)
+    assert (major, minor, readahead, flags, upper) == (7, 45, 131072, int(REQUIRED | WANTED), 0)
+    assert (max_write, granularity, pages) == (1 << 20, 1, 256)
+
+
+def test_a_kernel_without_what_is_only_wanted_is_good_enough() -> None:
+    agreed = negotiate(offer(minor=31, flags=REQUIRED), "5.4")
+    assert agreed is not None
+    assert (agreed.minor, agreed.flags, agreed.tells_privileges) == (31, REQUIRED, False)
+
+
+def test_the_older_version_of_the_two_counts() -> None:
+    later = negotiate(offer(minor=60), "9.9")
+    assert later is not None
+    assert later.minor == wire.MINOR
+
+
+@pytest.mark.parametrize(
+    "old",
+    [offer(minor=30), offer(major=6), offer(flags=int(~InitFlag.WRITEBACK_CACHE & REQUIRED)), offer(flags=0)],
+    ids=["minor", "major", "without the writeback cache", "without anything"],
+)
+def test_an_old_kernel_is_refused_with_what_it_is_what_is_needed_and_what_to_do(old: Init) -> None:
+    with pytest.raises(
+        MountError, match=rf"4\.19\.0, FUSE {old.major}\.{old.minor}.* 7\.31 \(Linux 5\.4\).*--frontend pyfuse3"
+    ):
+        negotiate(old, "4.19.0")
+
+
+def test_a_kernel_of_a_later_major_version_is_asked_to_ask_again() -> None:
+    assert negotiate(offer(major=8), "9.9") is None

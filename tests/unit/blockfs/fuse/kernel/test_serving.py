@@ -1,0 +1,310 @@
+"""Requests of the kernel, without a kernel: who is answered at once, who waits, and who not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import trio
+
+from blockfs.engine import volume as volumes
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import WouldBlock
+from blockfs.fuse.answering import Answering
+from blockfs.fuse.calls import Calls
+from blockfs.fuse.kernel import serving as module
+from blockfs.fuse.kernel import wire
+from blockfs.fuse.kernel.serving import Refused, Serving
+from blockfs.fuse.kernel.translation import Translation
+from blockfs.fuse.kernel.wire import Opcode
+from blockfs.service.counters import Counters
+from tests.kit.kernel_requests import BODIES, UNIQUE, Wireless, request
+
+
+class World:
+    """A filesystem that is served to nobody."""
+
+    def __init__(self, filesystem: Filesystem) -> None:
+        self.filesystem = filesystem
+        self.counters = Counters()
+        self.calls = Calls(filesystem, self.counters)
+        self.answering = Answering(filesystem, self.calls, self.counters, Refused)
+        self.rows = Translation(self.calls, tells_privileges=True).rows
+
+    def serve(self, messages: Iterable[bytes]) -> dict[int, tuple[int, bytes]]:
+        """Answer these, and unmount."""
+        wireless = Wireless(messages)
+        trio.run(self.run, wireless)
+        return wireless.answers
+
+    async def run(self, wireless: Wireless) -> None:
+        async with trio.open_nursery() as nursery:
+            await Serving(wireless, self.rows, self.answering).run(nursery)
+
+    def ask(self, opcode: Opcode, body: bytes | None = None, *, node: int = 1, uid: int = 1000) -> bytes:
+        """The answer to one request."""
+        number, answer = self._told(opcode, body, node, uid)
+        assert not number, errno.errorcode[number]
+        return answer
+
+    def refused(self, opcode: Opcode, body: bytes | None = None, *, node: int = 1, uid: int = 1000) -> int:
+        """The errno that is the answer to one request."""
+        return self._told(opcode, body, node, uid)[0]
+
+    def _told(self, opcode: Opcode, body: bytes | None, node: int, uid: int) -> tuple[int, bytes]:
+        return self.serve([request(opcode, BODIES[opcode] if body is None else body, node=node, uid=uid)])[UNIQUE]
+
+    def file(self, content: bytes = b"content") -> tuple[int, int]:
+        """A new file; its ino and a handle."""
+        made = self.ask(Opcode.CREATE)
+        ino = wire.ENTRY.unpack_from(made)[0]
+        fh = wire.OPEN_OUT.unpack_from(made, 128)[0]
+        self.ask(Opcode.WRITE, wire.WRITE_IN.pack(fh, 0, len(content), 0, 0, 0, 0) + content)
+        return ino, fh
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    path = os.fsencode(tmp_path / "v")
+    volumes.init(path)
+    filesystem = Filesystem.open(path, EngineConfig(background=False))
+    yield World(filesystem)
+    filesystem.abandon()
+
+
+def test_a_file_is_made_written_read_and_found(world: World) -> None:
+    ino, fh = world.file(b"content")
+    assert world.ask(Opcode.READ, wire.READ_IN.pack(fh, 2, 100) + bytes(20)) == b"ntent"
+    found = world.ask(Opcode.LOOKUP)
+    assert wire.ENTRY.unpack_from(found)[0] == ino
+    attributes = wire.ATTR.unpack_from(found, wire.ENTRY.size)
+    assert attributes[:2] == (ino, 7)
+    assert attributes[9] == stat.S_IFREG | 0o640
+    assert attributes[11:13] == (1000, 1001)
+    world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(fh) + bytes(16))
+
+
+def test_a_missing_name_is_an_answer_the_kernel_may_remember(world: World) -> None:
+    assert wire.ENTRY.unpack_from(world.ask(Opcode.LOOKUP))[0] == 0
+
+
+def test_entries_come_with_their_attributes_and_count_as_lookups(world: World) -> None:
+    ino, opened = world.file()
+    fh = wire.OPEN_OUT.unpack(world.ask(Opcode.OPENDIR))[0]
+    body = world.ask(Opcode.READDIRPLUS, wire.READ_IN.pack(fh, 0, 4096) + bytes(20))
+    names = []
+    while body:
+        length = wire.DIRENT.unpack_from(body, 128)[2]
+        names.append(body[152 : 152 + length])
+        body = body[152 + length + 7 & ~7 :]
+    assert names == [b".", b"..", b"name"]
+    world.ask(Opcode.UNLINK)
+    world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(opened) + bytes(16))
+    forget = [request(Opcode.FORGET, wire.FORGET_IN.pack(1), node=ino)]
+    world.serve(forget)
+    assert world.refused(Opcode.GETATTR, node=ino) == 0  # the entry counted
+    world.serve(forget)
+    assert world.refused(Opcode.GETATTR, node=ino) == errno.ENOENT
+
+
+def test_what_is_not_supported_is_told_so(world: World) -> None:
+    unknown = [34, 25, 36, 39, 40, 31, 50, 4096, 0, 0xFFFF_FFFF]  # ACCESS, FLUSH, INTERRUPT, IOCTL, POLL, GETLK, …
+    answers = world.serve(request(opcode, bytes(8), unique=number) for number, opcode in enumerate(unknown))
+    assert answers == dict.fromkeys(range(len(unknown)), (errno.ENOSYS, b""))
+    assert not world.counters.requests
+
+
+def test_a_request_that_makes_no_sense_is_refused(world: World) -> None:
+    assert world.refused(Opcode.LOOKUP, b"no end") == errno.EINVAL
+    assert world.refused(Opcode.WRITE, b"short") == errno.EINVAL
+    assert world.counters.errors == {errno.EINVAL: 2}
+    assert not world.filesystem.fatal.has_struck
+
+
+def test_a_message_that_lies_about_its_length_is_dropped_and_the_next_is_answered(world: World) -> None:
+    with structlog.testing.capture_logs() as logs:
+        answers = world.serve([request(Opcode.GETATTR)[:-1] + b"", b"", request(Opcode.STATFS, unique=2)])
+    assert set(answers) == {2}
+    assert [one["event"] for one in logs] == ["request.malformed"] * 2
+
+
+def test_nobody_waits_for_the_answer_to_a_forget(world: World) -> None:
+    ino, fh = world.file()
+    world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(fh) + bytes(16))
+    world.ask(Opcode.LOOKUP)
+    world.ask(Opcode.UNLINK)
+    one = request(Opcode.FORGET, wire.FORGET_IN.pack(1), node=ino)
+    batch = request(Opcode.BATCH_FORGET, wire.BATCH_FORGET_IN.pack(1, 0) + wire.FORGET_ONE.pack(ino, 1))
+    assert world.serve([one, request(Opcode.FORGET, b"short")]) == {}
+    assert world.refused(Opcode.GETATTR, node=ino) == 0
+    assert world.serve([batch]) == {}
+    assert world.refused(Opcode.GETATTR, node=ino) == errno.ENOENT
+    assert world.counters.requests["forget"] == 3
+    assert not world.filesystem.fatal.has_struck
+
+
+def test_xattrs_are_created_replaced_and_told(world: World) -> None:
+    ino, _ = world.file()
+
+    def put(flags: int, value: bytes) -> int:
+        return world.refused(Opcode.SETXATTR, wire.SETXATTR_IN.pack(len(value), flags) + b"user.x\0" + value, node=ino)
+
+    assert put(2, b"a") == errno.ENODATA  # XATTR_REPLACE
+    assert put(1, b"first\0") == 0  # XATTR_CREATE
+    assert put(1, b"b") == errno.EEXIST
+    assert world.ask(Opcode.GETXATTR, node=ino) == b"first\0"
+    assert world.ask(Opcode.GETXATTR, wire.GETXATTR_IN.pack(0, 0) + b"user.x\0", node=ino) == wire.GETXATTR_OUT.pack(
+        6, 0
+    )
+    assert world.refused(Opcode.GETXATTR, wire.GETXATTR_IN.pack(5, 0) + b"user.x\0", node=ino) == errno.ERANGE
+    assert world.ask(Opcode.LISTXATTR, node=ino) == b"user.x\0"
+
+
+def test_a_write_that_ends_privileges_takes_setuid_away(world: World) -> None:
+    ino, fh = world.file()
+    mode = stat.S_IFREG | 0o6755
+    world.ask(Opcode.SETATTR, wire.SETATTR_IN.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, mode, 0, 0), node=ino)
+    world.ask(Opcode.WRITE, wire.WRITE_IN.pack(fh, 0, 1, 0, 0, 0, 0) + b"x")
+    assert _mode(world, ino) == mode
+    world.ask(Opcode.WRITE, wire.WRITE_IN.pack(fh, 0, 1, wire.WRITE_KILL_SUIDGID, 0, 0, 0) + b"x")
+    assert _mode(world, ino) == stat.S_IFREG | 0o755
+
+
+def test_an_open_that_truncates_ends_privileges_only_where_the_kernel_says_so(world: World) -> None:
+    ino, _ = world.file()
+    mode = stat.S_IFREG | 0o6755
+    world.ask(Opcode.SETATTR, wire.SETATTR_IN.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, mode, 0, 0), node=ino)
+    world.ask(Opcode.OPEN, wire.OPEN_IN.pack(os.O_WRONLY | os.O_TRUNC, 0), node=ino)
+    assert _mode(world, ino) == mode
+    world.ask(Opcode.OPEN, wire.OPEN_IN.pack(os.O_WRONLY | os.O_TRUNC, wire.OPEN_KILL_SUIDGID), node=ino)
+    assert _mode(world, ino) == stat.S_IFREG | 0o755
+
+
+def _mode(world: World, ino: int) -> int:
+    return int(wire.ATTR.unpack_from(world.ask(Opcode.GETATTR, node=ino), wire.ATTR_OUT.size)[9])
+
+
+def test_a_file_without_a_name_can_be_written(world: World) -> None:
+    made = world.ask(Opcode.TMPFILE)
+    fh = wire.OPEN_OUT.unpack_from(made, 128)[0]
+    world.ask(Opcode.WRITE, wire.WRITE_IN.pack(fh, 0, 1, 0, 0, 0, 0) + b"x")
+
+
+def test_what_may_wait_is_done_in_a_thread_and_others_go_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when a cold read holds everybody up: the second request is answered while the first one waits."""
+    _, fh = world.file(b"content")
+    reading, go_on = threading.Event(), threading.Event()
+
+    def read(*_arguments: int, may_block: bool = False) -> bytes:
+        if not may_block:
+            raise WouldBlock("cold")
+        assert threading.current_thread() is not threading.main_thread()
+        reading.set()
+        go_on.wait()
+        return b"cold"
+
+    monkeypatch.setattr(world.filesystem.files, "read", read)
+    wireless = Wireless([request(Opcode.READ, wire.READ_IN.pack(fh, 0, 7) + bytes(20), unique=1)])
+    wireless.is_open = True
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.run, wireless)
+            await trio.to_thread.run_sync(reading.wait)
+            wireless.put(request(Opcode.STATFS, unique=2))
+            while 2 not in wireless.answers:
+                await trio.lowlevel.checkpoint()
+            assert 1 not in wireless.answers
+            go_on.set()
+            wireless.end()
+
+    trio.run(serve)
+    assert wireless.answers[1] == (0, b"cold")
+    assert world.counters.requests["read"] == 1
+
+
+def test_the_message_of_who_waits_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer is used again: breaks when a write that had to wait stores what came after it."""
+    ino, fh = world.file(b"")
+    write = world.filesystem.files.write
+
+    def patient(*arguments: Any, may_block: bool = False, **keywords: Any) -> int:
+        if not may_block:
+            raise WouldBlock("held back")
+        return write(*arguments, may_block=True, **keywords)
+
+    monkeypatch.setattr(world.filesystem.files, "write", patient)
+    later = Later(request(Opcode.WRITE, wire.WRITE_IN.pack(fh, 0, 4, 0, 0, 0, 0) + b"mine", unique=1))
+    trio.run(world.run, later)
+    assert later.answers[1] == (0, wire.WRITE_OUT.pack(4, 0))
+    assert world.filesystem.files.read(ino, 0, 9, may_block=True) == b"mine"
+
+
+class Later(Wireless):
+    """Its buffer has something else in it as soon as the next message is asked for."""
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__()
+        self._buffer = bytearray(message)
+        self._asked = 0
+
+    def receive(self) -> memoryview | None:
+        self._asked += 1
+        if self._asked == 1:
+            return memoryview(self._buffer)
+        self._buffer[:] = b"!" * len(self._buffer)
+        raise EOFError
+
+
+def test_only_so_many_wait_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when a crowd of writers that are held back takes all of the memory."""
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    _, fh = world.file()
+    go_on = threading.Event()
+
+    def fsync(*_arguments: object, **_keywords: object) -> None:
+        go_on.wait()
+
+    monkeypatch.setattr(world.filesystem.files, "fsync", fsync)
+    messages = [request(Opcode.FSYNC, wire.FSYNC_IN.pack(fh, 0, 0), unique=number) for number in range(3)]
+    wireless = Wireless([*messages, request(Opcode.STATFS, unique=9)])
+
+    async def serve() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(world.run, wireless)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not wireless.answers  # the third one has no place, so nobody behind it is read
+            go_on.set()
+
+    trio.run(serve)
+    assert set(wireless.answers) == {0, 1, 2, 9}
+
+
+def fails(*_arguments: object, **_keywords: object) -> None:
+    raise AssertionError("a bug")
+
+
+BROKEN: list[tuple[Opcode, str, bool]] = [
+    (Opcode.GETATTR, "getattr", False),
+    (Opcode.MKDIR, "mkdir", True),
+]
+
+
+@pytest.mark.parametrize(("opcode", "call", "ends"), BROKEN)
+def test_a_bug_is_an_error_and_ends_the_mount_if_it_may_have_changed_something(
+    world: World, monkeypatch: pytest.MonkeyPatch, opcode: Opcode, call: str, ends: bool
+) -> None:
+    broken: Callable[..., None] = fails
+    monkeypatch.setattr(world.filesystem.namespace, call, broken)
+    with structlog.testing.capture_logs() as logs:
+        assert world.refused(opcode) == errno.EIO
+    assert [one["event"] for one in logs] == ["mount.abandoned" if ends else "request.crashed"]
+    assert world.filesystem.fatal.has_struck is ends
