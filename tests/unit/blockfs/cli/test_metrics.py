@@ -31,8 +31,9 @@ STATS = StatsReply(
     gc_runs=1,
     gc_removed_blocks=6,
     gc_freed_bytes=65536,
+    frontend="kernel",
 )
-OWN_SAMPLES = {"program_version", "requests", "request_seconds", "errors"}
+OWN_SAMPLES = {"program_version", "frontend", "requests", "request_seconds", "errors"}
 
 
 def samples(volume: str = "/srv/volume") -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -59,6 +60,7 @@ def test_every_figure_of_the_reply_is_a_metric() -> None:
 def test_requests_errors_and_the_release_have_labels() -> None:
     found = samples()
     assert found["blocksync_build_info", (("version", "1.2.3"),)] == 1
+    assert found["blocksync_frontend_info", (("frontend", "kernel"),)] == 1
     assert found["blocksync_request_seconds_count", (("kind", "fsync"),)] == 2
     assert math.isclose(found["blocksync_request_seconds_sum", (("kind", "read"),)], 0.5)
     assert found["blocksync_request_errors_total", (("errno", "ENOSPC"),)] == 4
